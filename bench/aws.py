@@ -151,7 +151,12 @@ class Table:
         return {}
 
     def update_item(self, request: Request) -> Request:
-        after = dict(self._check(request, request["Key"])) | request["Key"]
+        self._check(request, request["Key"])
+        self._wrote(self._updated(request))
+        return {}
+
+    def _updated(self, request: Request) -> Item:
+        after = dict(self._found(request["Key"])) | request["Key"]
         names = request.get("ExpressionAttributeNames", {})
         sets, _, removes = f" {request['UpdateExpression']}".partition(" REMOVE ")
         for part in filter(None, sets.removeprefix(" SET ").split(",")):
@@ -159,9 +164,8 @@ class Table:
             after[names.get(name, name)] = request["ExpressionAttributeValues"][value]
         for name in filter(None, (text.strip() for text in removes.split(","))):
             after.pop(names.get(name, name), None)
-        self._wrote(after)
         self.put(after)
-        return {}
+        return after
 
     def transact_write_items(self, request: Request) -> Request:
         writes = [write for entry in request["TransactItems"] for write in entry.values()]
@@ -178,6 +182,8 @@ class Table:
             if "Item" in write:
                 self._wrote(write["Item"], times=2)
                 self.put(write["Item"])
+            elif "UpdateExpression" in write:
+                self._wrote(self._updated(write), times=2)
             else:
                 self._wrote(self._found(write["Key"]), times=2)
                 self._items.get(write["Key"]["pk"]["S"], {}).pop(write["Key"]["sk"]["S"], None)

@@ -326,6 +326,8 @@ def _scale(demo: Demo, pods: int) -> None:
 
 
 _APP, _PODS = "web", (6, 18, 24, 6, 7)  # at first, of a day, at its height, at night, and a little later
+# What is said of an act is so when it is shown, however busy the machine: what has just been done, and rules that hold
+# at any time. What comes of it the tables show.
 ACTS = (
     Act(
         0,
@@ -335,48 +337,47 @@ ACTS = (
     ),
     Act(
         1,
-        "Load rises in gardener-plain and cluster-api. Any zone will do: the zones stay even. In self-managed a "
-        f"Deployment grows from {_PODS[0]} pods to {_PODS[1]}, three to a node, and nobody but Evenkeel orders nodes.",
+        "Load has risen in gardener-plain and cluster-api, and any zone will do. In self-managed a Deployment was "
+        f"scaled from {_PODS[0]} pods to {_PODS[1]}: three fit on a node, and nobody but Evenkeel orders nodes there.",
         _rise,
     ),
     Act(
         2.3,
-        f"hypershift: {_BOUND} nodes are wanted that only zone {_OTHER[-1]} can serve. Its NodePool would stop at "
-        f"{_SHARE}.",
+        f"hypershift: {_BOUND} nodes are wanted that only zone {_OTHER[-1]} can serve. By itself its NodePool stops "
+        f"at {_SHARE}.",
         lambda d: d.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER),
     ),
     Act(
         3.2,
-        f"Zone {_ZONE[-1]} runs out of machines for all of them, just as load rises in cluster-api, and to {_PODS[2]} "
-        "pods in self-managed: what fails there is ordered elsewhere. The others buy the same, and hear of it.",
+        f"Zone {_ZONE[-1]} has no more machines for any of them, and load has just risen in cluster-api, and to "
+        f"{_PODS[2]} pods in self-managed. All four buy the same: one that cannot get it warns the others.",
         _outage,
     ),
     Act(
         5,
-        f"Load rises in gardener-plain and hypershift: they try one machine in zone {_ZONE[-1]}. Gardener says that it "
-        "failed in the machine's status only, HyperShift also by events, which arrive twice and backwards. In "
-        f"self-managed the peak has gone by: {_PODS[3]} pods. Nodes that nobody needs go ten minutes after the last "
-        "order.",
+        "Load has risen in gardener-plain and hypershift. That a machine failed Gardener says in its status only, "
+        "HyperShift also by events, which are brought twice and backwards here. In self-managed the peak has gone by: "
+        f"{_PODS[3]} pods are wanted. A node that nobody needs may go ten minutes after the last order.",
         _turn,
     ),
     Act(
         8,
-        "Gardener reconciles its Shoot, as it does every hour: replicas inside the Worker's shares stay. HyperShift's "
-        "operator puts back what is its own every moment. One pod more in self-managed stands on a node that "
-        "was empty, and that has to be drained now.",
+        "Gardener was asked to reconcile its Shoot, as it does every hour: inside the Worker's shares replicas are not "
+        "its own. HyperShift's operator puts back what is its own every moment. One pod more is wanted in "
+        "self-managed: a node with a pod goes only by being drained.",
         _reconcile,
     ),
     Act(
         12.5,
-        f"Zone {_ZONE[-1]} delivers again, and load rises by one in hypershift: the zone may probe with one node, then "
-        "it is one of three again. In cluster-api nobody wants a node more: once its zones have differed for ten "
-        "minutes it brings one home, launch before drain. Gardener tries a machine that was refused every "
+        f"Zone {_ZONE[-1]} has machines again, and load has risen by one in hypershift. A zone that failed is tried "
+        "with one node first. In cluster-api nobody wants a node more: a pool whose zones have differed for ten "
+        "minutes may bring one home there, launch before drain. Gardener tries a machine that was refused every "
         f"{_TIMING.resource_exhausted_retry.seconds // 60} min.",
         _recovery,
     ),
     Act(
         17,
-        "cluster-api: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
+        "cluster-api: somebody has set PoolMaximum to a word. An invalid pool is left alone, and no other for it.",
         lambda d: _annotate(d, "cluster-api", "evenkeel.dev/pool-max", "many"),
     ),
 )

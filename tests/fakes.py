@@ -203,6 +203,14 @@ class InMemoryStore:
         self._due[record.id] = meta.text
         self._names |= {(name, record.id) for name in record.names}
 
+    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
+        self._write(CONTROL)
+        items, controls = self._items[cluster], self._records.control(cluster, control, versions)
+        if items[META].version != versions.get(META):
+            raise StateConflictError("the record has been written since it was read")
+        items[META] = replace(items[META], version=controls.next_version, settled="")
+        items[CONTROL] = Stored(text=controls.text, version=controls.next_version)
+
     def remove_record(self, cluster: str, versions: Versions) -> None:
         self._write("remove")
         items = self._items.get(cluster, {})

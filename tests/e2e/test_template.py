@@ -110,6 +110,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         ("dynamodb:DeleteItem", "Table"),
         ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
+        ("sqs:SendMessage", "RecheckQueue"),
         *OPEN_CLUSTERS,
         *((action, "OperatorLogGroup") for action in LOGS),
     },

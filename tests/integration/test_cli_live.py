@@ -80,6 +80,13 @@ def test_a_context_is_chosen_by_its_name(world: World, tmp_path: Path) -> None:
     assert unknown.stderr.count("\n") == 1
 
 
+def test_a_kubeconfig_in_which_a_name_stands_twice_is_read_as_kubectl_reads_it(world: World, tmp_path: Path) -> None:
+    path, config = tmp_path / "twice", json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
+    path.write_text('{"current-context": "elsewhere", "preferences": {}, ' + config[1:], encoding="utf-8")
+    result = CliRunner().invoke(app, ["plan", "--kubeconfig", str(path)])
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

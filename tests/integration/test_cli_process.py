@@ -116,6 +116,30 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     assert "--file" not in completed("evenkeel plan --", 2), "an old form is understood, and not proposed"
 
 
+@pytest.mark.parametrize(
+    ("shell", "asks", "answer"),
+    [
+        ("zsh", {}, '_arguments \'*: :(("fence-zone":'),
+        ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "fence-zone\t"),
+    ],
+)
+def test_what_zsh_and_fish_are_told_to_ask_is_answered(shell: str, asks: dict[str, str], answer: str) -> None:
+    program = "import sys; sys.argv = ['evenkeel']; from evenkeel.cli.start import main; main()"
+
+    def said(**variables: str) -> str:
+        command = [sys.executable, "-c", program]
+        return subprocess.run(
+            command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=60
+        ).stdout
+
+    script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
+    asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
+    asked = {name: value for name, value in asks.items() if name != "_TYPER_COMPLETE_ARGS"}
+    assert all(f"{name}={value}" in script for name, value in asked.items())
+    assert "_TYPER_COMPLETE_ARGS=" in script
+    assert said(**asks).startswith(answer)
+
+
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
 def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
     """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""

@@ -360,6 +360,23 @@ class TestControl:
         register_over(registered)
         assert registered.load("demo").control == self.HELD
 
+    def test_it_is_written_beside_a_record_that_nobody_can_read_and_that_stays(
+        self, kept: Kept, registered: Store
+    ) -> None:
+        hold(registered, ControlRecord(live=True))
+        registered.save_settled("demo", Settled(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
+        kept.change("demo", "META", '{"colour": 1}')
+        found, before = registered.registered("demo"), registered.registered("demo")
+        assert found is not None
+        assert before is not None
+        registered.save_control("demo", self.HELD, found.versions)
+        assert kept.text("demo", "META") == '{"colour": 1}'
+        with pytest.raises(StateConflictError):
+            registered.save_control("demo", ControlRecord(), before.versions)
+        register_over(registered)
+        after = registered.load("demo")
+        assert (after.control, after.settled) == (self.HELD, None)
+
     def test_where_nobody_can_read_it_nothing_is_loaded_and_registering_again_keeps_what_is_paused(
         self, kept: Kept, registered: Store
     ) -> None:

@@ -1,14 +1,16 @@
 """Several clusters on one stack, as who types the command sees them: what is listed, asked and left alone."""
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from evenkeel.cli import asking
@@ -91,6 +93,49 @@ def test_a_format_is_never_taken_for_a_file(monkeypatch: pytest.MonkeyPatch, tmp
         "evenkeel: -o is table: a record is JSON, and nothing else: leave it out\n",
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, inner in command.commands.items():
+        yield from _leaves(inner, (*path, name))
+
+
+_LEAVES = {
+    " ".join(path): [name for parameter in command.params for name in parameter.opts]
+    for path, command in _leaves(typer.main.get_command(app))
+}
+_OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
+
+
+def test_what_speaks_to_no_stack_is_known() -> None:
+    assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "discover cluster-api", "discover gardener"}
+
+
+@pytest.mark.parametrize("name", _OF_AWS)
+def test_without_credentials_every_command_is_one_line_the_same_code_and_no_half_of_an_answer(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, fleet = tmp_path / "record.yaml", tmp_path / "fleet.yaml"
+    fields = "flavours: [gardener], access: {kind: kubeconfig, secret: a}"
+    record.write_text(f"{{{fields}}}", encoding="utf-8")
+    fleet.write_text(f"clusters: [{{id: blue, {fields}}}]", encoding="utf-8")
+    known = {"--stack": "s", "--cluster": "blue", "--pool": "p", "--nodes": "1", "--zone": "a", "--for": "1h"}
+    known |= {"--record": str(record), "--file": str(fleet), "--tag": "a=b", "--out": str(tmp_path / "out")}
+    known |= {"--output": "json"} if name not in ("record", "report") else {}
+    given = [word for option, value in known.items() if option in _OF_AWS[name] for word in (option, value)]
+    if name == "plan":
+        given = ["--stack", "s", "--cluster", "blue", "-o", "json"]
+    for variable in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    nowhere = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-central-1", "HOME": str(tmp_path)}
+    ran = CliRunner().invoke(app, [*name.split(), *given], env=nowhere)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("evenkeel: no AWS credentials: ")
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_the_kubectl_plugin_comes_without_nobody_imports() -> None:

@@ -558,6 +558,11 @@ class TestBadInput:
         assert "nowhere.yaml: cannot be read: No such file" in files.faults("-f", "nowhere.yaml")[0]
         assert "cannot be read: Is a directory" in files.faults("-f", str(files.folder))[0]
 
+    @pytest.mark.parametrize("option", ["--objects", "--record", "--state", "--kubeconfig"])
+    def test_a_variable_that_is_not_set_is_told_and_never_another_file(self, files: Files, option: str) -> None:
+        objects = () if option in ("--objects", "--kubeconfig") else ("-f", files.listed(*pool_of(1, 1, 1)))
+        assert files.faults(*objects, option, "") == ["evenkeel: a file is '': name it, or - for standard input"]
+
     def test_standard_input_is_called_so(self, files: Files) -> None:
         assert files.faults("-f", "-", stdin="") == ["evenkeel: standard input: it holds no object"]
 
@@ -629,6 +634,11 @@ class TestBadInput:
         (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--record", name)
         assert name in line
         assert says in line
+
+    @pytest.mark.parametrize("name", ["x" * 5000, "~nobody-has-this-name/kubeconfig"])
+    def test_a_kubeconfig_where_none_can_be_is_told(self, files: Files, name: str) -> None:
+        (fault,) = files.faults("--kubeconfig", name)
+        assert "there is no file" in fault
 
     def test_an_unusable_kubeconfig_is_told(self, files: Files) -> None:
         for content in ("", "{", "[]", "clusters: 5", "current-context: x\ncontexts: []"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
@@ -127,6 +127,25 @@ class TestEks:
     def test_what_leads_nowhere_is_one_line(self, aws: Aws, arguments: list[str]) -> None:
         result = discover("eks", *arguments)
         assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+
+    @pytest.mark.parametrize(
+        ("error", "code", "says"),
+        [
+            (NoCredentialsError(), 1, "no AWS credentials: Unable to locate credentials: log in, or name a profile"),
+            (NoRegionError(), 2, "no AWS region: set AWS_REGION, or a region in the profile"),
+            (EndpointConnectionError(endpoint_url="https://eks"), 1, "AWS: Could not connect"),
+        ],
+    )
+    def test_who_cannot_ask_aws_is_told_what_to_do_as_by_every_other_command(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, says: str
+    ) -> None:
+        def session(**_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(boto3, "Session", session)
+        result = discover("eks", "--tag", "env=prod")
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+        assert result.stderr.startswith(f"evenkeel: {says}")
 
 
 class TestClusterApi:

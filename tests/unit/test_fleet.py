@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,46 @@ class Fleet(House):
     def run_there(self, cluster: str) -> None:
         self.clock.at += MINUTE
         self.rebalance(cluster, "a test", plenty)
+
+    def in_trouble(self, cluster: str) -> None:
+        """It was told to be."""
+        self.apply(**{cluster: given()})
+        self.clusters.by_id[cluster] = AccessError("closed")
+        self.run_there(cluster)
+        assert self.bus.types == ["Trouble Opened"]
+        self.queue.requests.clear()
+        self.queue.second_looks.clear()
+
+    def all_that_was_asked_for(self, cluster: str) -> None:
+        """The runs, also those that are asked for later."""
+        self.carry_out()
+        later, self.queue.second_looks = self.queue.second_looks, []
+        for asked, why, _ in later:
+            assert asked == cluster
+            self.rebalance(asked, why, plenty)
+
+
+class _CutOff(BaseException):
+    """An invocation is killed."""
+
+
+def cut_off_after(patched: pytest.MonkeyPatch, fleet: Fleet, requests: int) -> None:
+    """So many requests to table and queue are answered, and the next is not even sent."""
+    left = requests
+
+    def counted(send: Callable[..., None]) -> Callable[..., None]:
+        def sent(*given: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise _CutOff
+            left -= 1
+            send(*given)
+
+        return sent
+
+    patched.setattr(fleet.store, "_asked", counted(fleet.store._asked))
+    for name in ("request", "look_again"):
+        patched.setattr(fleet.queue, name, counted(getattr(fleet.queue, name)))
 
 
 @pytest.fixture
@@ -380,22 +421,39 @@ class TestUnregister:
             fleet.run_there("blue")
         assert fleet.clusters.by_id["blue"].applied == []
 
-    def test_trouble_that_was_told_to_begin_is_told_to_end_also_where_the_first_try_was_cut_off(
-        self, fleet: Fleet
+    def test_trouble_that_was_told_to_begin_is_told_to_end_wherever_it_is_cut_off(
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fleet.apply(blue=given())
-        fleet.clusters.by_id["blue"] = AccessError("closed")
-        fleet.run_there("blue")
-        assert fleet.bus.types == ["Trouble Opened"]
-        fleet.queue.requests.clear()
-        fleet.queue.broken = StateUnavailableError("cut off")
-        with pytest.raises(StateUnavailableError):
-            fleet.ask("unregister", "blue")
-        fleet.queue.broken = None
+        ended = set()
+        for requests in range(20):
+            fleet = Fleet()
+            fleet.in_trouble("blue")
+            with monkeypatch.context() as patched:
+                cut_off_after(patched, fleet, requests)
+                with contextlib.suppress(_CutOff):
+                    fleet.ask("unregister", "blue")
+                    ended.add("whole")
+            fleet.all_that_was_asked_for("blue")
+            is_gone = fleet.registered == {}
+            assert fleet.bus.types == ["Trouble Opened", *(["Trouble Closed"] if is_gone else [])], requests
+            ended.add("gone" if is_gone else "stayed")
+        assert ended == {"whole", "gone", "stayed"}
+
+    def test_what_the_bus_does_not_take_of_its_end_is_told_later(self, fleet: Fleet) -> None:
+        fleet.in_trouble("blue")
+        fleet.bus.away = True
         fleet.ask("unregister", "blue")
-        fleet.carry_out()
-        fleet.carry_out()
+        fleet.all_that_was_asked_for("blue")
+        assert fleet.bus.types == ["Trouble Opened"]
+        fleet.bus.away = False
+        fleet.all_that_was_asked_for("blue")
         assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+        assert fleet.queue.second_looks == []
+
+    def test_asked_for_once_more_it_is_said_that_it_is_done(self, fleet: Fleet) -> None:
+        fleet.in_trouble("blue")
+        fleet.ask("unregister", "blue")
+        assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
 
     def test_an_unknown_cluster_is_unknown(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
@@ -618,7 +676,7 @@ class Laptop:
 
     def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         self.events.append(json.loads(json.dumps(event)))
-        if self.meanwhile is not None and event["action"] == "apply" and not event.get("list"):
+        if self.meanwhile is not None and event["action"] in ("apply", "unregister") and not event.get("list"):
             act, self.meanwhile = self.meanwhile, None
             act()
         try:
@@ -645,6 +703,50 @@ def laptop(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lap
 
 
 class TestCommands:
+    def test_a_variable_that_is_not_set_applies_no_folder_that_somebody_happens_to_stand_in(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        laptop.write("a.json", blue=given())
+        monkeypatch.chdir(laptop.folder)
+        ran = laptop.run("apply", "-f", "", "--prune", "--yes")
+        assert (ran.exit_code, laptop.events) == (2, [])
+        assert ran.stderr == "evenkeel: a file is '': name it, or - for standard input\n"
+
+    def test_an_include_that_is_no_name_of_a_file_is_bad_input(self, laptop: Laptop) -> None:
+        (laptop.folder / "a.json").write_text(json.dumps({"include": ["b\0c"]}), encoding="utf-8")
+        ran = laptop.run("apply", "-f", str(laptop.folder))
+        assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
+        assert ": cannot be read: embedded null byte" in ran.stderr
+
+    def test_a_place_that_cannot_be_looked_at_is_bad_input(self, laptop: Laptop) -> None:
+        ran = laptop.run("apply", "-f", "x" * 5000)
+        assert ran.exit_code == 2
+        assert "xx: cannot be read: " in ran.stderr
+
+    def test_a_selector_that_no_cluster_has_exports_no_empty_fleet(self, laptop: Laptop) -> None:
+        laptop.fleet.labelled()
+        ran = laptop.run("export", "--selector", "env=pord")
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        assert ran.stderr == "evenkeel: selector is 'env=pord': no registered cluster has such labels\n"
+
+    @pytest.mark.parametrize(
+        ("cluster", "says"), [("nobody", "cluster 'nobody' is not registered"), ("", "clusters is ")]
+    )
+    def test_one_cluster_that_cannot_go_live_is_one_line_as_of_every_other_action(
+        self, laptop: Laptop, cluster: str, says: str
+    ) -> None:
+        laptop.fleet.labelled()
+        ran = laptop.run("live", "--cluster", cluster, "--yes", "-o", "json")
+        assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+        assert ran.stderr.startswith(f"evenkeel: {says}")
+
+    def test_who_would_go_live_is_told_to_programs_too(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(dry_run=None), green=given(dry_run=True))
+        laptop.fleet.operate = replace(laptop.fleet.operate, dry_run=True)
+        ran = laptop.run("live", "--all", "--force", "--dry-run", "-o", "json")
+        told = {found["cluster"]: found["ok"] for found in json.loads(ran.stdout)["clusters"]}
+        assert (ran.exit_code, told) == (0, {"blue": True, "green": False})
+
     def test_a_folder_is_applied_after_the_diff_was_agreed_to_and_then_there_is_nothing_more_to_do(
         self, laptop: Laptop
     ) -> None:
@@ -686,6 +788,21 @@ class TestCommands:
         assert "nothing is unregistered while a record is not stored: apply once more" in done.stderr
         assert laptop.run(*arguments).exit_code == 0
         assert set(laptop.fleet.registered) == {"green", "red"}
+
+    @pytest.mark.parametrize("command", ["apply -f {} --prune --yes", "unregister --selector team=data --yes"])
+    def test_what_somebody_else_has_changed_since_it_was_shown_is_not_unregistered_and_that_is_told(
+        self, laptop: Laptop, command: str
+    ) -> None:
+        """Two people with two folders and one stack."""
+        laptop.write("mine.json", blue=given())
+        laptop.fleet.apply(blue=given(), green=given(labels={"team": "data"}), red=given(labels={"team": "data"}))
+        labels = {"team": "data"}
+        theirs = {"green": given(labels=labels, scan_interval=120), "teal": given(labels=labels)}
+        laptop.meanwhile = lambda: laptop.fleet.ask("apply", None, records=theirs, verify=False)
+        ran = laptop.run(*(word.format(laptop.folder) for word in command.split()))
+        assert (ran.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green", "teal"})
+        assert "green is not as it was shown: somebody changed it at the same time" in ran.output
+        assert laptop.fleet.registered["green"].scan_interval == 120
 
     @pytest.mark.parametrize("dies_at", range(1, 18))
     def test_killed_at_any_call_of_the_table_who_applies_and_prunes_once_more_ends_alike(

@@ -857,7 +857,10 @@ class TestOperate:
             ({"action": "plan", "cluster": "*"}, "cluster '*' is not registered"),
             ({"action": "status", "cluster": 7}, "cluster is '7'"),
             ({"action": "status", "cluster": "demmo"}, "cluster 'demmo' is not registered; did you mean demo?"),
-            ({"action": "status", "cluster": "nobody"}, "cluster 'nobody' is not registered"),
+            (
+                {"action": "status", "cluster": "nobody"},
+                "cluster 'nobody' is not registered: export names those that are",
+            ),
             ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
             (
                 {"action": "pause", "cluster": "demo", "until": "soon"},

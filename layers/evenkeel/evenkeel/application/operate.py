@@ -125,7 +125,8 @@ class Operate:
             return self._carry_out(action, call, fields)
         except UnknownClusterError as error:
             registered = [id for id, _ in self.store.registrations()]
-            raise UnknownClusterError(f"{error}{near(call.cluster, registered)}") from None
+            advice = near(call.cluster, registered) or ": export names those that are"
+            raise UnknownClusterError(f"{error}{advice}") from None
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
         """Do it, and write down beside the decisions who asked for it."""

@@ -246,6 +246,9 @@ class Store(LookStore, DueStore, Protocol):
     def save_rollout(self, rollout: Rollout, version: int | None) -> int:
         """In the place of the one before. Its version from now on. Raises StateConflictError."""
 
+    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
+        """Beside a record that nobody can read, which stays as it is. Raises StateConflictError."""
+
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """What a person registered, and what actions have said; the cluster is not registered any more.
 

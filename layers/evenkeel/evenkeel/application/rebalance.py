@@ -42,6 +42,8 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 # A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
 _ROUNDS = 4
+# Seconds until the bus is asked once more to take that the trouble of a cluster without a record has ended.
+_TOLD_AGAIN = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,15 +246,19 @@ class _Rounds:
         if not versions and self.why != UNREGISTERED:
             return False
         if verdict != Verdict():
-            self._keep_verdict(verdict, verdict.with_troubles(()), versions)
+            kept = self._keep_verdict(verdict, verdict.with_troubles(()), versions)
+            if kept is None or kept.outbox:  # no look asks for another run
+                self.ports.queue.look_again(self.summary.cluster, UNREGISTERED, _TOLD_AGAIN)
         self.summary.message = f"{self.summary.cluster}: it is not registered any more"
         return True
 
-    def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> None:
+    def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict | None:
+        """As it is remembered then. None: somebody else has judged meanwhile."""
         try:
-            keep_verdict(self.ports, self.summary.cluster, before, verdict, versions)
-        except StateConflictError as error:  # somebody else has judged meanwhile
+            return keep_verdict(self.ports, self.summary.cluster, before, verdict, versions)
+        except StateConflictError as error:
             _log.info("verdict not kept: %s", error, extra={"cluster": self.summary.cluster})
+            return None
 
     def _save_silence(self, remembered: Remembered, silence: Silence) -> bool:
         """False: somebody else has just remembered it."""

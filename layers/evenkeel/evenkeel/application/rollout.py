@@ -17,7 +17,6 @@ from evenkeel.application.ports import NAMELESS, Bus, Clock, Queue, Registered, 
 from evenkeel.application.recording import DetailType
 from evenkeel.application.rollout_words import halt_words, rollout_words
 from evenkeel.application.words import rfc3339
-from evenkeel.config import ClusterRecord
 from evenkeel.domain.looks import Chunk
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
@@ -175,7 +174,7 @@ class _Steps:
         if found is None or isinstance(found.record, str) or found.control.rollout == rollout.id:
             return
         if found.record.dry_run is None and found.control.is_dry(found.record, self.ports.dry_run):
-            self._switch(found.record, found, live=True, what=f"is live: wave {rollout.number} of a rollout")
+            self._switch(cluster, found, live=True, what=f"is live: wave {rollout.number} of a rollout")
 
     def _dry(self, cluster: str) -> None:
         found = self.ports.store.registered(cluster)
@@ -186,13 +185,8 @@ class _Steps:
             return
         if found.control.live is not True:
             return
-        if isinstance(found.record, str):
-            # Nothing is written to it while nobody can read its record; then it must not be live.
-            self._left.append(cluster)
-            _log.error("not taken back: %s", found.record, extra={"cluster": cluster})
-            return
         what = f"is back in dry run: the rollout was halted, {halt_words(self.rollout)}"
-        self._switch(found.record, found, live=False, what=what)
+        self._switch(cluster, found, live=False, what=what)
 
     def _keep_dry(self, found: Registered) -> None:
         """Not switched on yet: whoever is still about to finds that it has changed, and that its turn is over."""
@@ -201,20 +195,23 @@ class _Steps:
         control = found.control.model_copy(update={"rollout": self.rollout.id})
         self.ports.store.save_record(found.record, control, found.versions)
 
-    def _switch(self, record: ClusterRecord, found: Registered, *, live: bool, what: str) -> None:
+    def _switch(self, cluster: str, found: Registered, *, live: bool, what: str) -> None:
         store, now = self.ports.store, self._now
         control = found.control.model_copy(update={"live": live, "rollout": self.rollout.id})
-        store.save_record(record, control, found.versions)
+        if isinstance(found.record, str):  # who mends it must not find it live
+            store.save_control(cluster, control, found.versions)
+        else:
+            store.save_record(found.record, control, found.versions)
         id = ulid(now, self.ports.random_bytes(10))
         asker = (self.rollout.by if live else self.rollout.halted_by) or None
-        entry: dict[str, Any] = {"id": id, "at": rfc3339(now), "cluster": record.id}
-        entry |= {"cause": "live" if live else "dry-run", "by": asker, "what": f"{record.id} {what}"}
+        entry: dict[str, Any] = {"id": id, "at": rfc3339(now), "cluster": cluster}
+        entry |= {"cause": "live" if live else "dry-run", "by": asker, "what": f"{cluster} {what}"}
         why = self.rollout.reason if live else self.rollout.halt_reason
         entry |= {"reason": why} if why else {}
         try:
-            store.save_decision(record.id, id, entry, now + _KEPT)
+            store.save_decision(cluster, id, entry, now + _KEPT)
         except StateUnavailableError as error:  # it is done
-            _log.warning("not recorded: %s", error, extra={"cluster": record.id})
+            _log.warning("not recorded: %s", error, extra={"cluster": cluster})
 
     def _is_told(self, detail_type: DetailType, rollout: Rollout) -> bool:
         """Before it is remembered as told. False: the bus did not take it, and the next tick tells it.

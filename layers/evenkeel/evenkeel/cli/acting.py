@@ -19,12 +19,21 @@ from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, Action
 from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, alike, print_answer
-from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
+from evenkeel.cli.asking import as_shown, ask_of_all, ask_or_fail, confirm
 from evenkeel.cli.fleet import apply_command, export_command
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
+from evenkeel.cli.inputs import (
+    BAD_INPUT,
+    CANNOT_READ,
+    IN_TROUBLE,
+    INVALID_POOL,
+    NOT_READY,
+    fail,
+    hint,
+    read_yaml,
+    refuse_nobody,
+)
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.values import shown
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
@@ -152,8 +161,9 @@ def _live_command(  # noqa: PLR0913 (its options)
     reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
-    scope = {"clusters": [cluster]} if cluster else {"selector": selector} if selector else {"all": everything or None}
-    if sum((cluster is not None, selector is not None, everything)) != 1:
+    named = cluster is not None
+    scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
+    if sum((named, selector is not None, everything)) != 1:
         fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
     if soak is not None and wave is None:
         fail(["--soak goes with --wave: how many go live at once?"])
@@ -162,9 +172,9 @@ def _live_command(  # noqa: PLR0913 (its options)
     if dry_run:
         return
     if wave is None:
-        _act("live", stack, None, output, {**fields, "clusters": clusters, "reason": reason})
+        _act("live", stack, None, output, {**fields, "clusters": [*clusters], "reason": reason})
     else:
-        rollout = {"clusters": clusters, "wave": wave, "soak": soak, "reason": reason}
+        rollout = {"clusters": [*clusters], "wave": wave, "soak": soak, "reason": reason}
         answer = ask_or_fail("rollout", stack, None, rollout)
         _print(answer, answer, output)
 
@@ -208,7 +218,7 @@ def _command(action: Action) -> Callable[..., None]:
     """A function with the parameters that typer makes options of."""
 
     def command(stack: str, cluster: str | None, output: Output, **fields: Any) -> None:
-        named = {given: fields[name] for given, name in action.fields.names().items()}
+        named = {given: fields[name] for given, name in action.fields.names().items() if name in fields}
         named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
         everything, yes = fields.get("everything", False), fields.get("yes", False)
         _refuse_several(cluster, fields.get("selector"), everything=everything)
@@ -236,10 +246,15 @@ def _command(action: Action) -> Callable[..., None]:
         several.append(_parameter("selector", annotation=_Selector, default=None))
     if action.right is not Right.READ:
         several.append(_parameter("reason", annotation=_Reason, default=None))
+    fields = action.fields.model_fields
     parameters = [
         _parameter("stack", annotation=_StackName),
         _parameter("cluster", **cluster_option),
-        *(_option(given, name, action.fields.model_fields[name]) for given, name in action.fields.names().items()),
+        *(
+            _option(given, name, fields[name])
+            for given, name in action.fields.names().items()
+            if not _is_map(fields[name])
+        ),
         *several,
         _parameter("output", annotation=_OutputForm, default=Output.TABLE),
     ]
@@ -266,6 +281,11 @@ def _option(given: str, name: str, field: FieldInfo) -> Parameter:
     return _parameter(name, annotation=Annotated[form | None, option], default=None)
 
 
+def _is_map(field: FieldInfo) -> bool:
+    """What no option can say: it is for those who write events."""
+    return get_origin(field.annotation) is dict
+
+
 def _parameter(name: str, **rest: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
 
@@ -288,20 +308,22 @@ def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: 
     """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
     touched, is_all = _agreed(action, stack, fields, output, yes=yes)
     of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
-    _act(action, stack, None, output, {**of_them, "clusters": touched})
+    _act(action, stack, None, output, {**of_them, "clusters": [*touched], **as_shown(touched.values())})
     if not is_all:
         raise typer.Exit(CANNOT_READ)
 
 
 def _agreed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
-) -> tuple[list[str], bool]:
+) -> tuple[dict[str, dict[str, Any]], bool]:
     """What it touches is shown, and asked for unless nothing more is wanted.
 
-    Returns what was agreed to, and whether that is all that could be meant.
+    Returns what was agreed to, by cluster, and whether that is all that could be meant.
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
+    if "clusters" in fields and listed and not listed[0]["ok"]:  # the one that was named: as of any other action
+        fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
     for line in groups.values():
         say(line, err=output is Output.JSON)
@@ -310,7 +332,9 @@ def _agreed(
             say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
     if untouched:
         say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
-    touched = [found["cluster"] for found in listed if found["ok"]]
+    touched = {found["cluster"]: found for found in listed if found["ok"]}
+    if shown_only and output is Output.JSON:
+        say_json(answer, indent=2)
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:
@@ -326,9 +350,8 @@ def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -
 
 
 def _leave_for_nobody(clusters: object, selector: str | None) -> None:
-    """A slip in a selector must not look as if all were well."""
     if selector is not None and not clusters:
-        fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
+        refuse_nobody(selector)
 
 
 def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """A stack's answers, however many events it takes to get them; and a person's."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import typer
@@ -61,6 +61,12 @@ def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, 
             break
         left = rest["left"]
     return answer
+
+
+def as_shown(listed: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The field with which a record that has changed since it was shown is left, for actions that tell digests."""
+    before = {found["cluster"]: found["before"] for found in listed if "before" in found}
+    return {"before": before} if before else {}
 
 
 def in_parts(records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from evenkeel.application.words import counted
 from evenkeel.cli.asking import confirm
 from evenkeel.cli.fleet import fleet_yaml, say_lines
 from evenkeel.cli.inputs import CANNOT_READ, fail
-from evenkeel.cli.remote import CannotAskError, role_arns
+from evenkeel.cli.remote import CannotAskError, of_caller, role_arns
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
@@ -64,7 +64,8 @@ def discover_eks(
     except CannotAskError as error:
         fail([str(error)], error.code)
     except (ClientError, BotoCoreError) as error:
-        fail([f"AWS: {error}"], CANNOT_READ)
+        why = of_caller(error) or CannotAskError(f"AWS: {error}")
+        fail([str(why)], why.code)
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
     records = [_eks_record(cluster, region, zone_ids, labels) for cluster in found]

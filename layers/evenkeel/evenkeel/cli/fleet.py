@@ -11,8 +11,8 @@ import yaml
 
 from evenkeel.application.fleet import fleet_schema, read_fleet
 from evenkeel.application.words import counted
-from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm, in_parts
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_yaml
+from evenkeel.cli.asking import as_shown, ask_of_all, ask_or_fail, confirm, in_parts
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_yaml, refuse_empty, refuse_nobody
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
@@ -66,7 +66,7 @@ def apply_command(  # noqa: PLR0913 (its options)
     done = _stored(stack, chosen, before, {"verify": verify, "reason": reason})
     is_stored = all(found["ok"] for found in done)
     if removed and prune and is_stored:
-        fields = {"clusters": missing, "force": force, "reason": reason}
+        fields = {"clusters": missing, "force": force, "reason": reason, **as_shown(removed)}
         done += ask_of_all("unregister", stack, fields)["clusters"]
     for found in done:
         say(found["message"], err=not found["ok"])
@@ -109,8 +109,9 @@ def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> 
 
 def read_files(place: str) -> dict[str, Any]:
     """The records of a file or a folder by id. Raises ConfigError."""
-    path = Path(place)
-    found = _files_in(path) if path.is_dir() else [str(path)]
+    refuse_empty(place)
+    # os.path, since pathlib raises where it may not look; whoever reads it then says so.
+    found = _files_in(Path(place)) if os.path.isdir(place) else [place]  # noqa: PTH112
     return read_fleet([os.path.normpath(file) for file in found], read_yaml, _included)
 
 
@@ -169,6 +170,8 @@ def export_command(
 ) -> None:
     pages = list(_pages(stack, cluster, selector))
     unread = [line for page in pages for line in page["unread"].values()]
+    if selector is not None and not any(page["records"] for page in pages):
+        refuse_nobody(selector)
     text = fleet_yaml([record for page in pages for record in page["records"]])
     if out == "-":
         say_lines(text)

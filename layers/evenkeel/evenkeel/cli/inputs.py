@@ -27,6 +27,11 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
     raise typer.Exit(code)
 
 
+def refuse_nobody(selector: str) -> NoReturn:
+    """A slip in a selector must not look as if all were well."""
+    fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
+
+
 def hint(old: str, new: str) -> None:
     """Says that a command was given in a form that it had once, and what to write from now on."""
     say(f"evenkeel: {old} is an old form, and still understood: write {new}", err=True)
@@ -37,14 +42,23 @@ def called(name: str) -> str:
     return "standard input" if name == "-" else name
 
 
+def refuse_empty(name: str) -> None:
+    """A variable of a script that is not set must not mean the folder one stands in. Raises ConfigError."""
+    if not name:
+        raise ConfigError(["a file is '': name it, or - for standard input"])
+
+
 def read_text(name: str) -> str:
     """A file's text; ``-`` is standard input. Raises ConfigError."""
+    refuse_empty(name)
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError([f"{called(name)}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
         raise ConfigError([f"{called(name)}: not UTF-8 text"]) from None
+    except ValueError as error:  # a name with a zero byte in it, as an include may have
+        raise ConfigError([f"{called(name)}: cannot be read: {error}"]) from None
 
 
 def read_yaml(name: str) -> object:

@@ -1,12 +1,13 @@
 """A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION
 
+from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import Object
@@ -15,7 +16,7 @@ from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import read_cluster, with_workload
 from evenkeel.application.ports import Remaining
 from evenkeel.bootstrap import SystemClock
-from evenkeel.cli.inputs import read_yaml
+from evenkeel.cli.inputs import read_text, refuse_empty
 from evenkeel.config import ClusterFile, ConfigError, SameAccess, WorkloadEntry, read_model
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Observation
@@ -65,16 +66,27 @@ def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi,
     return KubernetesApi(context or where, client, None, clock), lambda: deadline - clock.now().timestamp()
 
 
+def _refuse_unreadable(path: str) -> None:
+    """A name that stands twice in one object is no fault: kubectl takes the last one as well. Raises ConfigError."""
+    try:
+        read_document(read_text(path))
+    except UnreadableError as error:
+        raise ConfigError([f"{path}: {error}"]) from None
+
+
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
     # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
+    if kubeconfig is not None:
+        refuse_empty(kubeconfig)
     names = (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR)
-    found = [path for path in (Path(name).expanduser() for name in names) if path.exists()]
+    # os.path, as it does: pathlib raises for a home that nobody has, and where it may not look.
+    found = [path for path in map(os.path.expanduser, names) if os.path.exists(path)]  # noqa: PTH110
     if not found:
         raise ConfigError(
             [f"{where}: there is no file {' or '.join(names)}: name one by --kubeconfig, or in KUBECONFIG"]
         )
     for path in found:
-        read_yaml(str(path))
+        _refuse_unreadable(path)
     configuration = Configuration()
     try:
         load_kube_config(  # type: ignore[no-untyped-call]

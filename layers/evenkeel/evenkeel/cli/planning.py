@@ -34,7 +34,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
 # Who has no record yet sees the pools that there could be: of groups that are alike, where no label says.
-_NO_RECORD = {"pools": {"discover": "similar"}}
+_WITHOUT = {"pools": {"discover": "similar"}}
 
 
 def plan_command(  # noqa: PLR0913  typer makes an option of each
@@ -75,8 +75,8 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         hint("--file", "--objects FILE")
     record = _record_file(record, cluster)
     try:
-        policy = read_model(ClusterFile, read_yaml(record) if record else _NO_RECORD, called(record or "record"))
-        before = read_json(StateFile, read_text(state), called(state)) if state else StateFile()
+        policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), called(record or "record"))
+        before = read_json(StateFile, read_text(state), called(state)) if state is not None else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))

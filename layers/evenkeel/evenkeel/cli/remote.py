@@ -115,20 +115,15 @@ def _caller(session: Any) -> dict[str, str]:
         return {}
 
 
-def _why(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
+def of_caller(error: Exception) -> CannotAskError | None:
+    """What whoever asks has to mend at their own end: credentials, region, profile. None: it is something else."""
     text = " ".join(str(error).split())
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
-        if code in _DENIED:
-            return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
         if code in _EXPIRED:
             return CannotAskError("the AWS credentials have expired: renew them and ask again")
         if code in _UNKNOWN_CALLER:
             return CannotAskError(f"AWS does not accept the credentials: {_message(error)}")
-        if code == "ValidationError" and "does not exist" in text:
-            problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
-            return CannotAskError(f"stack is {shown(stack)}: {problem}: check name, region and account", BAD_INPUT)
-        return CannotAskError(f"{service} refused: {code}: {_message(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return CannotAskError(f"no AWS credentials: {text}: log in, or name a profile in AWS_PROFILE")
     if isinstance(error, _OLD_LOGIN):
@@ -139,7 +134,22 @@ def _why(error: Exception, stack: str, function: str, service: str, action: str)
         return CannotAskError("no AWS region: set AWS_REGION, or a region in the profile", BAD_INPUT)
     if isinstance(error, ProfileNotFound | InvalidRegionError):
         return CannotAskError(text, BAD_INPUT)
-    return CannotAskError(f"{service} does not answer: {text}")
+    return None
+
+
+def _why(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
+    if (found := of_caller(error)) is not None:
+        return found
+    text = " ".join(str(error).split())
+    if not isinstance(error, ClientError):
+        return CannotAskError(f"{service} does not answer: {text}")
+    code = error.response.get("Error", {}).get("Code", "")
+    if code in _DENIED:
+        return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
+    if code == "ValidationError" and "does not exist" in text:
+        problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
+        return CannotAskError(f"stack is {shown(stack)}: {problem}: check name, region and account", BAD_INPUT)
+    return CannotAskError(f"{service} refused: {code}: {_message(error)}")
 
 
 def _message(error: ClientError) -> str:

@@ -210,8 +210,12 @@ class Records:
         """
         version = None if versions is None else versions.get(META)
         registration = Registration.of(record, control).model_dump_json(exclude_none=True)
-        meta = self._entry(record.id, META, registration, version)
-        return meta, self._entry(record.id, CONTROL, control.model_dump_json(), version)
+        return self._entry(record.id, META, registration, version), self.control(record.id, control, versions)
+
+    def control(self, cluster: str, control: ControlRecord, versions: Versions | None) -> Entry:
+        """Has the version of the record."""
+        version = None if versions is None else versions.get(META)
+        return self._entry(cluster, CONTROL, control.model_dump_json(), version)
 
     def _control(self, cluster: str, items: Mapping[str, Stored], otherwise: ControlRecord) -> ControlRecord:
         """What actions have said; ``otherwise``: what the record itself says.

@@ -253,6 +253,23 @@ class DynamoStore:
         self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
         meta.note(versions)
 
+    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
+        """One transaction, since the version of both says that they belong together."""
+        controls = self._records.control(cluster, control, versions)
+        update = {
+            "TableName": self._table,
+            "Key": {"pk": {"S": _pk(cluster)}, "sk": {"S": META}},
+            "UpdateExpression": "SET version = :next REMOVE settled",
+            "ConditionExpression": "version = :version",
+            "ExpressionAttributeValues": {
+                ":next": {"N": str(controls.next_version)},
+                ":version": {"N": str(versions.get(META, 0))},
+            },
+        }
+        # The first one's condition stands for both.
+        items = [{"Update": update}, {"Put": self._put_of(cluster, controls)}]
+        self._ask(lambda: self._client.transact_write_items(TransactItems=items))
+
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """One transaction. Its names stay listed: that does no harm."""
         condition = {

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from math import ceil
 from typing import Annotated
 
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
-from evenkeel.application.errors import BadRequestError, UnknownClusterError
-from evenkeel.application.ports import Remembered
+from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
+from evenkeel.application.fleet import digest_of
+from evenkeel.application.ports import Remembered, Versions
 from evenkeel.application.telling import UNREGISTERED
-from evenkeel.config import ConfigError
+from evenkeel.config import ClusterRecord, ConfigError
 
 # Longer than it takes; should it be cut off, no run waits for longer.
 _LEASE = timedelta(seconds=15)
@@ -20,15 +22,20 @@ class UnregisterFields(Fields):
     """What stands in the cluster is not looked at."""
 
     force: Annotated[Flag, Field(description="Also while bounds of ours stand, which nobody then puts back.")] = False
+    before: Annotated[
+        dict[str, str | None], Field(description="Digests of what was shown, by id.", default_factory=dict)
+    ]
 
 
-def unregister_touches(call: Call, _fields: UnregisterFields) -> str:
+def unregister_touches(call: Call, _fields: UnregisterFields) -> Answer:
+    found = call.store.registered(call.cluster)
+    shown = {"before": digest_of(found.record if found else None)}
     try:
         pools = _pools_with_our_bounds(call.load())
     except ConfigError:
-        return f"{call.cluster}: its record cannot be read"
+        return {**shown, "message": f"{call.cluster}: its record cannot be read"}
     held = f": bounds of ours stand in pool {', '.join(pools)}" if pools else ""
-    return f"{call.cluster}{held}"
+    return {**shown, "message": f"{call.cluster}{held}"}
 
 
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
@@ -38,11 +45,11 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     except UnknownClusterError:
         if call.store.verdict(call.cluster)[0].is_empty:
             raise
-        # An earlier try was cut off before it asked for this.
         call.request_look(UNREGISTERED)
         return {"done": False, "message": f"{call.cluster} is not registered; its trouble is told to have ended"}
     except ConfigError as error:
         return _unregister_unread(call, fields, error)
+    _refuse_changed(call, fields, remembered.record)
     lease = call.store.take_lease(
         call.cluster, f"unregister-{call.now.timestamp()}", remembered.fencing_token, call.now, call.now + _LEASE
     )
@@ -53,10 +60,10 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
                 f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
                 "restore it first, or leave them for good with force"
             )
-        call.store.remove_record(call.cluster, remembered.versions)
+        _remove(call, remembered.versions)
     finally:
         call.store.give_back_lease(call.cluster, lease, call.clock.now())
-    call.request_look(UNREGISTERED)  # by which its trouble is told to have ended
+    call.request_look(UNREGISTERED)
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
     if (place := remembered.record.status_configmap) is not None:  # who answers here may write to no cluster
         namespace, _, name = place.partition("/")
@@ -73,9 +80,25 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
         )
     found = call.store.registered(call.cluster)
     if found is not None:
-        call.store.remove_record(call.cluster, found.versions)
+        _refuse_changed(call, fields, found.record)
+        _remove(call, found.versions)
     call.request_look(UNREGISTERED)
     return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
+
+
+def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord | str) -> None:
+    if call.cluster in fields.before and fields.before[call.cluster] != digest_of(record):
+        raise StateConflictError(f"{call.cluster} is not as it was shown")
+
+
+def _remove(call: Call, versions: Versions) -> None:
+    """A run of a cluster without a record tells that its trouble has ended; nothing else would ever ask for one.
+
+    So one is asked for beforehand, for when this invocation is over, however it ends. Where the record is still there
+    then, it is a run like any other.
+    """
+    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.remaining()) + 1)
+    call.store.remove_record(call.cluster, versions)
 
 
 def _pools_with_our_bounds(remembered: Remembered) -> Sequence[str]:
