@@ -439,23 +439,44 @@ def test_where_the_source_comes_in_doubt_the_new_machine_goes_again_by_name_and_
     assert home.memory.held_until is not None
 
 
-def test_in_a_pool_of_two_zones_no_step_tries_one_while_an_autoscaler_could_order_nowhere() -> None:
+@pytest.mark.parametrize("counts", [(0, 5), (0, 4, 5)])
+def test_where_one_zone_alone_delivers_it_stays_open_while_a_step_tries_another(counts: tuple[int, ...]) -> None:
+    home = failed(*counts[:1], *counts[-1:]) if len(counts) == 2 else two_in_doubt(*counts)
+    alone = "abc"[len(counts) - 1]
+    assert home.requested == (1, *counts[1:])
+    assert home.bounds("a")[1] == 1
+    assert home.bounds(alone)[1] > home.policy.pools[0].max / 2
+    home.scale(alone, counts[-1] + 3)
+    for _ in range(2):
+        home.look(60)
+        home.boot(alone)
+        assert home.requested == (1, *counts[1:-1], counts[-1] + 3)  # what it orders is bound nowhere
+
+
+def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_it_whenever_somebody_looks() -> None:
     home = failed(0, 5)
-    assert (home.requested, home.why) == ((0, 5), "zone a is probing")
-    assert failed(0, 5, autoscaler=False).requested == (1, 5)
+    home.boot("a")
+    home.scale("b", 8)  # both since the last look
+    home.boot("b")
+    home.look(60)
+    assert home.requested == (1, 7)
+    home.drain()
+    home.until_quiet()
+    assert home.requested == (4, 4)
 
 
-def test_another_zone_that_nobody_knows_of_is_waited_for() -> None:
-    home = failed(0, 4, 5)
+def two_in_doubt(*counts: int) -> Home:
+    """A pool of three zones, the first two of which nobody knows of."""
+    home = failed(*counts)
     home.fail("a")
     home.look(60)
-    home.scale("b", 5)
+    home.scale("b", counts[1] + 1)
     home.fail("b")
     home.look(60)
-    home.scale("b", 4)
+    home.scale("b", counts[1])
     home.look(65 * 60)
     assert [each.state.value for each in home.last.groups] == ["probing", "probing", "healthy"]  # type: ignore[union-attr]
-    assert home.requested == (0, 4, 5)
+    return home
 
 
 @pytest.mark.parametrize("zone", ["a", "b", "c"])

@@ -170,12 +170,18 @@ def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
     """While its machine may be on its way, nobody orders in either zone: an autoscaler does not count what it did not
-    order. No longer: in a pool of two zones nobody could order at all.
+    order. No longer, and not where the source alone delivers: nobody could order at all.
     """
-    if pool.pool.autoscaler:
-        for draft in (source, destination):
-            if draft is not None:
-                draft.step_max = draft.requested
+    if not pool.pool.autoscaler:
+        return
+    destination.step_max = destination.requested
+    if source is not None and not _is_alone(pool, source):
+        source.step_max = source.requested
+
+
+def _is_alone(pool: PoolDraft, source: Draft) -> bool:
+    """Whether no other zone is known to deliver: it stays open, and what it grows by says nothing of who is bound."""
+    return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
 
 
 def _has_come(step: Step, destination: Draft) -> bool:
@@ -317,7 +323,7 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
     why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
-    why = why or _word(pool.groups, may_probe=_may_probe(pool, ways[0][1]))
+    why = why or _word(pool.groups, may_probe=pool.groups)
     why = why or _under_way(pool) or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
@@ -340,6 +346,7 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
             destination=destination.key,
             begun_at=pool.now,
             had=source.requested,
+            stood_in=pool.pool.max if _is_alone(pool, source) else 0,
             wants=destination.requested,
         )
         return None
@@ -366,14 +373,6 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
         pool.look_at.append(until)
         return because(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
     return None
-
-
-def _may_probe(pool: PoolDraft, destination: Draft) -> list[Draft]:
-    """Groups that may be probing when a step begins: all that it does not go to, and the one that it goes to, where the
-    step may find out whether its zone delivers: two others have to be well, where an autoscaler may order meanwhile.
-    """
-    tries = not pool.pool.autoscaler or sum(draft.state is State.HEALTHY for draft in pool.groups) > 1
-    return pool.groups if tries else _all_but(pool, destination)
 
 
 def _all_but(pool: PoolDraft, left_out: Draft | None) -> list[Draft]:
