@@ -12,10 +12,14 @@ from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.homing import Homing, Window
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.troubles import TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.trouble import judge
 from tests.builders import stated
 from tests.homing import Home, homing
 from tests.workloads import node, pod
@@ -264,6 +268,12 @@ def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_it
     assert home.went == []
     assert found.converging is not None
     assert found.converging.hangs_since is not None
+    (kept,) = (each for each in home.machines("a") if each.preserved)
+    assert home.why.startswith("no machine of a may go: 1 replicas are held by machines that Gardener preserves")
+    whole = Plan(now=home.now, pools=(found,), skipped=(), states={})
+    troubles = judge(Verdict(), whole, home.state.groups, timedelta(0)).troubles
+    (told,) = (each for each in troubles if each.kind is TroubleKind.STEP_HANGS)
+    assert (told.zones, told.said) == (("a", "c"), kept.name)
     home._put("a", [replace(each, preserved=False) for each in home.machines("a")])
     home.look(60)
     home.look(60)
@@ -383,23 +393,90 @@ def test_a_zone_that_nobody_knows_of_gives_nothing_and_another_one_does() -> Non
     assert home.requested == (7, 3, 4)
 
 
-def test_in_a_pool_of_two_zones_no_step_tries_one_while_an_autoscaler_could_order_nowhere() -> None:
+def doubtful(home: Home, zone: str, doubt: str) -> None:
+    """A zone that nobody knows of from now on: what others say of it, or a failure of its own whose backoff is over."""
+    group, key = home.groups[zone], home.groups[zone].key
+    after = GroupState(warned_requested=group.requested)
+    if doubt == "probing":
+        failed_at = home.now - timedelta(minutes=7)
+        after = GroupState(failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
+    else:
+        offering = Offering("aws", "eu-central-1", zone, "m5", "on-demand")
+        home.change(zone, offering=offering)
+        word = Word(failed_at=home.now, until=home.now, cluster="green")
+        home.state = replace(home.state, offerings={offering: OfferingState(words={"green": word})})
+    home.state = replace(home.state, groups={key: after})
+
+
+@pytest.mark.parametrize("doubt", ["probing", "cautious"])
+@pytest.mark.parametrize("zone", ["a", "b"])
+def test_once_the_successor_runs_a_step_goes_on_whichever_zone_but_its_source_is_in_doubt(
+    zone: str, doubt: str
+) -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    doubtful(home, zone, doubt)
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+
+
+@pytest.mark.parametrize("doubt", ["probing", "cautious"])
+def test_where_the_source_comes_in_doubt_the_new_machine_goes_again_by_name_and_not_hours_later(doubt: str) -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    doubtful(home, "c", doubt)
+    for _ in range(15):
+        home.look(60)
+        assert home.requested == (1, 4, 5)
+        assert home.why == f"zone c is {doubt}" + (
+            ": other clusters could not get such machines" if doubt == "cautious" else ""
+        )
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+    home.drain()
+    home.look(60)
+    assert (home.memory.step, home.went) == (None, ["a"])
+    assert home.memory.held_until is not None
+
+
+@pytest.mark.parametrize("counts", [(0, 5), (0, 4, 5)])
+def test_where_one_zone_alone_delivers_it_stays_open_while_a_step_tries_another(counts: tuple[int, ...]) -> None:
+    home = failed(*counts[:1], *counts[-1:]) if len(counts) == 2 else two_in_doubt(*counts)
+    alone = "abc"[len(counts) - 1]
+    assert home.requested == (1, *counts[1:])
+    assert home.bounds("a")[1] == 1
+    assert home.bounds(alone)[1] > home.policy.pools[0].max / 2
+    home.scale(alone, counts[-1] + 3)
+    for _ in range(2):
+        home.look(60)
+        home.boot(alone)
+        assert home.requested == (1, *counts[1:-1], counts[-1] + 3)  # what it orders is bound nowhere
+
+
+def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_it_whenever_somebody_looks() -> None:
     home = failed(0, 5)
-    assert (home.requested, home.why) == ((0, 5), "zone a is probing")
-    assert failed(0, 5, autoscaler=False).requested == (1, 5)
+    home.boot("a")
+    home.scale("b", 8)  # both since the last look
+    home.boot("b")
+    home.look(60)
+    assert home.requested == (1, 7)
+    home.drain()
+    home.until_quiet()
+    assert home.requested == (4, 4)
 
 
-def test_another_zone_that_nobody_knows_of_is_waited_for() -> None:
-    home = failed(0, 4, 5)
+def two_in_doubt(*counts: int) -> Home:
+    """A pool of three zones, the first two of which nobody knows of."""
+    home = failed(*counts)
     home.fail("a")
     home.look(60)
-    home.scale("b", 5)
+    home.scale("b", counts[1] + 1)
     home.fail("b")
     home.look(60)
-    home.scale("b", 4)
+    home.scale("b", counts[1])
     home.look(65 * 60)
     assert [each.state.value for each in home.last.groups] == ["probing", "probing", "healthy"]  # type: ignore[union-attr]
-    assert home.requested == (0, 4, 5)
+    return home
 
 
 @pytest.mark.parametrize("zone", ["a", "b", "c"])

@@ -721,8 +721,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
     TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
-    TroubleKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end; or "
-    "have a machine given back: until then no other node of the pool is moved",
+    TroubleKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end, who "
+    "preserves it; or have a machine given back: until then no other node of the pool is moved",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
     TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
     "then no other node of the pool is drained",

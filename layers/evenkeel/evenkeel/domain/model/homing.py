@@ -120,7 +120,7 @@ class Step:
     destination: str
     begun_at: datetime
     had: int  # what the source requested when it began, less what we have taken from it since for other reasons
-    stood_in: int = 0  # the most that the source requested while a zone could not deliver, as others grow then as well
+    stood_in: int = 0  # the most that the source requested, or may, while a zone could not deliver: others grow as well
     wants: int  # what the destination requests with it
     id: str = ""  # of the move that orders it; empty: not written down yet
     ordered: bool = False  # the destination has carried that id

@@ -7,8 +7,9 @@ allow, and none while anything else of the pool is under way. What a step is, an
     look    step        what is planned
     1       -           destination +1; both zones keep what they request, so that no autoscaler interferes
     2       open        nothing: its machine is on its way. Late, or with any word about a zone: destination -1
-    3       open        its machine runs: source -1, one machine by name. If none of the source may go, or the node
-                        that has come is not well, and the provision timeout is over: destination -1, by name as well
+    3       open        its machine runs: source -1, one machine by name. If none of the source may go, its zone is in
+                        doubt, or the node that has come is not well, and the provision timeout is over:
+                        destination -1, by name as well
     4       given       nothing, until the machine has gone; a drain that hangs is told, and no second one begins
 """
 
@@ -169,12 +170,18 @@ def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
     """While its machine may be on its way, nobody orders in either zone: an autoscaler does not count what it did not
-    order. No longer: in a pool of two zones nobody could order at all.
+    order. No longer, and not where the source alone delivers: nobody could order at all.
     """
-    if pool.pool.autoscaler:
-        for draft in (source, destination):
-            if draft is not None:
-                draft.step_max = draft.requested
+    if not pool.pool.autoscaler:
+        return
+    destination.step_max = destination.requested
+    if source is not None and not _is_alone(pool, source):
+        source.step_max = source.requested
+
+
+def _is_alone(pool: PoolDraft, source: Draft) -> bool:
+    """Whether no other zone is known to deliver: it stays open, and what it grows by says nothing of who is bound."""
+    return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
 
 
 def _has_come(step: Step, destination: Draft) -> bool:
@@ -261,7 +268,7 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
     if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
         why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
         hangs = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
-        pool.converging = replace(told, why=why, hangs_since=ends if hangs else None)
+        pool.converging = _kept(told, step, destination, ends) if hangs else replace(told, why=why)
         return
     if pool.requested - 1 < pool.pool.min:
         pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
@@ -271,17 +278,30 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
     pool.converging = replace(told, why=stays, step=pool.step or step, hangs_since=ends if hangs else None)
 
 
+def _kept(told: Converging, step: Step, destination: Draft, ends: datetime) -> Converging:
+    """A machine that did not come and may not be taken back either: which, and who holds it."""
+    machines = destination.group.machines or ()
+    kept = next((each for each in machines if each.preserved and not each.has_node), None)
+    why = because(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
+    if kept is not None:
+        why = because(Rule.PRESERVED, count=destination.group.preserved)
+        step = replace(step, giver=step.destination, machine=kept.ref)
+    why = because(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
+    return replace(told, step=step, why=why, hangs_since=ends)
+
+
 def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: bool) -> Reason | None:
     """One machine goes by name: of the source; where that cannot give, or the machine that has come does not get well,
     in the end of the destination. Why not yet.
     """
     source, destination = drafts.get(step.source), drafts[step.destination]
-    why: Reason | None = _obstacle(pool, may_probe=_all_but(pool, source)) or _under_way(pool)
+    why: Reason | None = _rollout(pool) or _fence(pool) or _under_way(pool)
     if why is not None:
         return why
+    why = None if source is None else _doubt(source)  # what it gave could not come back for sure
     may_give = source is not None and source.group.requested <= step.unbound and _runs(step, destination)
-    givers = [source] if source is not None and may_give else []
-    givers += [destination] if is_late or not givers else []
+    givers = [source] if source is not None and may_give and why is None else []
+    givers += [destination] if is_late or not (givers or may_give) else []
     for giver in givers:
         choice = _choice(pool, giver)
         if choice.machine is None or not remove(pool, {giver.key: (choice.machine,)}):
@@ -302,7 +322,8 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
-    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool, may_probe=_may_probe(pool, ways[0][1]))
+    why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
+    why = why or _word(pool.groups, may_probe=pool.groups)
     why = why or _under_way(pool) or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
@@ -325,6 +346,7 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
             destination=destination.key,
             begun_at=pool.now,
             had=source.requested,
+            stood_in=pool.pool.max if _is_alone(pool, source) else 0,
             wants=destination.requested,
         )
         return None
@@ -353,25 +375,17 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def _may_probe(pool: PoolDraft, destination: Draft) -> list[Draft]:
-    """Groups that may be probing when a step begins: all that it does not go to, and the one that it goes to, where the
-    step may find out whether its zone delivers: two others have to be well, where an autoscaler may order meanwhile.
-    """
-    tries = not pool.pool.autoscaler or sum(draft.state is State.HEALTHY for draft in pool.groups) > 1
-    return pool.groups if tries else _all_but(pool, destination)
-
-
 def _all_but(pool: PoolDraft, left_out: Draft | None) -> list[Draft]:
     return [draft for draft in pool.groups if draft is not left_out]
 
 
-def _obstacle(pool: PoolDraft, *, may_probe: Iterable[Draft]) -> Reason | None:
-    """What keeps a pool from being moved, whatever is known of its machines. ``may_probe`` as :func:`_word` has it."""
+def _rollout(pool: PoolDraft) -> Reason | None:
+    """Machines that are being replaced somewhere."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in _ROLLOUTS:
             return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
-    return _word(pool.groups, may_probe=may_probe)
+    return None
 
 
 # What freezes a group because its machines are being replaced.
@@ -385,11 +399,22 @@ def _word(drafts: Iterable[Draft], *, may_probe: Iterable[Draft] = ()) -> Reason
     """
     let_be = {draft.key for draft in may_probe}
     for draft in drafts:
-        if draft.state is State.FENCED or (draft.state is State.PROBING and draft.key not in let_be):
+        if draft.state is State.FENCED:
             return _in_state(draft)
-        if draft.cautious_max is not None:
-            return because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
+        if (draft.state is not State.PROBING or draft.key not in let_be) and (why := _doubt(draft)) is not None:
+            return why
     return None
+
+
+def _fence(pool: PoolDraft) -> Reason | None:
+    return next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
+
+
+def _doubt(draft: Draft) -> Reason | None:
+    """Why nobody knows whether its zone delivers: it has failed, or has others say that it would."""
+    if draft.state is State.PROBING:
+        return _in_state(draft)
+    return None if draft.cautious_max is None else because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
 
 
 def _in_state(draft: Draft) -> Reason:
