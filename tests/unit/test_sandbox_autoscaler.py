@@ -1,5 +1,6 @@
 """The sandbox's cluster autoscaler obeys bounds, and stumbles over them, as the real one does."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -149,7 +150,9 @@ def test_its_writes_carry_no_version_and_name_it_as_the_writer(scene: Scene) -> 
     after = scene.cluster.store.list(SCALABLES)[0]
     assert after["spec"]["replicas"] > before["spec"]["replicas"]
     assert after["metadata"]["annotations"][MAX] == "9"
-    (entry,) = [item for item in after["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
+    where = after["metadata"]["namespace"], after["metadata"]["name"]
+    written = json.loads(scene.cluster.store.encoded(SCALABLES, *where, version=after["apiVersion"].rpartition("/")[2]))
+    (entry,) = [item for item in written["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
 
 
