@@ -440,7 +440,7 @@ def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) ->
         return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
 
     may_give = [draft for draft in able if draft.requested > least[draft.key]]
-    # Whoever is far below any of them is far below this one: in a level pool nobody is, and nobody is compared with all.
+    # Whoever is far below any of them is far below this one: a level pool of thousands is told by a look at each.
     fullest = max(may_give, key=lambda draft: Fraction(draft.requested - 1, draft.group.weight), default=None)
     for low in sorted([draft for draft in able if draft.room > 0], key=turn):
         if fullest is not None and low.is_far_below(fullest):
