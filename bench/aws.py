@@ -112,6 +112,9 @@ class Table:
         """As somebody else writes it."""
         self._items[item["pk"]["S"]][item["sk"]["S"]] = item
 
+    def clear(self) -> None:
+        self._items.clear()
+
     def _found(self, key: Item) -> Item:
         return self._items.get(key["pk"]["S"], {}).get(key["sk"]["S"], {})
 
@@ -259,9 +262,13 @@ class Aws:
         return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in request["Entries"]]}
 
     def control(self, asked: Request) -> Request:
-        """For whoever measures: take a queue's messages, plant items, or read what was used since the last time."""
+        """For whoever measures: take a queue's messages, plant items in the table or in an empty one, or read what was
+        used since the last time.
+        """
         if "take" in asked:
             return {"messages": self.queues.pop(asked["take"], [])}
+        if asked.get("empty"):
+            self.table.clear()
         for item in asked.get("plant", ()):
             self.table.put(item)
         used = dict(self.used)

@@ -40,7 +40,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
-from sandbox.aws import Deployment
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
@@ -69,12 +69,27 @@ def address(cluster: str, sort_key: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stand_in() -> Iterator[Any]:
-    """A client of what the benches have in DynamoDB's place."""
-    with stand_in_for_aws() as url:
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """Of the stack these tests ask for the table alone: the rest is not made."""
+    made = aws.prepare(parameters={"DryRun": "false"})
+    yield made
+    made.delete()
+
+
+@pytest.fixture(scope="module")
+def benches_aws() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """A client of what the benches have in AWS's place, and what empties its table."""
+    with stand_in_for_aws() as (url, empty):
         session = botocore.session.get_session()
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
-        yield session.create_client("dynamodb", endpoint_url=url, **access)
+        yield session.create_client("dynamodb", endpoint_url=url, **access), empty
+
+
+@pytest.fixture
+def stand_in(benches_aws: tuple[Any, Callable[[], Any]]) -> Any:
+    client, empty = benches_aws
+    empty()
+    return client
 
 
 @pytest.fixture(params=["memory", "table", "bench"])
