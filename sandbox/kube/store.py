@@ -154,6 +154,11 @@ class Store:
                 for _, record in self._matching(kind, namespace, labels, fields)
             ]
 
+    def names(self, resource: str) -> set[str]:
+        """Of all objects that there are."""
+        with self._lock:
+            return {name for _, name in self._records[self.resource(resource).full_name]}
+
     def page(
         self,
         resource: str,
