@@ -112,9 +112,6 @@ class Table:
         """As somebody else writes it."""
         self._items[item["pk"]["S"]][item["sk"]["S"]] = item
 
-    def clear(self) -> None:
-        self._items.clear()
-
     def _found(self, key: Item) -> Item:
         return self._items.get(key["pk"]["S"], {}).get(key["sk"]["S"], {})
 
@@ -216,12 +213,20 @@ class Table:
         self._used["half read units"] += max(1, ceil(size / (4 * _KIB))) * (1 + bool(request.get("ConsistentRead")))
 
 
+def _named(request: Request) -> str:
+    """The table that a request to DynamoDB is about."""
+    if batch := request.get("RequestItems"):
+        return str(next(iter(batch)))
+    (write,) = request["TransactItems"][0].values() if "TransactItems" in request else (request,)
+    return str(write["TableName"])
+
+
 class Aws:
-    """Table, queues, bus and secrets of one stack. ``secret``: the text of a secret, by its name."""
+    """Tables, queues, bus and secrets of one stack. ``secret``: the text of a secret, by its name."""
 
     def __init__(self, secret: Callable[[str], str]) -> None:
         self.used: Counter[str] = Counter()
-        self.table = Table(self.used)
+        self.tables: dict[str, Table] = defaultdict(lambda: Table(self.used))
         self.queues: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._secret = secret
         self._numbers = itertools.count()
@@ -232,8 +237,9 @@ class Aws:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
         self.used[name] += 1
         try:
-            on_table = getattr(self.table, name, None)
-            return 200, json.dumps((on_table or getattr(self, name))(json.loads(body))).encode()
+            request = json.loads(body)
+            service = self.tables[_named(request)] if target.startswith("DynamoDB") else self
+            return 200, json.dumps(getattr(service, name)(request)).encode()
         except RefusedError as error:
             return 400, json.dumps(error.body).encode()
 
@@ -262,15 +268,11 @@ class Aws:
         return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in request["Entries"]]}
 
     def control(self, asked: Request) -> Request:
-        """For whoever measures: take a queue's messages, plant items in the table or in an empty one, or read what was
-        used since the last time.
-        """
+        """For whoever measures: take a queue's messages, plant items, or read what was used since the last time."""
         if "take" in asked:
             return {"messages": self.queues.pop(asked["take"], [])}
-        if asked.get("empty"):
-            self.table.clear()
         for item in asked.get("plant", ()):
-            self.table.put(item)
+            self.tables["bench"].put(item)
         used = dict(self.used)
         self.used.clear()
         return used

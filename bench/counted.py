@@ -17,7 +17,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 def counted_store() -> Iterator[tuple[DynamoStore, Counter[str]]]:
     """Whoever measures clears the counts first: what fills the table is counted, too."""
     asked: Counter[str] = Counter()
-    with stand_in_for_aws() as (url, _):
+    with stand_in_for_aws() as url:
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
         session, config = botocore.session.get_session(), Config(max_pool_connections=50)
         client = session.create_client("dynamodb", endpoint_url=url, config=config, **access)

@@ -288,10 +288,10 @@ def failure(cluster: str, group: Mapping[str, str]) -> Object:
 
 
 @contextmanager
-def stand_in_for_aws() -> Iterator[tuple[str, Callable[[], Object]]]:
-    """Its URL, and what empties its table; nothing is registered."""
+def stand_in_for_aws() -> Iterator[str]:
+    """Its URL; nothing is registered."""
     with _process("aws", "", "") as aws:
-        yield f"http://127.0.0.1:{aws['port']}", lambda: _control(aws, {"empty": True})
+        yield f"http://127.0.0.1:{aws['port']}"
 
 
 @contextmanager

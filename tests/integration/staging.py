@@ -1,6 +1,7 @@
 """What the stages of integration and end-to-end tests share: a deployment, its functions, and clusters beside it."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -39,6 +40,14 @@ def function_of(event: str) -> str:
 def patches(cluster: Cluster) -> int:
     """How many patches of ours a cluster has got."""
     return sum(request.method == "PATCH" and request.user == "evenkeel" for request in cluster.api.requests)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Returns when this holds: the buses and topics of some emulators hand over after they have answered."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "what was waited for has not happened within 20 s"
+        time.sleep(0.05)
 
 
 class Stage:
@@ -85,11 +94,35 @@ class Stage:
         """Clusters that somebody has asked a look at; taken out of the queue."""
         return sorted(json.loads(message["Body"])["cluster"] for message in self.take("RebalanceQueue"))
 
+    def hear(self, queue: str, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """The events that a queue has got, to the last that is waited for; they are taken out."""
+        heard: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            heard.extend(json.loads(message["Body"]) for message in self.take(queue))
+            return any(is_last(event) for event in heard)
+
+        eventually(is_there)
+        return heard
+
     def put_event(self, event: dict[str, Any], **detail: Any) -> None:
-        """An event of ours onto the stack's bus; ``detail`` replaces fields of its detail."""
-        text = json.dumps({**event["detail"], **detail})
-        entry = {"Source": event["source"], "DetailType": event["detail-type"], "Detail": text}
-        self.deployment.aws.client("events").put_events(Entries=[{"EventBusName": self.deployment.bus, **entry}])
+        """As :meth:`put_events`; ``detail`` replaces fields of the event's detail."""
+        self.put_events({**event, "detail": {**event["detail"], **detail}})
+
+    def put_events(self, *events: dict[str, Any]) -> None:
+        """Events of ours onto the stack's bus, which has let one of them through when this returns."""
+        entries = [
+            {
+                "EventBusName": self.deployment.bus,
+                "Source": event["source"],
+                "DetailType": event["detail-type"],
+                "Detail": json.dumps(event["detail"]),
+            }
+            for event in events
+        ]
+        before = self.triggers.lying()
+        self.deployment.aws.client("events").put_events(Entries=entries)
+        eventually(lambda: self.triggers.lying() > before)
 
     def report_failure(self, name: str, cluster: Cluster, zone: str, at: datetime, **fields: Any) -> dict[str, Any]:
         """A native failure event about the group of that zone onto the bus; its detail."""

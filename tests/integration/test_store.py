@@ -45,6 +45,10 @@ from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
 
+#: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
+KINDS = ["memory", "table", "bench"]
+if os.environ.keys() & {"AWS_ENDPOINT_URL", "EVENKEEL_LOCALSTACK"}:
+    KINDS = ["table"]
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -77,22 +81,15 @@ def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="module")
-def benches_aws() -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """A client of what the benches have in AWS's place, and what empties its table."""
-    with stand_in_for_aws() as (url, empty):
+def stand_in() -> Iterator[Any]:
+    """A client of what the benches have in DynamoDB's place; each test has a table of its own there."""
+    with stand_in_for_aws() as url:
         session = botocore.session.get_session()
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
-        yield session.create_client("dynamodb", endpoint_url=url, **access), empty
+        yield session.create_client("dynamodb", endpoint_url=url, **access)
 
 
-@pytest.fixture
-def stand_in(benches_aws: tuple[Any, Callable[[], Any]]) -> Any:
-    client, empty = benches_aws
-    empty()
-    return client
-
-
-@pytest.fixture(params=["memory", "table", "bench"])
+@pytest.fixture(params=KINDS)
 def kept(request: pytest.FixtureRequest) -> Kept:
     clock = FakeClock(NOW)
     if request.param == "memory":
@@ -104,7 +101,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
         return Kept(memory, clock, memory.plant, memory.text, rewrite)
     if request.param == "bench":
-        client, table = request.getfixturevalue("stand_in"), "bench"
+        client, table = request.getfixturevalue("stand_in"), request.node.name
     else:
         deployment: Deployment = request.getfixturevalue("deployment")
         client, table = deployment.aws.client("dynamodb"), deployment.table
