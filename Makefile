@@ -39,11 +39,15 @@ setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command
 demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while a zone fails and brought home after it; nodes for pods that wait (under a minute)
 	@$(BIN)/python -m sandbox.demo
 
+# Files in order: sorted by how many tests they have, as xdist does by itself, the last ones are those of one long test, and
+# a worker waits for the other.
+SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
+
 test: check chromium ## everything: linters, types, arrows, template, every suite
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 quick: setup ## the suites without a socket: unit and property (five minutes)
-	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/property tests/unit
 
 check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
 	$(BIN)/ruff check
@@ -133,7 +137,7 @@ WITHOUT_AWS = test_crashes.py test_growth_crashes.py test_shrinking_crashes.py t
 
 # LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## the integration suite against LocalStack (needs Python 3.13, Java, npm)
-	$(BIN)/python -m sandbox.localstack $(BIN)/pytest tests/integration $(addprefix --ignore=tests/integration/,$(WITHOUT_AWS))
+	EVENKEEL_LOCALSTACK=1 $(BIN)/pytest $(SIDE_BY_SIDE) tests/integration $(addprefix --ignore=tests/integration/,$(WITHOUT_AWS))
 
 .PHONY: can-localstack
 can-localstack:

@@ -126,8 +126,15 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
         self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
     ) -> Deployment:
         """The same without an end. Names carry a random part, so that runs beside each other do not meet."""
-        template = Template(path, parameters=parameters)
-        return Deployment(self, template, stack or f"evenkeel-{uuid.uuid4().hex[:8]}")
+        deployment = self.prepare(path, parameters=parameters, stack=stack)
+        deployment.make_all()
+        return deployment
+
+    def prepare(
+        self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
+    ) -> Deployment:
+        """The same, of which nothing is made yet but what somebody asks for: for who wants the table alone."""
+        return Deployment(self, Template(path, parameters=parameters), stack or f"evenkeel-{uuid.uuid4().hex[:8]}")
 
 
 class Deployment:
@@ -140,12 +147,16 @@ class Deployment:
         self._made: dict[str, dict[str | None, str]] = {}
         self._rules: list[tuple[str, str]] = []
         self._listeners: list[str] = []
+        self.subscriptions: list[Subscription] = []
+
+    def make_all(self) -> None:
+        """Every table, queue and bus that is not there yet, and the rules."""
         for kind in ("AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::Events::EventBus"):
-            for logical_id in template.of_type(kind):
+            for logical_id in self.template.of_type(kind):
                 self._lookup(logical_id, None)
-        self.subscriptions: list[Subscription] = [
+        self.subscriptions += [
             self._subscribe(function, name, event["Properties"])
-            for function in template.functions().values()
+            for function in self.template.functions().values()
             for name, event in function.events.items()
             if event["Type"] == "EventBridgeRule"
         ]
@@ -291,11 +302,14 @@ class Deployment:
             attributes.pop("FifoQueue", None)
         name += ".fifo" if properties.get("FifoQueue") else ""
         url = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        return {None: url, "Arn": arn, "QueueName": name}
+        return {None: url, "Arn": self._queue_arn(name), "QueueName": name}
+
+    def _queue_arn(self, name: str) -> str:
+        return f"arn:aws:sqs:{self.aws.region}:{self.aws.account}:{name}"
 
     def _queue_url(self, arn: str) -> str:
-        return str(self.aws.client("sqs").get_queue_url(QueueName=arn.rsplit(":", 1)[1])["QueueUrl"])
+        """Of a queue that the template makes."""
+        return next(str(names[None]) for names in self._made.values() if names.get("Arn") == arn)
 
     def _subscribe(self, function: Function, name: str, raw: Mapping[str, Any]) -> Subscription:
         properties = self.template.resolve(raw, self._lookup)
@@ -308,10 +322,9 @@ class Deployment:
         events, sqs = self.aws.client("events"), self.aws.client("sqs")
         name = f"{self.stack}-listener-{len(self._listeners)}"
         url: str = sqs.create_queue(QueueName=name)["QueueUrl"]
-        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         self._listeners.append(url)
         events.put_rule(Name=name, EventBusName=bus, EventPattern=json.dumps(pattern), State="ENABLED")
-        events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": "queue", "Arn": arn}])
+        events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": "queue", "Arn": self._queue_arn(name)}])
         self._rules.append((bus, name))
         return url
 
@@ -335,8 +348,12 @@ def _own_endpoints() -> dict[str, str]:
 
 @contextmanager
 def _moto_server() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer  # half a second that users of another emulator need not spend
+    from moto import backends  # half a second that users of another emulator need not spend
+    from moto.server import ThreadedMotoServer
 
+    # It lists its own folder at every request to see which services there are: a third of what a request takes.
+    services = frozenset(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: services
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request would drown the demo
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

@@ -1,6 +1,4 @@
-"""Runs a command with LocalStack and DynamoDB Local behind the AWS endpoint variables, and stops both afterwards.
-
-    python -m sandbox.localstack pytest tests/integration
+"""LocalStack and DynamoDB Local behind the AWS endpoint variables, for as long as a `with` block lasts.
 
 Without Docker and without an account: LocalStack's open-source core as a process (its environment is made by
 `make test-localstack`), and AWS's own DynamoDB Local on Java, because LocalStack would download one.
@@ -13,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -94,19 +91,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def main() -> int:
-    if len(sys.argv) < 2:
-        print("usage: python -m sandbox.localstack COMMAND...", file=sys.stderr)
-        return 2
-    for needed in (PYTHON, DYNAMODB / "DynamoDBLocal.jar"):
-        if not needed.exists():
-            print(f"{needed} is missing: `make test-localstack` sets it up", file=sys.stderr)
-            return 2
-    with emulators() as variables:
-        return subprocess.run(sys.argv[1:], env=os.environ | variables, check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,9 +6,11 @@ and Globals.Function. What it does not understand is an error, never a guess.
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,12 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 _Loader.add_multi_constructor("!", _short_form)
 
 
+@cache
+def _parsed(text: str) -> bytes:
+    """Pickled: to read the YAML takes a hundred times as long as to make a copy of what it says."""
+    return pickle.dumps(yaml.load(text, Loader=_Loader))
+
+
 @dataclass(frozen=True)
 class Function:
     """A Lambda function as the template describes it, with Globals merged in and nothing resolved yet."""
@@ -62,7 +70,7 @@ class Template:
 
     def __init__(self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self.body: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        self.body: dict[str, Any] = pickle.loads(_parsed(path.read_text(encoding="utf-8")))
         declared = self.body.get("Parameters", {})
         given = dict(parameters or {})
         if unknown := given.keys() - declared.keys():

@@ -74,6 +74,14 @@ class ClusterObjects:
         annotations = self.annotations(zone, owner)
         return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
 
+    def sizes(self) -> dict[str, tuple[int, int, int]]:
+        """Requested, and the bounds for it, by zone: all that stands there now, listed once."""
+        items = self.items()
+        owners = self.owners(items)
+        return {
+            zone: (item["spec"].get("replicas", 0), *self.bounds(zone, owners[zone])) for zone, item in items.items()
+        }
+
     def annotations(self, zone: str, owner: Object | None = None) -> dict[str, str]:
         """The annotations that stand with a zone's bounds, wherever that is."""
         owner = owner or self.owner(zone)

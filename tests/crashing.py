@@ -324,7 +324,7 @@ class Scene(ClusterObjects):
         return json.dumps([self.item(FROZEN), owner], sort_keys=True)
 
     def _nodes(self) -> set[str]:
-        return {item["metadata"]["name"] for item in self.objects.list("nodes")}
+        return self.objects.names("nodes")
 
     def _pass(self, time: timedelta) -> None:
         """Time goes by, and the controllers do their work."""
@@ -338,8 +338,7 @@ class Scene(ClusterObjects):
             return
         if self.hypershift:  # its operator watches, and does its part at once
             self.controllers.reconcile_owners(self.clock.at)
-        for zone, replicas in self.replicas().items():
-            low, high = self.bounds(zone)
+        for zone, (replicas, low, high) in self.sizes().items():
             if 0 <= low <= high and high >= replicas:
                 self.overtaken.pop(zone, None)
                 continue
@@ -382,11 +381,11 @@ class Scene(ClusterObjects):
     def wrong(self, expected: int) -> list[str]:
         """Everything that is not as it must be, once all is quiet; ``expected`` is the sum of requested."""
         found = list(self.faults)
-        total = sum(self.replicas().values())
+        sizes = self.sizes()
+        total = sum([replicas for replicas, _, _ in sizes.values()])
         if total != expected:
             found.append(f"{total} replicas are requested, not {expected}: {self.replicas()}")
-        for zone, replicas in self.replicas().items():
-            low, high = self.bounds(zone)
+        for zone, (replicas, low, high) in sizes.items():
             if not 0 <= low <= replicas <= high:
                 found.append(f"{zone} requests {replicas} within {low}..{high}")
         if lost := self.nodes - self._nodes():

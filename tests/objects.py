@@ -1,6 +1,9 @@
 """Objects of the three machine APIs as their own tools make them: what `kubectl get -o json` shows, status included."""
 
+import json
 from typing import Any
+
+from sandbox.kube.store import Store
 
 Object = dict[str, Any]
 
@@ -401,6 +404,13 @@ def node(name: str, *, memory: str = "16000000Ki", ready: str = "True", **labels
 def runs_on(machine: Object, node: Object) -> Object:
     """The machine with its node's provider id."""
     return {**machine, "spec": {**machine["spec"], "providerID": node["spec"]["providerID"]}}
+
+
+def as_sent(store: Store, resource: str, item: Object) -> Object:
+    """An object of the sandbox as its API sends it, which is with managedFields."""
+    metadata, version = item["metadata"], item["apiVersion"].rpartition("/")[2]
+    sent: Object = json.loads(store.encoded(resource, metadata.get("namespace", ""), metadata["name"], version=version))
+    return sent
 
 
 def writers(item: Object, *path: str) -> set[str]:

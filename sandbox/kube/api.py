@@ -637,7 +637,7 @@ def _check_content_type(verb: str, content_type: str, resource: Resource) -> Non
 
 def _decode(raw: bytes, content_type: str, verb: str, kind: str) -> Json:
     try:
-        body = yaml.safe_load(raw) if content_type in ("application/yaml", _APPLY_PATCH) else json.loads(raw)
+        body = _from_yaml(raw) if content_type in ("application/yaml", _APPLY_PATCH) else json.loads(raw)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         if verb == "patch":
             raise ApiError(500, "Invalid JSON Patch", reason="") from None
@@ -647,6 +647,14 @@ def _decode(raw: bytes, content_type: str, verb: str, kind: str) -> Json:
     if not isinstance(body, dict):
         raise ApiError(422, f' "" is invalid: patch: Invalid value: {json.dumps(body)[:80]}: no object')
     return body
+
+
+def _from_yaml(raw: bytes) -> Json:
+    """All JSON is YAML, and as JSON it is read a hundred times as fast."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return yaml.safe_load(raw)
 
 
 def _encode(code: int, body: Object) -> _Answer:

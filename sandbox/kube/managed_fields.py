@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sandbox.kube.patches import clone
@@ -31,18 +30,24 @@ def _entry(item: Json, keys: tuple[str, ...]) -> str:
     return _ENTRY + json.dumps({key: item.get(key) for key in keys}, separators=(",", ":"))
 
 
-def _leaves(value: Json, schema: Object, prefix: Path = ()) -> Iterator[tuple[Path, Json]]:
+def _leaves(value: Json, schema: Object) -> dict[Path, Json]:
     """Every field that can be owned: scalars and lists written as a whole; an empty object or list is a leaf, too."""
+    found: dict[Path, Json] = {}
+    _add_leaves(found, value, schema, ())
+    return found
+
+
+def _add_leaves(found: dict[Path, Json], value: Json, schema: Object, prefix: Path) -> None:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            if prefix == ("metadata",) and key in SYSTEM_METADATA:
+            if key in SYSTEM_METADATA and prefix == ("metadata",):
                 continue
-            yield from _leaves(item, schema_at(schema, key), (*prefix, key))
+            _add_leaves(found, item, schema_at(schema, key), (*prefix, key))
     elif isinstance(value, list) and value and (keys := list_map_keys(schema)):
         for item in value:
-            yield from _leaves(item, schema["items"], (*prefix, _entry(item, keys)))
+            _add_leaves(found, item, schema["items"], (*prefix, _entry(item, keys)))
     elif prefix and prefix != ("metadata",):
-        yield prefix, value
+        found[prefix] = value
 
 
 def attribute(
@@ -57,7 +62,7 @@ def attribute(
     schema: Object | None = None,
 ) -> list[Owner]:
     """Who wrote which field last: the writer of a changed field takes it from whoever had it before."""
-    before, after = dict(_leaves(old, schema or {})), dict(_leaves(new, schema or {}))
+    before, after = _leaves(old, schema or {}), _leaves(new, schema or {})
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
     gone = set(before) - set(after)
     if not changed and not gone:
@@ -127,8 +132,8 @@ class Applied:
 
     def __init__(self, managed: list[Owner], current: Object, body: Object, manager: str, schema: Object) -> None:
         self._managed, self._manager = managed, manager
-        self._wanted = dict(_leaves({key: body[key] for key in body if key not in ("apiVersion", "kind")}, schema))
-        before = dict(_leaves(current, schema))
+        self._wanted = _leaves({key: body[key] for key in body if key not in ("apiVersion", "kind")}, schema)
+        before = _leaves(current, schema)
         self._others = [item for item in managed if not self._is_mine(item)]
         self._changed = {path for path, value in self._wanted.items() if path not in before or before[path] != value}
         self.conflicts = [
@@ -142,7 +147,7 @@ class Applied:
         self.result: Object = _merged(current, body, schema)
         for path in sorted(self._dropped, key=_is_key):
             _take_out(self.result, path)
-        self._after = {path for path, _ in _leaves(self.result, schema)}
+        self._after = set(_leaves(self.result, schema))
 
     def _is_mine(self, item: Owner) -> bool:
         return (item.operation, item.manager, item.subresource) == ("Apply", self._manager, "")

@@ -15,7 +15,7 @@ def clone(value: Json) -> Json:
 def merge_patch(target: Json, patch: Json) -> Json:
     """A new value: null removes, objects merge, all else replaces."""
     if not isinstance(patch, dict):
-        return clone(patch)
+        return clone(patch) if isinstance(patch, list) else patch
     merged = dict(target) if isinstance(target, dict) else {}
     for key, item in patch.items():
         if item is None:

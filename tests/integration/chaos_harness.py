@@ -92,6 +92,7 @@ class WatchedStore(InMemoryStore):
         self.writes = self.words = 0  # words: of the writes, when to look next and that nothing can be read
         self.away = False
         self._harness = harness
+        self._read: dict[str, tuple[object, Remembered]] = {}
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         before = self.remembered(cluster).state.groups.get(key)
@@ -114,8 +115,15 @@ class WatchedStore(InMemoryStore):
             written.grown(move, remembered.scale_requests[move.request])
 
     def remembered(self, cluster: str) -> Remembered:
-        """What is stored of a cluster; asking for it is no step of anybody."""
-        return self._remembered(cluster)
+        """What is stored of a cluster; asking for it is no step of anybody. Read anew once something has changed: every
+        promise asks after every request.
+        """
+        lease = self._leases.get(cluster)
+        found = (dict(self._items.get(cluster, {})), lease.fencing_token if lease else 0)
+        known = self._read.get(cluster)
+        if known is None or known[0] != found:
+            self._read[cluster] = known = (found, self._remembered(cluster))
+        return known[1]
 
     def growing(self, cluster: str) -> bool:
         """Whether nodes that somebody asked for are being added."""

@@ -1,17 +1,27 @@
-"""AWS endpoints for the integration tests: moto's server here, or whatever AWS_ENDPOINT_URL names."""
+"""AWS endpoints for the integration tests: moto's server here, or whatever AWS_ENDPOINT_URL names.
 
+With EVENKEEL_LOCALSTACK set (`make test-localstack`) every process of tests brings a LocalStack of its own.
+"""
+
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.localstack import emulators
 from sandbox.triggers import InProcess
 
 
 @pytest.fixture(scope="session")
 def aws() -> Iterator[AwsEndpoints]:
-    with AwsEndpoints() as endpoints:
-        yield endpoints
+    with ExitStack() as stack:
+        if os.environ.get("EVENKEEL_LOCALSTACK"):
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name, url in stack.enter_context(emulators()).items():
+                patch.setenv(name, url)
+        yield stack.enter_context(AwsEndpoints())
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ class HomeScene(Scene):
         total = sum(self.replicas().values())
         if not self.requested <= total <= self.requested + 1 + self.scaled:
             self.faults.append(f"after {request.path}: {total} replicas are requested, {self.requested} were")
-        if self.running() < self.requested:
-            self.faults.append(f"after {request.path}: {self.running()} nodes run, {self.requested} did")
+        if (running := self.running()) < self.requested:
+            self.faults.append(f"after {request.path}: {running} nodes run, {self.requested} did")
 
     def go_home(self, runs: int = 9) -> None:
         """Runs, each 75 s after the one before, until two in a row have nothing left to do."""

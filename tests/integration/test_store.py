@@ -40,13 +40,15 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
-from sandbox.aws import Deployment
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
 
 #: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
-KINDS = ["table"] if "AWS_ENDPOINT_URL" in os.environ else ["memory", "table", "bench"]
+KINDS = ["memory", "table", "bench"]
+if os.environ.keys() & {"AWS_ENDPOINT_URL", "EVENKEEL_LOCALSTACK"}:
+    KINDS = ["table"]
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -68,6 +70,14 @@ class Kept:
 
 def address(cluster: str, sort_key: str) -> dict[str, Any]:
     return {"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": sort_key}}
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """Of the stack these tests ask for the table alone: the rest is not made."""
+    made = aws.prepare(parameters={"DryRun": "false"})
+    yield made
+    made.delete()
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.ecosystems import (
     machine_pools,
     openshift_by_hand,
 )
-from tests.objects import ZONES, writers
+from tests.objects import ZONES, as_sent, writers
 
 Json = dict[str, Any]
 DEPLOYMENTS = "deployments.apps"
@@ -255,7 +255,8 @@ class TestReaders:
         assert estate.autoscalers == copied
         assert sum(high for _, high in estate.autoscalers if high is not None) == 12
         for item in estate.all(resource):
-            assert writers(item, "f:metadata", "f:annotations", f"f:{key}/{_SIZE.format('max')}") == {manager}
+            sent = as_sent(estate.objects, resource, item)
+            assert writers(sent, "f:metadata", "f:annotations", f"f:{key}/{_SIZE.format('max')}") == {manager}
 
     def test_on_gardener_nobody_does_because_its_autoscaler_has_flags(self) -> None:
         estate = Estate("gardener-plain", pools=[{"name": POOL, "min": 3, "max": 9}])

@@ -8,6 +8,7 @@ import pytest
 from evenkeel.domain.model.groups import Bounds
 from sandbox.kube.autoscaler import FLAVOURS, BoundsError, ClusterAutoscaler, read_bounds
 from sandbox.kube.world import Pool, World
+from tests.objects import as_sent
 
 FLAVOUR, POOL = "cluster-api", "p"
 A, B, C = "eu-central-1a", "eu-central-1b", "eu-central-1c"
@@ -149,7 +150,8 @@ def test_its_writes_carry_no_version_and_name_it_as_the_writer(scene: Scene) -> 
     after = scene.cluster.store.list(SCALABLES)[0]
     assert after["spec"]["replicas"] > before["spec"]["replicas"]
     assert after["metadata"]["annotations"][MAX] == "9"
-    (entry,) = [item for item in after["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
+    sent = as_sent(scene.cluster.store, SCALABLES, after)
+    (entry,) = [item for item in sent["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
 
 

@@ -11,7 +11,7 @@ from sandbox.kube.controllers.objects import annotations_of, arguments_of, label
 from sandbox.kube.controllers.shoots import OPERATION, OPTIONS, SHOOTS
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ECOSYSTEMS, ZONES, Cluster, Pool, World
-from tests.objects import writers
+from tests.objects import as_sent, writers
 
 CAPI_MIN, CAPI_MAX = (f"cluster.x-k8s.io/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 Object = dict[str, Any]
@@ -40,6 +40,9 @@ class Scene:
         metadata = item["metadata"]
         where = (metadata.get("namespace", ""), metadata["name"])
         return self.store.patch(resource, *where, patch, manager=manager, **more)
+
+    def writers(self, resource: str, item: Object, *path: str) -> set[str]:
+        return writers(as_sent(self.store, resource, item), *path)
 
     def fresh(self, resource: str, item: Object) -> Object:
         return self.store.get(resource, item["metadata"].get("namespace", ""), item["metadata"]["name"])
@@ -286,10 +289,12 @@ class TestGardener:
 
     def test_fields_tell_who_wrote_them(self) -> None:
         scene = Gardener()
-        assert writers(scene.groups[0], "f:spec", "f:replicas") == {"gardener-extension-provider-aws: Update"}
-        assert writers(scene.worker, "f:spec", "f:pools") == {"gardenlet: Update"}
+        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {
+            "gardener-extension-provider-aws: Update"
+        }
+        assert scene.writers(WORKERS, scene.worker, "f:spec", "f:pools") == {"gardenlet: Update"}
         scene.scale(2, 1, 1)
-        assert writers(scene.groups[0], "f:spec", "f:replicas") == {"sandbox: Update"}
+        assert scene.writers(MACHINE_DEPLOYMENTS, scene.groups[0], "f:spec", "f:replicas") == {"sandbox: Update"}
 
     def test_a_restarted_autoscaler_has_forgotten_its_backoff(self) -> None:
         scene = Gardener(maximum=12, autoscaler=True)
@@ -350,7 +355,7 @@ class TestHyperShift:
         scene.run(seconds=10)
         assert scene.told == ("1", "6", 2)
         assert annotations_of(scene.group)[key] == "3m"
-        assert writers(scene.group, "f:metadata", "f:annotations", f"f:{CAPI_MAX}") == {
+        assert scene.writers(CAPI, scene.group, "f:metadata", "f:annotations", f"f:{CAPI_MAX}") == {
             "hypershift-operator-manager: Update"
         }
 
@@ -485,10 +490,10 @@ class TestClusterClass:
     def test_keys_of_the_topology_are_put_back_and_keys_that_it_never_had_survive(self, api: str) -> None:
         scene = Classy(api=api)
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
-        assert writers(scene.group, *path) == {"capi-topology: Apply"}
+        assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
         scene.annotate(**{CAPI_MAX: "3", "somebody.example/note": "stays"})
         assert annotations_of(scene.group) == {CAPI_MIN: "1", CAPI_MAX: "6", "somebody.example/note": "stays"}
-        assert writers(scene.group, *path) == {"capi-topology: Apply"}
+        assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
 
     def test_a_key_that_leaves_the_topology_leaves_the_deployment_unless_somebody_else_wrote_it_too(
         self, api: str
@@ -508,14 +513,14 @@ class TestClusterClass:
         scene.store.apply(CAPI, shared, manager="somebody")
         scene.entry(metadata={"labels": {"example.com/pool": "p"}})
         assert annotations_of(scene.group) == {"ours": "2"}
-        assert writers(scene.group, "f:metadata", "f:annotations", "f:ours") == {"somebody: Apply"}
+        assert scene.writers(CAPI, scene.group, "f:metadata", "f:annotations", "f:ours") == {"somebody: Apply"}
 
     def test_replicas_that_the_topology_does_not_name_are_not_its_own(self, api: str) -> None:
         scene = Classy(replicas=2, api=api)
         scene.store.scale(CAPI, "demo", scene.group["metadata"]["name"], 5)
         scene.run(minutes=2)
         assert scene.group["spec"]["replicas"] == 5
-        assert not any("capi-topology" in who for who in writers(scene.group, "f:spec", "f:replicas"))
+        assert not any("capi-topology" in who for who in scene.writers(CAPI, scene.group, "f:spec", "f:replicas"))
 
     def test_replicas_that_it_names_are_put_back(self, api: str) -> None:
         scene = Classy(replicas=2, api=api)
@@ -641,7 +646,7 @@ class TestOpenShift:
         assert scene.set()["spec"]["replicas"] == 7
         assert scene.told()[MAX_SIZE] == "4"
         path = ("f:metadata", "f:annotations", f"f:{MAX_SIZE}")
-        assert writers(scene.set(), *path) == {"cluster-autoscaler-operator: Update"}
+        assert scene.writers(SETS, scene.set(), *path) == {"cluster-autoscaler-operator: Update"}
 
     def test_bounds_the_wrong_way_round_are_refused(self) -> None:
         scene = OpenShift()

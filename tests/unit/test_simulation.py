@@ -1,6 +1,7 @@
 """The simulation: what a scenario may say, what machines and autoscaler do in it, what comes out of those that ship."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
     assert "# Look at: " in text
     found = read_scenario(yaml.safe_load(text), file.name)
     assert found.name == file.stem
-    told = simulation_json([Run(found, variant)() for variant in variants_of(found, "all")])
+    told = simulation_json([played(found.name, variant.name) for variant in variants_of(found, "all")])
     assert [one["strategy"] for one in told["runs"]] == [
         "Lax-Greedy",
         "Backward-Compatible",
@@ -112,16 +113,21 @@ def shipped(name: str) -> Scenario:
     return read_scenario(yaml.safe_load(file.read_text(encoding="utf-8")), name)
 
 
+@cache
+def played(name: str, strategy: str) -> Record:
+    """A scenario that ships, to its end: played once for all tests that look at it."""
+    return run(shipped(name), strategy)
+
+
 def test_a_zone_outage_costs_minutes_with_evenkeel_and_hours_without() -> None:
-    night = shipped("zone-outage-at-night")
-    with_it, without = measures(night, "balanced"), measures(night, STATIC)
+    with_it, without = (measure(played("zone-outage-at-night", name)) for name in ("Balanced", STATIC))
     assert without.worst_seconds is not None
     assert with_it.worst_seconds < 4 * MINUTE
     assert without.worst_seconds > 120 * MINUTE
 
 
 def test_a_scarce_zone_costs_few_failed_launches_and_what_it_has_comes_as_soon() -> None:
-    found = measures(shipped("scarce-zone"), "balanced")
+    found = measure(played("scarce-zone", "Balanced"))
     assert found.worst_seconds is not None
     # Before there was a slow start: 41 failed launches, and 1h18m48s.
     assert found.failed_launches <= 41 // 2
@@ -129,21 +135,18 @@ def test_a_scarce_zone_costs_few_failed_launches_and_what_it_has_comes_as_soon()
 
 
 def test_two_strategies_pass_pool_maximum_in_a_burst_and_balanced_does_not() -> None:
-    race = shipped("overshoot-race")
-    assert measures(race, "lax-greedy").over_requested > 0
-    assert measures(race, "adaptive").over_requested > 0
-    assert measures(race, "balanced").over_requested == 0
+    assert measure(played("overshoot-race", "Lax-Greedy")).over_requested > 0
+    assert measure(played("overshoot-race", "Adaptive")).over_requested > 0
+    assert measure(played("overshoot-race", "Balanced")).over_requested == 0
 
 
 def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_shares() -> None:
-    bound = shipped("zone-bound-demand")
-    assert measures(bound, "balanced").unmet == 0
-    assert measures(bound, STATIC).unmet == 1
+    assert measure(played("zone-bound-demand", "Balanced")).unmet == 0
+    assert measure(played("zone-bound-demand", STATIC)).unmet == 1
 
 
 def test_after_an_outage_under_constant_load_a_pool_comes_home_and_nobody_waits_longer() -> None:
-    day = shipped("home-after-an-outage")
-    ours, theirs = measures(day, "balanced"), measures(day, STATIC)
+    ours, theirs = (measure(played("home-after-an-outage", name)) for name in ("Balanced", STATIC))
     assert ours.skew_mean < 1.5 < theirs.skew_mean
     assert ours.skew_recovered is not None
     assert ours.skew_recovered < 1.2
@@ -159,7 +162,7 @@ def test_going_home_under_a_load_that_comes_and_goes_costs_no_node_hours_and_nob
     home = shipped("recovery-and-going-home")
     (pool,) = home.pools
     stays = home.model_copy(update={"pools": (pool.model_copy(update={"level": None}),)})
-    with_it, without = measures(home, "balanced"), measures(stays, "balanced")
+    with_it, without = measure(played(home.name, "Balanced")), measures(stays, "Balanced")
     assert with_it.skew_recovered is not None
     assert without.skew_recovered is not None
     assert with_it.skew_recovered < 1.2
@@ -170,7 +173,7 @@ def test_going_home_under_a_load_that_comes_and_goes_costs_no_node_hours_and_nob
 
 
 def test_nodes_whose_pods_have_no_place_elsewhere_stay_and_the_other_zones_come_level() -> None:
-    record = run(shipped("bound-volumes"), "balanced")
+    record = played("bound-volumes", "Balanced")
     assert record.moved > 0
     assert [group.running for group in record.snapshots[-1].groups] == [6, 4, 3]
     recovered = record.scenario.recovered_at
@@ -180,7 +183,7 @@ def test_nodes_whose_pods_have_no_place_elsewhere_stay_and_the_other_zones_come_
 
 
 def test_nodes_are_moved_by_night_as_many_as_the_budget_has() -> None:
-    record = run(shipped("budget-by-night"), "balanced")
+    record = played("budget-by-night", "Balanced")
     begun = [each.at for each in record.decisions if any("raised by 1 to bring" in why for why in each.reasons)]
     nightfall = 6 * 60 * MINUTE
     assert len(begun) == record.moved > 2
@@ -193,7 +196,7 @@ def test_with_a_view_of_pods_the_zones_are_more_level_after_a_peak() -> None:
     peak = shipped("shrink-after-a-peak")
     (pool,) = peak.pools
     off = peak.model_copy(update={"pools": (pool.model_copy(update={"level": Level.OFF}),)})
-    with_it, without = measures(peak, "balanced"), measures(off, "balanced")
+    with_it, without = measure(played(peak.name, "Balanced")), measures(off, "Balanced")
     assert with_it.skew_mean < 0.9 * without.skew_mean
     assert with_it.node_hours <= 1.02 * without.node_hours
     assert with_it.pods is not None
@@ -204,7 +207,7 @@ def test_with_a_view_of_pods_the_zones_are_more_level_after_a_peak() -> None:
 
 def test_a_day_without_an_autoscaler_costs_no_more_nodes_and_no_more_time_than_with_one() -> None:
     day = shipped("peak-and-valley-day")
-    with_one, without = measures(day, STATIC), measures(day, SERVERLESS)
+    with_one, without = (measure(played(day.name, name)) for name in (STATIC, SERVERLESS))
     theirs, ours = with_one.pods, without.pods
     assert theirs is not None
     assert ours is not None

@@ -71,8 +71,10 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
 
     A run asks before it writes; a look knows only what a run has found.
     """
-    before = state or GroupState()
     bounds, replicas = group.bounds_applied_by, group.replicas_applied_by
+    if bounds is None and replicas is None:
+        return state
+    before = state or GroupState()
     after = replace(
         before,
         bounds_applied_by=before.bounds_applied_by if bounds is None else bounds,

@@ -16,6 +16,7 @@ allow, and none while anything else of the pool is under way. What a step is, an
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft, PoolDraft
@@ -463,9 +464,12 @@ def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) ->
         since = failed.timestamp() if failed is not None and waits else 0.0
         return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
 
+    may_give = [draft for draft in able if draft.requested > least[draft.key]]
+    # Whoever is far below any of them is far below this one: a level pool of thousands is told by a look at each.
+    fullest = max(may_give, key=lambda draft: Fraction(draft.requested - 1, draft.group.weight), default=None)
     for low in sorted([draft for draft in able if draft.room > 0], key=turn):
-        givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
-        if givers:
+        if fullest is not None and low.is_far_below(fullest):
+            givers = [draft for draft in may_give if low.is_far_below(draft)]
             givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
             return [(giver, low) for giver in givers]
     return []
