@@ -155,11 +155,13 @@ def _measure(title: str, works: dict[str, Callable[[], str]]) -> None:
 
 
 def main() -> None:
-    for title, spreads in (("demand()", 0), ("demand(), every tenth kind spread over zones", 10)):
+    for title, more, spreads in (
+        ("demand()", "", 0),
+        ("demand(), every tenth kind spread over zones", ", spread", 10),
+        ("demand(), every kind spread over zones", ", all spread", 1),
+    ):
         works = {
-            f"{pending} pods of {kinds} kinds, {pools} pools{', spread' if spreads else ''}": _growth(
-                pending, kinds, pools, spreads=spreads
-            )
+            f"{pending} pods of {kinds} kinds, {pools} pools{more}": _growth(pending, kinds, pools, spreads=spreads)
             for pending, kinds, pools in GROWTHS
         }
         _measure(title, works)

@@ -7,7 +7,7 @@ from evenkeel.domain.demand.kinds import Kind
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
-from evenkeel.domain.demand.tallies import DomainTally, Tallies, Tally
+from evenkeel.domain.demand.tallies import Domains, DomainTally, Tallies, Tally
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import Spread
 
@@ -17,7 +17,7 @@ def misfit(kind: Kind, room: Room, tallies: Tallies) -> Reason | None:
     for number, constraint in enumerate(kind.spread):
         if constraint.key not in room.labels:
             return because(Rule.SPREAD_KEY_MISSING, key=constraint.key)
-        tally = tallies.of(("spread", kind, number), _maker(kind, constraint))
+        tally = tallies.of(("spread", kind, number), _maker(kind, constraint, tallies))
         least = tally.least if isinstance(tally, DomainTally) and tally.domains >= constraint.min_domains else 0
         itself = int(matches(constraint.selector, kind.labels))
         skew = tally.at(room) + itself - least
@@ -27,8 +27,8 @@ def misfit(kind: Kind, room: Room, tallies: Tallies) -> Reason | None:
     return None
 
 
-def _maker(kind: Kind, constraint: Spread) -> Callable[[], Tally]:
-    return lambda: DomainTally(constraint.key, _counted(kind, constraint), _eligible(kind, constraint))
+def _maker(kind: Kind, constraint: Spread, tallies: Tallies) -> Callable[[], Tally]:
+    return lambda: DomainTally(_domains(kind, constraint, tallies), _counted(kind, constraint))
 
 
 def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
@@ -40,18 +40,20 @@ def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
     )
 
 
-def _eligible(kind: Kind, constraint: Spread) -> Callable[[Room], bool]:
-    """Nodes that have the keys of all constraints, and that affinity and taints let count."""
-    keys = {other.key for other in kind.spread}
+def _domains(kind: Kind, constraint: Spread, tallies: Tallies) -> Domains:
+    """Of nodes that have the keys of all constraints, and that affinity and taints let count."""
+    keys = frozenset(other.key for other in kind.spread)
     needs = kind.needs
-    # Most pods ask nothing of a node's labels; each of their constraints is asked for every node that is tried.
+    # Most pods ask nothing of a node's labels, so one set of domains serves the constraints of them all.
     by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
+    asked = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
+    tolerated = needs.tolerations if constraint.honors_taints else None
 
     def holds(room: Room) -> bool:
         if not room.labels.keys() >= keys:
             return False
         if by_affinity and node_affinity.misfit(needs, room.labels, room.name):
             return False
-        return not constraint.honors_taints or not first_not_tolerated(room.node.taints, needs.tolerations)
+        return tolerated is None or not first_not_tolerated(room.node.taints, tolerated)
 
-    return holds
+    return tallies.domains(constraint.key, (keys, asked, tolerated), holds)

@@ -35,44 +35,39 @@ class Tally:
         value = room.labels.get(self.key)
         return 0 if value is None else self.pods[value]
 
-    def add_room(self, room: Room) -> None:
-        """Nothing to do where domains are not counted."""
-
-    def remove_room(self, room: Room) -> None:
-        """Nothing to do where domains are not counted."""
-
     def _set(self, value: str, count: int) -> None:
         self.pods[value] = count
 
 
-class DomainTally(Tally):
-    """A tally over the rooms that it holds, which also knows how many domains they make and the least of them."""
+class Domains:
+    """Values of a label among the rooms that a constraint counts; one for all constraints that count the same rooms."""
 
-    def __init__(self, key: str, takes: Callable[[Kind], bool], holds: Callable[[Room], bool]) -> None:
-        super().__init__(key, takes)
+    def __init__(self, key: str, holds: Callable[[Room], bool]) -> None:
+        self.key = key
         self._holds = holds
         self._domain: dict[Room, str] = {}
         self._rooms: Counter[str] = Counter()
-        self._levels: Counter[int] = Counter()  # how many domains have so many pods
+        self._tallies: list[DomainTally] = []
 
-    @property
-    def domains(self) -> int:
+    def __len__(self) -> int:
         return len(self._rooms)
 
-    @property
-    def least(self) -> int:
-        """Pods in the emptiest domain."""
-        return min(self._levels, default=0)
-
-    def domain_of(self, room: Room) -> str | None:
+    def of(self, room: Room) -> str | None:
         return self._domain.get(room)
+
+    def tell(self, tally: "DomainTally") -> None:
+        """Of each domain that there is, and from now on of each that comes or goes."""
+        self._tallies.append(tally)
+        for value in self._rooms:
+            tally.domain_came(value)
 
     def add_room(self, room: Room) -> None:
         if self.key in room.labels and self._holds(room):
             value = self._domain[room] = room.labels[self.key]
-            if not self._rooms[value]:
-                self._levels[self.pods[value]] += 1
             self._rooms[value] += 1
+            if self._rooms[value] == 1:
+                for tally in self._tallies:
+                    tally.domain_came(value)
 
     def remove_room(self, room: Room) -> None:
         value = self._domain.pop(room, None)
@@ -81,7 +76,36 @@ class DomainTally(Tally):
         self._rooms[value] -= 1
         if not self._rooms[value]:
             del self._rooms[value]
-            self._drop_level(self.pods[value])
+            for tally in self._tallies:
+                tally.domain_went(value)
+
+
+class DomainTally(Tally):
+    """A tally over these domains, which also knows the least of them."""
+
+    def __init__(self, domains: Domains, takes: Callable[[Kind], bool]) -> None:
+        super().__init__(domains.key, takes)
+        self._domains = domains
+        self._levels: Counter[int] = Counter()  # how many domains have so many pods
+        domains.tell(self)
+
+    @property
+    def domains(self) -> int:
+        return len(self._domains)
+
+    @property
+    def least(self) -> int:
+        """Pods in the emptiest domain."""
+        return min(self._levels, default=0)
+
+    def domain_of(self, room: Room) -> str | None:
+        return self._domains.of(room)
+
+    def domain_came(self, value: str) -> None:
+        self._levels[self.pods[value]] += 1
+
+    def domain_went(self, value: str) -> None:
+        self._drop_level(self.pods[value])
 
     def _set(self, value: str, count: int) -> None:
         self._drop_level(self.pods[value])
@@ -100,6 +124,7 @@ class Tallies:
     def __init__(self) -> None:
         self._rooms: dict[Room, None] = {}
         self._where: dict[Kind, dict[Room, int]] = defaultdict(dict)
+        self._domains: dict[Hashable, Domains] = {}
         self._tallies: dict[Hashable, Tally] = {}
         self._order: list[Tally] = []
         self._counting: dict[Kind, tuple[int, list[Tally]]] = {}  # how many tallies were asked, and which count it
@@ -119,26 +144,33 @@ class Tallies:
         if tally is None:
             tally = self._tallies[name] = make()
             self._order.append(tally)
-            for room in self._rooms:
-                tally.add_room(room)
             for kind, rooms in self._where.items():
                 if rooms and tally.takes(kind):
                     for room, count in rooms.items():
                         tally.change(room, count)
         return tally
 
+    def domains(self, key: str, alike: Hashable, holds: Callable[[Room], bool]) -> Domains:
+        """Of the rooms that hold; ``alike``: the same for everything that holds the same rooms."""
+        found = self._domains.get((key, alike))
+        if found is None:
+            found = self._domains[key, alike] = Domains(key, holds)
+            for room in self._rooms:
+                found.add_room(room)
+        return found
+
     def add_room(self, room: Room) -> None:
         self._rooms[room] = None
-        for tally in self._order:
-            tally.add_room(room)
+        for domains in self._domains.values():
+            domains.add_room(room)
         for kind, count in room.kinds.items():
             self.change(room, kind, count)
 
     def remove_room(self, room: Room) -> None:
         for kind, count in room.kinds.items():
             self.change(room, kind, -count)
-        for tally in self._order:
-            tally.remove_room(room)
+        for domains in self._domains.values():
+            domains.remove_room(room)
         del self._rooms[room]
 
     def change(self, room: Room, kind: Kind, count: int) -> None:
