@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from evenkeel.cli import asking
 from evenkeel.cli.main import app
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.trouble import with_news
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
@@ -449,6 +452,62 @@ class TestUnregister:
         fleet.all_that_was_asked_for("blue")
         assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
         assert fleet.queue.second_looks == []
+
+    @pytest.mark.parametrize("away", [timedelta(hours=5), None])
+    def test_a_bus_that_stays_away_is_asked_less_and_less_often_and_for_a_day(
+        self, fleet: Fleet, away: timedelta | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fleet.in_trouble("blue")
+        fleet.ask("unregister", "blue")
+        fleet.queue.requests.clear()  # of the two runs that it asks for, the other goes on alike
+        began, times = fleet.clock.at, 0
+        while fleet.queue.second_looks:
+            ((_, why, seconds),) = fleet.queue.second_looks
+            fleet.queue.second_looks.clear()
+            fleet.clock.at += timedelta(seconds=seconds)
+            fleet.bus.away = away is None or fleet.clock.at < began + away
+            fleet.rebalance("blue", why, plenty)
+            times += 1
+            assert times < 110
+        lasted = fleet.clock.at - began
+        if away is None:
+            assert timedelta(days=1) <= lasted < timedelta(days=1, hours=1)
+            assert "unregister it again when it does" in caplog.text
+            fleet.bus.away = False
+            fleet.ask("unregister", "blue")
+            fleet.carry_out()
+        else:
+            assert lasted < away + timedelta(minutes=16)
+        assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+
+    def test_of_ends_that_found_no_room_beside_what_the_bus_did_not_take_all_are_told(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        kinds = [TroubleKind.MISSING, TroubleKind.CONTESTED]
+        pools = [f"pool-{number}" for number in range(30)]
+        troubles = [Trouble(kind=kind, pool=pool, since=NOW) for pool in pools for kind in kinds]
+        told = with_news(Verdict().with_troubles(troubles))
+        fleet.store.save_verdict("blue", told, None)
+        fleet.ask("unregister", "blue")
+        fleet.queue.requests.clear()  # cut off before it asked for a run at once
+        for _ in range(3):
+            fleet.all_that_was_asked_for("blue")
+        opened, closed = (
+            {found["key"] for kind, found in fleet.bus.published if kind == f"Trouble {news}"}
+            for news in ("Opened", "Closed")
+        )
+        assert len(opened) == 60
+        assert closed == opened
+        assert fleet.queue.second_looks == []
+
+    @pytest.mark.parametrize("of_many", [False, True])
+    def test_the_run_that_ends_its_trouble_comes_when_the_whole_invocation_is_over(
+        self, fleet: Fleet, of_many: bool
+    ) -> None:
+        fleet.in_trouble("blue")
+        scope: dict[str, Any] = {"clusters": ["blue"]} if of_many else {"cluster": "blue"}
+        fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
+        ((_, _, seconds),) = fleet.queue.second_looks
+        assert seconds > 60
 
     def test_asked_for_once_more_it_is_said_that_it_is_done(self, fleet: Fleet) -> None:
         fleet.in_trouble("blue")

@@ -97,7 +97,7 @@ def _remove(call: Call, versions: Versions) -> None:
     So one is asked for beforehand, for when this invocation is over, however it ends. Where the record is still there
     then, it is a run like any other.
     """
-    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.remaining()) + 1)
+    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
     call.store.remove_record(call.cluster, versions)
 
 
