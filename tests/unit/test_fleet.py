@@ -863,6 +863,26 @@ class TestCommands:
         assert "green is not as it was shown: somebody changed it at the same time" in ran.output
         assert laptop.fleet.registered["green"].scan_interval == 120
 
+    @pytest.mark.parametrize("command", ["apply -f {} --prune --yes", "unregister --all --yes"])
+    def test_what_could_not_be_shown_is_not_unregistered(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch, command: str
+    ) -> None:
+        fleet = laptop.fleet
+        laptop.write("one.json", blue=given())
+        fleet.apply(blue=given(), green=given(), red=given())
+        load = fleet.store.load
+
+        def refused_once(cluster: str, **how: Any) -> Any:
+            if cluster == "green":
+                monkeypatch.setattr(fleet.store, "load", load)
+                raise StateUnavailableError("throttled")
+            return load(cluster, **how)
+
+        monkeypatch.setattr(fleet.store, "load", refused_once)
+        ran = laptop.run(*(word.format(laptop.folder) for word in command.split()))
+        assert (ran.exit_code, "throttled" in ran.output, "green" in fleet.registered) == (1, True, True)
+        assert "red" not in fleet.registered
+
     @pytest.mark.parametrize("dies_at", range(1, 18))
     def test_killed_at_any_call_of_the_table_who_applies_and_prunes_once_more_ends_alike(
         self, laptop: Laptop, dies_at: int
