@@ -260,7 +260,8 @@ class _Rounds:
         waited = now - max((news.at for news in verdict.outbox if news.at is not None), default=now)
         if waited >= _TOLD_FOR:
             _log.error(
-                "that its trouble has ended is not told: the bus takes no events; unregister it again when it does",
+                "%s: that its trouble has ended is not told: the bus has not taken it for a day: unregister it again",
+                cluster,
                 extra={"cluster": cluster},
             )
             return
