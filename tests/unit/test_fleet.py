@@ -12,7 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, StateUnavailableError
+from evenkeel.application.errors import (
+    AccessError,
+    ClusterUnavailableError,
+    EvenkeelError,
+    StateConflictError,
+    StateUnavailableError,
+)
 from evenkeel.application.fleet import fleet_schema, read_fleet, record_schema
 from evenkeel.application.operate import answer_of_error
 from evenkeel.cli import asking
@@ -423,6 +429,21 @@ class TestUnregister:
         with pytest.raises(EvenkeelError):
             fleet.run_there("blue")
         assert fleet.clusters.by_id["blue"].applied == []
+
+    def test_a_queue_that_answers_late_lets_no_run_write_what_nobody_puts_back(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet.apply(blue=given())
+
+        def late(*_asked: object) -> None:
+            monkeypatch.undo()
+            fleet.run_there("blue")
+
+        monkeypatch.setattr(fleet.queue, "look_again", late)
+        with pytest.raises(StateConflictError):
+            fleet.ask("unregister", "blue")
+        assert fleet.clusters.by_id["blue"].applied
+        assert set(fleet.registered) == {"blue"}
 
     def test_trouble_that_was_told_to_begin_is_told_to_end_wherever_it_is_cut_off(
         self, monkeypatch: pytest.MonkeyPatch

@@ -43,7 +43,7 @@ _log = logging.getLogger("evenkeel.rebalance")
 # A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
 _ROUNDS = 4
 # Until the bus is asked once more to take that the trouble of a cluster without a record has ended: as long again as it
-# has not taken it, within what a queue can delay. One that takes nothing for a day is not waited for: no look asks.
+# has not taken it, within what a queue can delay. One that takes nothing for a day is not waited for any longer.
 _SOONEST_TOLD, _LATEST_TOLD = timedelta(minutes=1), timedelta(minutes=15)
 _TOLD_FOR = timedelta(days=1)
 
