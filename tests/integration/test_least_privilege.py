@@ -4,6 +4,7 @@ In a cluster: rbac.yaml and the admission policy. In AWS: the roles of template.
 """
 
 import io
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -200,10 +201,15 @@ def test_waves_that_go_on_and_are_taken_back_need_nothing_beyond_the_roles(stage
     assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
     stage.pass_minutes(6)
     assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 0
+    table, of_last = stage.deployment.aws.client("dynamodb"), {"S": f"CLUSTER#{clusters[-1]}"}
+    found = table.get_item(TableName=stage.deployment.table, Key={**META, "pk": of_last})["Item"]
+    table.put_item(TableName=stage.deployment.table, Item={**found, "record": {"S": "{}"}})  # nobody can read it
     assert stage.functions("OperatorFunction", {"action": "rollout", "abort": True})["phase"] == "halting"
     stage.pass_minutes(2)
     assert stage.functions("WidgetFunction", {"action": "rollout"})["phase"] == "halted"
-    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
+    control = table.get_item(TableName=stage.deployment.table, Key={**CONTROL, "pk": of_last})["Item"]["record"]["S"]
+    assert json.loads(control)["live"] is False
+    assert stage.operator("unregister", clusters[-1], force=True)["ok"]
     assert stage.triggers.failures == []
     assert stage.functions.refused() == []
 

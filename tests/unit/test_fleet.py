@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,23 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, StateUnavailableError
+from evenkeel.application.errors import (
+    AccessError,
+    ClusterUnavailableError,
+    EvenkeelError,
+    StateConflictError,
+    StateUnavailableError,
+)
 from evenkeel.application.fleet import fleet_schema, read_fleet, record_schema
 from evenkeel.application.operate import answer_of_error
 from evenkeel.cli import asking
 from evenkeel.cli.main import app
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.trouble import with_news
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
@@ -421,6 +430,21 @@ class TestUnregister:
             fleet.run_there("blue")
         assert fleet.clusters.by_id["blue"].applied == []
 
+    def test_a_queue_that_answers_late_lets_no_run_write_what_nobody_puts_back(
+        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet.apply(blue=given())
+
+        def late(*_asked: object) -> None:
+            monkeypatch.undo()
+            fleet.run_there("blue")
+
+        monkeypatch.setattr(fleet.queue, "look_again", late)
+        with pytest.raises(StateConflictError):
+            fleet.ask("unregister", "blue")
+        assert fleet.clusters.by_id["blue"].applied
+        assert set(fleet.registered) == {"blue"}
+
     def test_trouble_that_was_told_to_begin_is_told_to_end_wherever_it_is_cut_off(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -449,6 +473,62 @@ class TestUnregister:
         fleet.all_that_was_asked_for("blue")
         assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
         assert fleet.queue.second_looks == []
+
+    @pytest.mark.parametrize("away", [timedelta(hours=5), None])
+    def test_a_bus_that_stays_away_is_asked_less_and_less_often_and_for_a_day(
+        self, fleet: Fleet, away: timedelta | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fleet.in_trouble("blue")
+        fleet.ask("unregister", "blue")
+        fleet.queue.requests.clear()  # of the two runs that it asks for, the other goes on alike
+        began, times = fleet.clock.at, 0
+        while fleet.queue.second_looks:
+            ((_, why, seconds),) = fleet.queue.second_looks
+            fleet.queue.second_looks.clear()
+            fleet.clock.at += timedelta(seconds=seconds)
+            fleet.bus.away = away is None or fleet.clock.at < began + away
+            fleet.rebalance("blue", why, plenty)
+            times += 1
+            assert times < 110
+        lasted = fleet.clock.at - began
+        if away is None:
+            assert timedelta(days=1) <= lasted < timedelta(days=1, hours=1)
+            assert caplog.text.count("the bus has not taken it for a day: unregister it again") == 1
+            fleet.bus.away = False
+            fleet.ask("unregister", "blue")
+            fleet.carry_out()
+        else:
+            assert lasted < away + timedelta(minutes=16)
+        assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+
+    def test_of_ends_that_found_no_room_beside_what_the_bus_did_not_take_all_are_told(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        kinds = [TroubleKind.MISSING, TroubleKind.CONTESTED]
+        pools = [f"pool-{number}" for number in range(30)]
+        troubles = [Trouble(kind=kind, pool=pool, since=NOW) for pool in pools for kind in kinds]
+        told = with_news(Verdict().with_troubles(troubles))
+        fleet.store.save_verdict("blue", told, None)
+        fleet.ask("unregister", "blue")
+        fleet.queue.requests.clear()  # cut off before it asked for a run at once
+        for _ in range(3):
+            fleet.all_that_was_asked_for("blue")
+        opened, closed = (
+            {found["key"] for kind, found in fleet.bus.published if kind == f"Trouble {news}"}
+            for news in ("Opened", "Closed")
+        )
+        assert len(opened) == 60
+        assert closed == opened
+        assert fleet.queue.second_looks == []
+
+    @pytest.mark.parametrize("of_many", [False, True])
+    def test_the_run_that_ends_its_trouble_comes_when_the_whole_invocation_is_over(
+        self, fleet: Fleet, of_many: bool
+    ) -> None:
+        fleet.in_trouble("blue")
+        scope: dict[str, Any] = {"clusters": ["blue"]} if of_many else {"cluster": "blue"}
+        fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
+        ((_, _, seconds),) = fleet.queue.second_looks
+        assert seconds > 60
 
     def test_asked_for_once_more_it_is_said_that_it_is_done(self, fleet: Fleet) -> None:
         fleet.in_trouble("blue")
@@ -803,6 +883,26 @@ class TestCommands:
         assert (ran.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green", "teal"})
         assert "green is not as it was shown: somebody changed it at the same time" in ran.output
         assert laptop.fleet.registered["green"].scan_interval == 120
+
+    @pytest.mark.parametrize("command", ["apply -f {} --prune --yes", "unregister --all --yes"])
+    def test_what_could_not_be_shown_is_not_unregistered(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch, command: str
+    ) -> None:
+        fleet = laptop.fleet
+        laptop.write("one.json", blue=given())
+        fleet.apply(blue=given(), green=given(), red=given())
+        load = fleet.store.load
+
+        def refused_once(cluster: str, **how: Any) -> Any:
+            if cluster == "green":
+                monkeypatch.setattr(fleet.store, "load", load)
+                raise StateUnavailableError("throttled")
+            return load(cluster, **how)
+
+        monkeypatch.setattr(fleet.store, "load", refused_once)
+        ran = laptop.run(*(word.format(laptop.folder) for word in command.split()))
+        assert (ran.exit_code, "throttled" in ran.output, "green" in fleet.registered) == (1, True, True)
+        assert "red" not in fleet.registered
 
     @pytest.mark.parametrize("dies_at", range(1, 18))
     def test_killed_at_any_call_of_the_table_who_applies_and_prunes_once_more_ends_alike(

@@ -95,6 +95,7 @@ class Operate:
             reason=_text_of(event, "reason", _LONGEST_REASON, "say in a few words why"),
             now=self.clock.now(),
             remaining=remaining,
+            of_invocation=remaining,
         )
         answer = self._answer(action, scope, call, fields, event)
         if unknown := call.unknown():

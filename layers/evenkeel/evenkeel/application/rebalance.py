@@ -11,7 +11,7 @@ a second look, and one such look is due at any time.
 
 import logging
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from math import ceil
 
@@ -42,8 +42,10 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 # A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
 _ROUNDS = 4
-# Seconds until the bus is asked once more to take that the trouble of a cluster without a record has ended.
-_TOLD_AGAIN = 60
+# Until the bus is asked once more to take that the trouble of a cluster without a record has ended: as long again as it
+# has not taken it, within what a queue can delay. One that takes nothing for a day is not waited for any longer.
+_SOONEST_TOLD, _LATEST_TOLD = timedelta(minutes=1), timedelta(minutes=15)
+_TOLD_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,10 +249,24 @@ class _Rounds:
             return False
         if verdict != Verdict():
             kept = self._keep_verdict(verdict, verdict.with_troubles(()), versions)
-            if kept is None or kept.outbox:  # no look asks for another run
-                self.ports.queue.look_again(self.summary.cluster, UNREGISTERED, _TOLD_AGAIN)
+            if kept is None or not kept.is_empty:
+                self._tell_the_rest_later(kept or Verdict())
         self.summary.message = f"{self.summary.cluster}: it is not registered any more"
         return True
+
+    def _tell_the_rest_later(self, verdict: Verdict) -> None:
+        """No look asks for another run of a cluster without a record."""
+        cluster, now = self.summary.cluster, self.ports.clock.now()
+        waited = now - max((news.at for news in verdict.outbox if news.at is not None), default=now)
+        if waited >= _TOLD_FOR:
+            _log.error(
+                "%s: that its trouble has ended is not told: the bus has not taken it for a day: unregister it again",
+                cluster,
+                extra={"cluster": cluster},
+            )
+            return
+        wait = min(max(waited, _SOONEST_TOLD), _LATEST_TOLD)
+        self.ports.queue.look_again(cluster, UNREGISTERED, ceil(wait.total_seconds()))
 
     def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict | None:
         """As it is remembered then. None: somebody else has judged meanwhile."""

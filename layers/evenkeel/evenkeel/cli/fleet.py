@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +66,7 @@ def apply_command(  # noqa: PLR0913 (its options)
     done = _stored(stack, chosen, before, {"verify": verify, "reason": reason})
     is_stored = all(found["ok"] for found in done)
     if removed and prune and is_stored:
-        fields = {"clusters": missing, "force": force, "reason": reason, **as_shown(removed)}
-        done += ask_of_all("unregister", stack, fields)["clusters"]
+        done += _unregistered(stack, removed, {"force": force, "reason": reason})
     for found in done:
         say(found["message"], err=not found["ok"])
     if removed and prune and not is_stored:  # what is to go may be what was to come, under its old name
@@ -82,6 +81,16 @@ def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], f
     for part in in_parts(records):
         shown = {id: before[id] for id in part}
         done += ask_of_all("apply", stack, {"records": part, "before": shown, **fields})["clusters"]
+    return done
+
+
+def _unregistered(stack: str, removed: Sequence[_Json], fields: _Json) -> list[_Json]:
+    """What was said of each. What could not be shown nobody has agreed to, and it is told once more."""
+    agreed = {found["cluster"]: found for found in removed if found["ok"]}
+    done = [found for found in removed if not found["ok"]]
+    if agreed:
+        fields = {**fields, "clusters": [*agreed], **as_shown(agreed.values())}
+        done += ask_of_all("unregister", stack, fields)["clusters"]
     return done
 
 

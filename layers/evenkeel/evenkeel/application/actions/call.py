@@ -138,6 +138,7 @@ class Call:
     reason: str | None  # why; as the event says it
     now: datetime
     remaining: Remaining
+    of_invocation: Remaining  # of which this call, one of several, may have a share
 
     def load(self) -> Remembered:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
 from evenkeel.application.fleet import digest_of
-from evenkeel.application.ports import Remembered, Versions
+from evenkeel.application.ports import Remembered
 from evenkeel.application.telling import UNREGISTERED
 from evenkeel.config import ClusterRecord, ConfigError
 
@@ -50,17 +50,18 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     except ConfigError as error:
         return _unregister_unread(call, fields, error)
     _refuse_changed(call, fields, remembered.record)
-    lease = call.store.take_lease(
-        call.cluster, f"unregister-{call.now.timestamp()}", remembered.fencing_token, call.now, call.now + _LEASE
-    )
+    pools = _pools_with_our_bounds(remembered)
+    if pools and not fields.force:
+        raise BadRequestError(
+            f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
+            "restore it first, or leave them for good with force"
+        )
+    _ask_for_its_end(call)
+    now = call.clock.now()  # a queue may have answered late, and the lease is short
+    owner = f"unregister-{now.timestamp()}"
+    lease = call.store.take_lease(call.cluster, owner, remembered.fencing_token, now, now + _LEASE)
     try:
-        pools = _pools_with_our_bounds(remembered)
-        if pools and not fields.force:
-            raise BadRequestError(
-                f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
-                "restore it first, or leave them for good with force"
-            )
-        _remove(call, remembered.versions)
+        call.store.remove_record(call.cluster, remembered.versions)
     finally:
         call.store.give_back_lease(call.cluster, lease, call.clock.now())
     call.request_look(UNREGISTERED)
@@ -81,7 +82,8 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
     found = call.store.registered(call.cluster)
     if found is not None:
         _refuse_changed(call, fields, found.record)
-        _remove(call, found.versions)
+        _ask_for_its_end(call)
+        call.store.remove_record(call.cluster, found.versions)
     call.request_look(UNREGISTERED)
     return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
 
@@ -91,14 +93,13 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
         raise StateConflictError(f"{call.cluster} is not as it was shown")
 
 
-def _remove(call: Call, versions: Versions) -> None:
+def _ask_for_its_end(call: Call) -> None:
     """A run of a cluster without a record tells that its trouble has ended; nothing else would ever ask for one.
 
-    So one is asked for beforehand, for when this invocation is over, however it ends. Where the record is still there
-    then, it is a run like any other.
+    So one is asked for before the record goes, for when this invocation is over, however it ends. Where the record is
+    still there then, it is a run like any other.
     """
-    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.remaining()) + 1)
-    call.store.remove_record(call.cluster, versions)
+    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
 def _pools_with_our_bounds(remembered: Remembered) -> Sequence[str]:
