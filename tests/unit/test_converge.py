@@ -465,6 +465,20 @@ def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_
     assert home.requested == (4, 4)
 
 
+def test_where_the_source_comes_to_be_the_only_one_that_delivers_its_growth_is_not_bound_to_it_either() -> None:
+    home = failed(0, 4, 5)
+    known = home.state.groups
+    doubtful(home, "b", "probing")
+    home.state = replace(home.state, groups={**known, **home.state.groups})
+    home.look(15)
+    assert home.bounds("c")[1] > 9
+    home.scale("c", 9)  # and what the step has ordered has come, both since the last look
+    home.boot()
+    home.look(15)
+    assert home.requested == (1, 4, 8)
+    assert home.memory.held_until is None
+
+
 def two_in_doubt(*counts: int) -> Home:
     """A pool of three zones, the first two of which nobody knows of."""
     home = failed(*counts)

@@ -59,6 +59,7 @@ def mind_step(pool: PoolDraft) -> None:
         destination.stays = not step.is_undone
     if not step.is_open or destination is None:
         return
+    step = _open_to_growth(pool, step, source)
     pool.surge = pool.pool.converge.surge
     if pool.now < _ends(step, destination):
         _keep_autoscalers_out(pool, source, destination)
@@ -183,6 +184,13 @@ def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Dr
 def _is_alone(pool: PoolDraft, source: Draft) -> bool:
     """Whether no other zone is known to deliver: it stays open, and what it grows by says nothing of who is bound."""
     return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
+
+
+def _open_to_growth(pool: PoolDraft, step: Step, source: Draft | None) -> Step:
+    """A step whose source stays open in this look: by the next one it may have grown, and others may be well again."""
+    if source is None or not _is_alone(pool, source):
+        return step
+    return replace(step, stood_in=max(step.stood_in, pool.pool.max))
 
 
 def _has_come(step: Step, destination: Draft) -> bool:
@@ -342,14 +350,14 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
         destination.because(Rule.STEP_ORDERS, zone=source.group.zone)
         _keep_autoscalers_out(pool, source, destination)
         pool.surge = pool.pool.converge.surge
-        pool.step = Step(
+        step = Step(
             source=source.key,
             destination=destination.key,
             begun_at=pool.now,
             had=source.requested,
-            stood_in=pool.pool.max if _is_alone(pool, source) else 0,
             wants=destination.requested,
         )
+        pool.step = _open_to_growth(pool, step, source)
         return None
     return why
 
