@@ -280,6 +280,18 @@ def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_it
     assert (home.requested, home.running, home.memory.step) == ((3, 3, 9), (3, 3, 9), None)
 
 
+def test_a_preserved_launch_that_only_its_scalables_status_tells_of_is_told_as_one_and_not_as_a_min() -> None:
+    home = begun(3, 3, 9)
+    home.fail("a")
+    home.change("a", preserved_failed=1)
+    for _ in range(20):
+        found = home.look(60)
+    assert home.requested == (4, 3, 9)
+    assert found.converging is not None
+    assert found.converging.hangs_since is not None
+    assert home.why.startswith("no machine of a may go: 1 replicas are held by machines that Gardener preserves")
+
+
 @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
 def test_what_is_taken_from_a_source_because_it_failed_there_is_not_what_the_step_is_to_give(
     on_failure: OnFailure,

@@ -288,13 +288,13 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
 
 
 def _kept(told: Converging, step: Step, destination: Draft, ends: datetime) -> Converging:
-    """A machine that did not come and may not be taken back either: which, and who holds it."""
-    machines = destination.group.machines or ()
-    kept = next((each for each in machines if each.preserved and not each.has_node), None)
+    """A machine that did not come and may not be taken back either: who holds it, and which it is, where it says so."""
     why = because(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
-    if kept is not None:
-        why = because(Rule.PRESERVED, count=destination.group.preserved)
-        step = replace(step, giver=step.destination, machine=kept.ref)
+    if preserved := destination.group.preserved:
+        why = because(Rule.PRESERVED, count=preserved)
+        machines = destination.group.machines or ()
+        kept = next((each for each in machines if each.preserved and not (each.has_node or each.deleting)), None)
+        step = replace(step, giver=step.destination, machine=None if kept is None else kept.ref)
     why = because(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
     return replace(told, step=step, why=why, hangs_since=ends)
 
