@@ -112,7 +112,7 @@ def _is_less(step: Step, requested: int) -> bool:
 
 def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
     """Whether a fence says when to ask its zone again. Not where the machine was late, which fences its zone before the
-    step ends (:func:`_ends`): each such try keeps autoscalers out of two zones for as long as it takes.
+    step ends (:func:`_ends`): each such try keeps autoscalers out of its zones for as long as it takes.
     """
     if destination is None or destination.state is not State.FENCED:
         return False
@@ -133,7 +133,7 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
-    if _word(drafts.values(), may_probe=drafts.values()) is not None:
+    if _word(drafts.values()) is not None:
         return _shared(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
@@ -223,7 +223,7 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
-    return _word(pool.groups, may_probe=_all_but(pool, source))
+    return _word(pool.groups, source)
 
 
 # ---------------------------------------------------------------- going on, and beginning
@@ -332,8 +332,7 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
     why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
-    why = why or _word(pool.groups, may_probe=pool.groups)
-    why = why or _under_way(pool) or _awaited(pool.groups) or _full(pool)
+    why = why or _word(pool.groups) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
     for source, destination in ways:
@@ -384,10 +383,6 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def _all_but(pool: PoolDraft, left_out: Draft | None) -> list[Draft]:
-    return [draft for draft in pool.groups if draft is not left_out]
-
-
 def _rollout(pool: PoolDraft) -> Reason | None:
     """Machines that are being replaced somewhere."""
     for draft in pool.groups:
@@ -401,16 +396,14 @@ def _rollout(pool: PoolDraft) -> Reason | None:
 _ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
-def _word(drafts: Iterable[Draft], *, may_probe: Iterable[Draft] = ()) -> Reason | None:
-    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'.
-
-    ``may_probe``: groups of which it is no such word that they are probing.
+def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
+    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'. Of those that
+    are probing, only the source counts.
     """
-    let_be = {draft.key for draft in may_probe}
     for draft in drafts:
         if draft.state is State.FENCED:
             return _in_state(draft)
-        if (draft.state is not State.PROBING or draft.key not in let_be) and (why := _doubt(draft)) is not None:
+        if (draft is source or draft.state is not State.PROBING) and (why := _doubt(draft)) is not None:
             return why
     return None
 
