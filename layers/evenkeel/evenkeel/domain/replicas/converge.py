@@ -397,8 +397,8 @@ _ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
 def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
-    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'. Of zones that
-    are probing only the source counts.
+    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'. Of those
+    that are probing only the source counts.
     """
     for draft in drafts:
         if draft.state is State.FENCED:
