@@ -465,6 +465,22 @@ def test_where_one_zone_alone_delivers_it_stays_open_while_a_step_tries_another(
         assert home.requested == (1, *counts[1:-1], counts[-1] + 3)  # what it orders is bound nowhere
 
 
+def test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers() -> None:
+    home = failed(0, 5)
+    (rule,) = home.policy.pools
+    home.policy = replace(home.policy, pools=(replace(rule, max=10),))
+    home.scale("b", 9)
+    home.boot("b")
+    home.look(60)
+    assert home.requested == (0, 9)  # the machine was still on its way
+    home.drain()
+    for _ in range(120):
+        home.look(60)
+        assert home.requested == (0, 9)
+    assert "9 of PoolMaximum 10 are requested" in home.why
+    assert home.bounds("b")[1] == 10
+
+
 def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_it_whenever_somebody_looks() -> None:
     home = failed(0, 5)
     home.boot("a")
@@ -475,6 +491,18 @@ def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_
     home.drain()
     home.until_quiet()
     assert home.requested == (4, 4)
+
+
+def test_a_node_that_somebody_takes_where_the_source_has_grown_is_the_one_that_the_step_was_to_give() -> None:
+    home = failed(0, 5)
+    home.scale("b", 7)
+    home.boot("b")
+    home.look(60)
+    home.scale("b", 6)  # an autoscaler that counts all eight, and needs seven
+    home.drain()
+    home.boot("a")
+    home.until_quiet()
+    assert home.requested == (3, 4)
 
 
 def test_where_the_source_comes_to_be_the_only_one_that_delivers_its_growth_is_not_bound_to_it_either() -> None:

@@ -95,10 +95,13 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
         elif destination is None or _is_less(step, destination.group.requested):
             ended = replace(homing, step=None)  # taken back, by us or by others
             return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
-        elif source is not None and source.group.requested < step.had:
+        elif source is not None and step.is_taken(source.group.requested):
             return replace(homing, step=None)  # somebody else has taken one there
-        elif step.back:
-            step = replace(step, giver="", machine=None, back="")  # that patch was never written
+        else:
+            if step.back:
+                step = replace(step, giver="", machine=None, back="")  # that patch was never written
+            grown = 0 if source is None else min(source.group.requested, source.group.running)
+            step = replace(step, ran=grown) if step.had < grown > step.ran else step
     if step.given_at is not None and _is_gone(step, drafts.get(step.giver)):
         homing = replace(homing, step=None)
         return homing.held(now, AFTER_FAILURE) if step.is_undone else homing
@@ -223,7 +226,15 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
-    return _word(pool.groups, source)
+    return _word(pool.groups, source) or _in_the_way(pool, source, destination)
+
+
+def _in_the_way(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
+    """A try, with so many more, that leaves nothing to the zone that alone delivers: it may come to nothing only after
+    the whole provision timeout, and pods would wait for as long.
+    """
+    is_try = pool.pool.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
+    return _full(pool, more=more) if is_try else None
 
 
 # ---------------------------------------------------------------- going on, and beginning
@@ -268,7 +279,8 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
         return
     source = drafts.get(step.source)
     if source is not None and source.journal_delta < 0:  # another zone takes it on: it has not gone for this step
-        step = replace(step, had=min(step.had, source.requested), stood_in=step.unbound)
+        less = source.requested
+        step = replace(step, had=min(step.had, less), ran=min(step.ran, less), stood_in=step.unbound)
         pool.homing = replace(pool.homing, step=step)
     if destination is None:
         return
@@ -342,6 +354,9 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
         choice = _choice(pool, source, destination)
         if choice.why is not None:
             why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
+            continue
+        if (full := _in_the_way(pool, source, destination, more=1)) is not None:
+            why = why or full
             continue
         destination.requested += 1
         destination.journal_delta += 1
@@ -438,10 +453,10 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
     return None
 
 
-def _full(pool: PoolDraft) -> Reason | None:
-    """No node more fits under PoolMaximum, and none may pass it."""
+def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
+    """With so many more, no other node fits under PoolMaximum, and none may pass it."""
     spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    if pool.requested + spoken_for < pool.pool.max + pool.pool.converge.surge:
+    if pool.requested + more + spoken_for < pool.pool.max + pool.pool.converge.surge:
         return None
     return because(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 
