@@ -280,6 +280,18 @@ def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_it
     assert (home.requested, home.running, home.memory.step) == ((3, 3, 9), (3, 3, 9), None)
 
 
+def test_a_preserved_launch_that_only_its_scalables_status_tells_of_is_told_as_one_and_not_as_a_min() -> None:
+    home = begun(3, 3, 9)
+    home.fail("a")
+    home.change("a", preserved_failed=1)
+    for _ in range(20):
+        found = home.look(60)
+    assert home.requested == (4, 3, 9)
+    assert found.converging is not None
+    assert found.converging.hangs_since is not None
+    assert home.why.startswith("no machine of a may go: 1 replicas are held by machines that Gardener preserves")
+
+
 @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
 def test_what_is_taken_from_a_source_because_it_failed_there_is_not_what_the_step_is_to_give(
     on_failure: OnFailure,
@@ -453,6 +465,22 @@ def test_where_one_zone_alone_delivers_it_stays_open_while_a_step_tries_another(
         assert home.requested == (1, *counts[1:-1], counts[-1] + 3)  # what it orders is bound nowhere
 
 
+def test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers() -> None:
+    home = failed(0, 5)
+    (rule,) = home.policy.pools
+    home.policy = replace(home.policy, pools=(replace(rule, max=10),))
+    home.scale("b", 9)
+    home.boot("b")
+    home.look(60)
+    assert home.requested == (0, 9)  # the machine was still on its way
+    home.drain()
+    for _ in range(120):
+        home.look(60)
+        assert home.requested == (0, 9)
+    assert "9 of PoolMaximum 10 are requested" in home.why
+    assert home.bounds("b")[1] == 10
+
+
 def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_it_whenever_somebody_looks() -> None:
     home = failed(0, 5)
     home.boot("a")
@@ -463,6 +491,32 @@ def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_
     home.drain()
     home.until_quiet()
     assert home.requested == (4, 4)
+
+
+def test_a_node_that_somebody_takes_where_the_source_has_grown_is_the_one_that_the_step_was_to_give() -> None:
+    home = failed(0, 5)
+    home.scale("b", 7)
+    home.boot("b")
+    home.look(60)
+    home.scale("b", 6)  # an autoscaler that counts all eight, and needs seven
+    home.drain()
+    home.boot("a")
+    home.until_quiet()
+    assert home.requested == (3, 4)
+
+
+def test_where_the_source_comes_to_be_the_only_one_that_delivers_its_growth_is_not_bound_to_it_either() -> None:
+    home = failed(0, 4, 5)
+    known = home.state.groups
+    doubtful(home, "b", "probing")
+    home.state = replace(home.state, groups={**known, **home.state.groups})
+    home.look(15)
+    assert home.bounds("c")[1] > 9
+    home.scale("c", 9)  # and what the step has ordered has come, both since the last look
+    home.boot()
+    home.look(15)
+    assert home.requested == (1, 4, 8)
+    assert home.memory.held_until is None
 
 
 def two_in_doubt(*counts: int) -> Home:

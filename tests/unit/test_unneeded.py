@@ -456,6 +456,20 @@ def test_no_node_goes_for_the_place_that_another_leaves_which_stays_for_now() ->
     assert gone(look(*nodes, running=running, clocks={"na0": LONG_AGO, "nb0": LONG_AGO})) == ["na0"]
 
 
+def test_a_node_that_a_pod_comes_to_stays_although_it_was_found_empty_in_a_world_without_them_all() -> None:
+    """What was marked before goes before empty nodes, and who keeps its pod out of another zone stays for now."""
+    kept_away = PodTerm(key=ZONE, selector=selector("app in loud"))
+    kept = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
+    ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}
+    nodes = [ours("na0", labels=hdd), ours("na1", labels=ssd, **kept)]
+    nodes += [ours("nb0", "b", labels=ssd), ours("nc0", "c", labels=ssd), ours("nc1", "c", labels=hdd, **kept)]
+    web = pod("web", anti_affinity=(kept_away,), node_selector=ssd, node="nb0")
+    running = (pod("loud", labels={"app": "loud"}, node_selector=hdd, node="na0"), web)
+    answer = look(*nodes, running=running, clocks=LONG | {"na0": NOW - MINUTE}, leaving=frozenset({"na0", "nb0"}))
+    assert [(each.node, dict(each.places)) for each in answer.go] == [("nb0", {"default/web": "nc0"})]
+    assert answer.waits["nc0"].rule is Rule.NODE_AWAITED
+
+
 def test_what_an_autoscaler_has_left_half_done_holds_no_node() -> None:
     nodes, running = busy_world(3)
     left = replace(nodes[0], taints=(taken_away(NOW - 5 * MINUTE),), unschedulable=True)

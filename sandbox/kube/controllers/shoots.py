@@ -277,8 +277,7 @@ class Gardenlet:
         """The part of the flow that concerns workers, all at once."""
         namespace, uid = status_of(shoot)["technicalID"], shoot["metadata"]["uid"]
         pools = [_worker_pool(worker) for worker in shoot["spec"]["provider"]["workers"]]
-        copy = {**shoot, "metadata": {k: v for k, v in shoot["metadata"].items() if k != "managedFields"}}
-        self._put(CLUSTERS, "", namespace, {"spec": {"cloudProfile": {}, "seed": {}, "shoot": copy}})
+        self._put(CLUSTERS, "", namespace, {"spec": {"cloudProfile": {}, "seed": {}, "shoot": shoot}})
         asked = {OPERATION: "reconcile", "gardener.cloud/timestamp": rfc3339(now)}
         provider = {"type": shoot["spec"]["provider"]["type"], "region": shoot["spec"]["region"]}
         worker = {"metadata": {"annotations": asked}, "spec": {**provider, "pools": pools}}

@@ -258,6 +258,7 @@ class StepRecord(Strict):
     destination: str
     begun_at: Moment
     had: Count
+    ran: Count = 0
     stood_in: Count = 0
     wants: Count
     id: str = ""

@@ -204,8 +204,6 @@ class _Shrinking:
                 candidate.waits_for = candidate.waits_for or str(pod)
             elif its is Fate.MOVES:
                 moving.append(pod)
-        if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
-            return because(Rule.NODE_AWAITED)
         if reason := self._settle_elsewhere(candidate, moving):
             return reason
         candidate.is_risky = not self._budgets.allow_all(moving)
@@ -213,7 +211,9 @@ class _Shrinking:
         return None
 
     def _settle_elsewhere(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
-        """A place for each of these pods, with the node gone; or the first that has none, with everything as before."""
+        """A place for each of these pods, with the node gone; or why it has to stay, with everything as before."""
+        if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
+            return because(Rule.NODE_AWAITED)
         rooms = (room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open)
         mark = self._placing.mark()
         places = resettle(self._world, candidate.room, moving, rooms)

@@ -120,6 +120,7 @@ class Step:
     destination: str
     begun_at: datetime
     had: int  # what the source requested when it began, less what we have taken from it since for other reasons
+    ran: int = 0  # the most of what it requested that ran, where it has grown since
     stood_in: int = 0  # the most that the source requested, or may, while a zone could not deliver: others grow as well
     wants: int  # what the destination requests with it
     id: str = ""  # of the move that orders it; empty: not written down yet
@@ -139,6 +140,10 @@ class Step:
     def unbound(self) -> int:
         """What the source may request without having shown that demand is bound to it."""
         return max(self.had, self.stood_in)
+
+    def is_taken(self, requested: int) -> bool:
+        """Whether a source that requests so many has lost a node to somebody. What never ran was only given up."""
+        return requested < max(self.had, self.ran)
 
     @property
     def is_undone(self) -> bool:

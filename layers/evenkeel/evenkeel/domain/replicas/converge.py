@@ -59,6 +59,7 @@ def mind_step(pool: PoolDraft) -> None:
         destination.stays = not step.is_undone
     if not step.is_open or destination is None:
         return
+    step = _open_to_growth(pool, step, source)
     pool.surge = pool.pool.converge.surge
     if pool.now < _ends(step, destination):
         _keep_autoscalers_out(pool, source, destination)
@@ -94,10 +95,13 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
         elif destination is None or _is_less(step, destination.group.requested):
             ended = replace(homing, step=None)  # taken back, by us or by others
             return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
-        elif source is not None and source.group.requested < step.had:
+        elif source is not None and step.is_taken(source.group.requested):
             return replace(homing, step=None)  # somebody else has taken one there
-        elif step.back:
-            step = replace(step, giver="", machine=None, back="")  # that patch was never written
+        else:
+            if step.back:
+                step = replace(step, giver="", machine=None, back="")  # that patch was never written
+            grown = 0 if source is None else min(source.group.requested, source.group.running)
+            step = replace(step, ran=grown) if step.had < grown > step.ran else step
     if step.given_at is not None and _is_gone(step, drafts.get(step.giver)):
         homing = replace(homing, step=None)
         return homing.held(now, AFTER_FAILURE) if step.is_undone else homing
@@ -111,7 +115,7 @@ def _is_less(step: Step, requested: int) -> bool:
 
 def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
     """Whether a fence says when to ask its zone again. Not where the machine was late, which fences its zone before the
-    step ends (:func:`_ends`): each such try keeps autoscalers out of two zones for as long as it takes.
+    step ends (:func:`_ends`): each such try keeps autoscalers out of its zones for as long as it takes.
     """
     if destination is None or destination.state is not State.FENCED:
         return False
@@ -132,7 +136,7 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
-    if _word(drafts.values(), may_probe=drafts.values()) is not None:
+    if _word(drafts.values()) is not None:
         return _shared(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
@@ -185,6 +189,13 @@ def _is_alone(pool: PoolDraft, source: Draft) -> bool:
     return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
 
 
+def _open_to_growth(pool: PoolDraft, step: Step, source: Draft | None) -> Step:
+    """A step whose source stays open in this look: by the next one it may have grown, and others may be well again."""
+    if source is None or not _is_alone(pool, source):
+        return step
+    return replace(step, stood_in=max(step.stood_in, pool.pool.max))
+
+
 def _has_come(step: Step, destination: Draft) -> bool:
     """Whether the destination has a node more than before the step."""
     return destination.group.running >= step.wants
@@ -215,7 +226,15 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
-    return _word(pool.groups, may_probe=_all_but(pool, source))
+    return _word(pool.groups, source) or _in_the_way(pool, source, destination)
+
+
+def _in_the_way(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
+    """A try, with so many more, that leaves nothing to the zone that alone delivers: it may come to nothing only after
+    the whole provision timeout, and pods would wait for as long.
+    """
+    is_try = pool.pool.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
+    return _full(pool, more=more) if is_try else None
 
 
 # ---------------------------------------------------------------- going on, and beginning
@@ -260,7 +279,8 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
         return
     source = drafts.get(step.source)
     if source is not None and source.journal_delta < 0:  # another zone takes it on: it has not gone for this step
-        step = replace(step, had=min(step.had, source.requested), stood_in=step.unbound)
+        less = source.requested
+        step = replace(step, had=min(step.had, less), ran=min(step.ran, less), stood_in=step.unbound)
         pool.homing = replace(pool.homing, step=step)
     if destination is None:
         return
@@ -280,13 +300,13 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
 
 
 def _kept(told: Converging, step: Step, destination: Draft, ends: datetime) -> Converging:
-    """A machine that did not come and may not be taken back either: which, and who holds it."""
-    machines = destination.group.machines or ()
-    kept = next((each for each in machines if each.preserved and not each.has_node), None)
+    """A machine that did not come and may not be taken back either: who holds it, and which it is, where it says so."""
     why = because(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
-    if kept is not None:
-        why = because(Rule.PRESERVED, count=destination.group.preserved)
-        step = replace(step, giver=step.destination, machine=kept.ref)
+    if preserved := destination.group.preserved:
+        why = because(Rule.PRESERVED, count=preserved)
+        machines = destination.group.machines or ()
+        kept = next((each for each in machines if each.preserved and not (each.has_node or each.deleting)), None)
+        step = replace(step, giver=step.destination, machine=None if kept is None else kept.ref)
     why = because(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
     return replace(told, step=step, why=why, hangs_since=ends)
 
@@ -324,8 +344,7 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
     why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
-    why = why or _word(pool.groups, may_probe=pool.groups)
-    why = why or _under_way(pool) or _awaited(pool.groups) or _full(pool)
+    why = why or _word(pool.groups) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
     for source, destination in ways:
@@ -336,20 +355,23 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
         if choice.why is not None:
             why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
             continue
+        if (full := _in_the_way(pool, source, destination, more=1)) is not None:
+            why = why or full
+            continue
         destination.requested += 1
         destination.journal_delta += 1
         destination.stays = True
         destination.because(Rule.STEP_ORDERS, zone=source.group.zone)
         _keep_autoscalers_out(pool, source, destination)
         pool.surge = pool.pool.converge.surge
-        pool.step = Step(
+        step = Step(
             source=source.key,
             destination=destination.key,
             begun_at=pool.now,
             had=source.requested,
-            stood_in=pool.pool.max if _is_alone(pool, source) else 0,
             wants=destination.requested,
         )
+        pool.step = _open_to_growth(pool, step, source)
         return None
     return why
 
@@ -376,10 +398,6 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def _all_but(pool: PoolDraft, left_out: Draft | None) -> list[Draft]:
-    return [draft for draft in pool.groups if draft is not left_out]
-
-
 def _rollout(pool: PoolDraft) -> Reason | None:
     """Machines that are being replaced somewhere."""
     for draft in pool.groups:
@@ -393,16 +411,14 @@ def _rollout(pool: PoolDraft) -> Reason | None:
 _ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
-def _word(drafts: Iterable[Draft], *, may_probe: Iterable[Draft] = ()) -> Reason | None:
-    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'.
-
-    ``may_probe``: groups of which it is no such word that they are probing.
+def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
+    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'. Of those
+    that are probing only the source counts.
     """
-    let_be = {draft.key for draft in may_probe}
     for draft in drafts:
         if draft.state is State.FENCED:
             return _in_state(draft)
-        if (draft.state is not State.PROBING or draft.key not in let_be) and (why := _doubt(draft)) is not None:
+        if (draft is source or draft.state is not State.PROBING) and (why := _doubt(draft)) is not None:
             return why
     return None
 
@@ -437,10 +453,10 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
     return None
 
 
-def _full(pool: PoolDraft) -> Reason | None:
-    """No node more fits under PoolMaximum, and none may pass it."""
+def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
+    """With so many more, no other node fits under PoolMaximum, and none may pass it."""
     spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    if pool.requested + spoken_for < pool.pool.max + pool.pool.converge.surge:
+    if pool.requested + more + spoken_for < pool.pool.max + pool.pool.converge.surge:
         return None
     return because(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 
