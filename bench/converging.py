@@ -50,6 +50,7 @@ class World:
         )
         self.wrong: Counter[str] = Counter()
         self.moved = 0
+        self.unseen: set[GroupKey] = set()  # where the autoscaler has added nodes that no whole run has found running
 
     def _with_machines(self, found: NodeGroup) -> NodeGroup:
         listed = list(found.machines or ())
@@ -82,6 +83,7 @@ class World:
     def run(self, life: Life) -> None:
         before = {key: found.running for key, found in self.cluster.groups.items()}
         requested = {key: found.requested for key, found in self.cluster.groups.items()}
+        seen = {key for key in self.unseen if before[key] >= requested[key]}
         mortal = Mortal(self.cluster, life, "cluster", ClusterUnavailableError)
         with contextlib.suppress(KilledError, EvenkeelError):
             worker(
@@ -91,6 +93,7 @@ class World:
                 cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),
                 random_bytes=self.chance.randbytes,
             )("demo", "a crash", plenty)
+            self.unseen -= seen
         self._check(before, requested)
         self.clock.at += timedelta(seconds=75)
 
@@ -110,12 +113,18 @@ class World:
             self.wrong["a node removed before its successor ran"] += awaited
 
     def scale(self) -> None:
-        """An autoscaler, within the bounds."""
+        """An autoscaler, within the bounds. It takes no node sooner than a run has seen it: its own delay after it has
+        added one is ten minutes, unless somebody has changed it.
+        """
         key = self.chance.choice(sorted(self.cluster.groups))
         found = self.cluster.groups[key]
         if found.bounds is None or self.autoscaler == "none":
             return
         wanted = min(max(found.requested + self.chance.choice([-1, 1]), found.bounds.min), found.bounds.max)
+        if wanted < found.requested and key in self.unseen:
+            return
+        if wanted > found.requested:
+            self.unseen.add(key)
         if wanted < found.requested and self._owes(key):
             self.expected += 1  # it does, or undoes, the step itself
         self.cluster.change(key, requested=wanted)
