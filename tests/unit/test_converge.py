@@ -81,6 +81,14 @@ def test_weights_say_what_level_is() -> None:
     assert (home.requested, home.why) == ((2, 4, 2), "")
 
 
+def test_the_zone_with_the_fewest_nodes_for_its_weight_gets_the_next_one() -> None:
+    home = Home((4, 2, 9))
+    home.change("a", weight=4)
+    home.look()
+    home.look(SETTLED)
+    assert home.requested == (5, 2, 9)
+
+
 def test_off_and_shrink_move_nothing() -> None:
     for level in (Level.OFF, Level.SHRINK):
         home = Home((0, 4, 5), replace(homing(), level=level))
@@ -939,6 +947,29 @@ def test_a_rollout_in_the_middle_lets_nothing_go_before_it_is_over() -> None:
     home.change("b", frozen_because=None)
     home.look(60)
     assert home.requested == (1, 4, 4)
+
+
+def test_a_pool_minimum_that_is_raised_during_a_step_keeps_its_node_and_ends_the_step() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.policy = homing(minimum=10)
+    home.look(60)
+    assert home.requested == (1, 4, 5)
+    assert home.memory.step is None
+    home.look(20 * 60)
+    assert sum(home.requested) >= 10
+
+
+def test_no_step_begins_while_another_zone_of_the_pool_rolls_out() -> None:
+    home = Home((0, 4, 5))
+    home.look()
+    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.look(SETTLED)
+    assert home.requested == (0, 4, 5)
+    assert home.why == "zone b is rolling out, or frozen by its controller"
+    home.change("b", frozen_because=None)
+    home.look(60)
+    assert home.requested == (1, 4, 5)
 
 
 def test_a_pause_stops_between_two_steps_and_in_the_middle_of_one() -> None:

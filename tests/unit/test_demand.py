@@ -129,6 +129,12 @@ def test_a_pod_that_others_made_room_for_takes_that_room_and_no_node() -> None:
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/second",)]
 
 
+def test_a_nominated_pod_has_its_node_while_the_pod_that_leaves_for_it_still_runs_there() -> None:
+    leaving = pod("victim", cpu="3", node="n", deleted_at=NOW - SECOND)
+    answer = look(pod("preempting", cpu="3", nominated="n"), nodes=(node(),), standing=(leaving,))
+    assert (answer.nodes, answer.unmet) == (0, ())
+
+
 def test_room_on_a_node_that_is_gone_is_no_room() -> None:
     assert look(pod(nominated="gone")).nodes == 1
 

@@ -192,7 +192,9 @@ class TestOrders:
     def test_somebodys_own_request_goes_first_and_its_nodes_count(self) -> None:
         made = house(self.FULL, demand="scale-up", autoscaler="none")
         made.ask("scale-up", pool="workers", nodes=3, id="r1")
-        made.runs(3)
+        made.run()
+        assert sum(each.requested for each in made.cluster.groups.values()) == 6 + 3
+        made.runs(2)
         assert sum(each.requested for each in made.cluster.groups.values()) == 6 + 4
         assert made.store.load("demo").scale_requests["r1"].done
 

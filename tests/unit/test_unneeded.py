@@ -203,6 +203,16 @@ def test_no_group_and_no_pool_goes_below_its_min() -> None:
     assert len(look(*many, pools=(PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, min=1),)),)).go) == 2
 
 
+def test_a_node_that_is_ordered_and_not_there_yet_does_not_count_for_a_minimum() -> None:
+    two = [ours("na0"), ours("na1")]
+    of_pool = look(*two, pools=(pool_offer(zones="a", requested=4, coming=2, min=2),))
+    assert of_pool.go == ()
+    assert {said(reason) for reason in of_pool.waits.values()} == {"its pool is at PoolMinimum 2"}
+    of_group = look(*two, pools=(PoolOffer(pool=pool_id(), groups=(offer("a", requested=4, coming=2, min=2),)),))
+    assert of_group.go == ()
+    assert {said(reason) for reason in of_group.waits.values()} == {"its group is at its min 2"}
+
+
 @pytest.mark.parametrize(
     ("size", "running", "words"),
     [
@@ -357,6 +367,11 @@ def test_a_clock_that_runs_is_neither_started_nor_ended_however_long_nobody_look
 
 def test_the_clock_of_a_node_that_is_gone_ends() -> None:
     assert look(clocks={"na0": LONG_AGO}).ended == {"na0"}
+
+
+def test_a_new_node_with_the_name_of_an_old_one_has_a_clock_of_its_own() -> None:
+    answer = look(ours("na0", created_at=NOW - MINUTE), clocks={"na0": LONG_AGO})
+    assert (answer.clocks, answer.started, answer.go) == ({"na0": NOW}, {"na0"}, ())
 
 
 @pytest.mark.parametrize(
