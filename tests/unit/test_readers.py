@@ -1,6 +1,7 @@
 """From objects as the three APIs hold them to node groups: zones, pools, owners of the bounds, bad values."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,12 +14,14 @@ from evenkeel.adapters.kubernetes import machines
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.reasons import Rule
 from tests import objects
-from tests.builders import json_values
+from tests.builders import group, json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 
@@ -233,6 +236,15 @@ class TestBounds:
         pool = [objects.gardener(zone, 1) for zone in ZONES]
         found = read("gardener", *pool, objects.worker(4, 10)).values()
         assert [one.group.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+
+    def test_a_pool_without_replicas_whose_worker_has_a_minimum_is_hibernated(self) -> None:
+        owner = Worker([objects.worker(4, 10)], [])
+        pool = [replace(group(zone, 0), pool_label="main", worker_range=Bounds(2, 4)) for zone in "ab"]
+        frozen = owner.frozen(pool)
+        assert {reason.rule for reason in frozen.values()} == {Rule.HIBERNATED}
+        assert frozen.keys() == {each.key for each in pool}
+        assert owner.frozen([replace(pool[0], requested=1), pool[1]]) == {}
+        assert owner.frozen([replace(each, worker_range=Bounds(0, 4)) for each in pool]) == {}
 
     @pytest.mark.parametrize("target", [None, {}, [], {"name": {}}, {"name": ["a"]}, {"name": 5}, "text", 7])
     def test_a_machine_autoscaler_that_points_nowhere_owns_nothing(self, target: Any) -> None:

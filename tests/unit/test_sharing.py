@@ -51,12 +51,18 @@ class Fleet:
         access = {"kind": "kubeconfig", "secret": f"evenkeel/{name}"}
         register(self.store, name, **{"pools": NUMBERS, "access": access, **fields})
 
-    def fails(self, name: str, message: str = "InsufficientInstanceCapacity: no room", ahead: int = 0) -> None:
+    def fails(
+        self,
+        name: str,
+        message: str = "InsufficientInstanceCapacity: no room",
+        ahead: int = 0,
+        failure: FailureClass = FailureClass.CAPACITY,
+    ) -> None:
         """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a look has followed."""
         versions = self.store.load(name).versions
         before = self.store.load(name).state.groups.get(key("a"), GroupState())
         at, now = self.clock.at + ahead * MINUTE, self.clock.at
-        state = record_failure(before, at, FailureClass.CAPACITY, message, BackoffPolicy(), now=now)
+        state = record_failure(before, at, failure, message, BackoffPolicy(), now=now)
         self.store.save_group(name, key("a"), state, versions)
         self.look(name)
 
@@ -126,6 +132,25 @@ def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> 
     fleet.clock.at += 6 * MINUTE
     fleet.look("red")
     assert fleet.room("red") == 1
+
+
+@pytest.mark.parametrize("failure", [FailureClass.QUOTA, FailureClass.CONFIGURATION, FailureClass.TIMEOUT])
+def test_only_a_failure_of_capacity_is_reported_to_other_clusters(failure: FailureClass) -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue", failure=failure)
+    fleet.look("green")
+    assert fleet.said().words == {}
+    assert fleet.room("green") == 2
+
+
+def test_a_clusters_own_report_never_warns_that_cluster() -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue")
+    fleet.look()
+    assert fleet.store.load("blue").state.groups[key("a")].warned_requested is None
+    assert fleet.store.load("green").state.groups[key("a")].warned_requested == 2
 
 
 def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:

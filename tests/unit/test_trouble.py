@@ -196,6 +196,29 @@ class TestMissingNodes:
             assert verdict(house)[0].missing == 66 - nodes
         assert len(told(house)) <= 8, "told when the number has halved"
 
+    def test_half_a_list_neither_ends_nor_changes_an_incident(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 3), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        (opened,) = verdict(house)
+        others = {zone: house.cluster.groups.pop(key(zone)) for zone in "ac"}
+        house.run()
+        assert verdict(house) == (opened,)
+        house.cluster.groups.update({key(zone): group for zone, group in others.items()})
+
+    def test_the_event_of_its_end_has_the_number_of_nodes_that_were_missing(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 3), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        fail_over = house.clock.at
+        stuck(house, (2, 2, 2), (2, 2, 2))
+        house.clock.at = fail_over + 4 * 60 * MINUTE
+        house.runs(2)
+        ((_, closed),) = [each for each in house.bus.published if each[0] == "Trouble Closed"]
+        assert closed["missing"] == 3
+
     def test_what_a_frozen_group_waits_for_is_no_trouble(self) -> None:
         house = House()
         house.ask("pause", pool="workers")
@@ -226,6 +249,16 @@ class TestOtherTrouble:
         house.answer_writes(None)
         house.runs(8)
         assert TroubleKind.REFUSED not in {trouble.kind for trouble in verdict(house)}
+
+    def test_a_refused_write_that_is_not_tried_again_is_over_after_a_quarter_of_an_hour(self) -> None:
+        house = House()
+        house.settle()
+        state = GroupState(write_refused_at=house.clock.at, write_refused="admission webhook denied it")
+        house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
+        house.runs(14)
+        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.REFUSED]
+        house.runs(2)
+        assert verdict(house) == ()
 
     def test_who_keeps_putting_our_bounds_back_is_named(self) -> None:
         house = House()
