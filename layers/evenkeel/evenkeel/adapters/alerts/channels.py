@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.alerting import ROLLOUT, Alert, ChannelError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.domain.model.troubles import News, TroubleKind
@@ -119,8 +118,8 @@ class ChatTopic:
             message["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
             self.client.publish(TopicArn=self.topic, Message=json.dumps(message))
-        except (BotoCoreError, ClientError) as error:
-            raise ChannelError(f"topic {self.topic}: {error}") from None
+        except AWS_ERRORS as error:
+            raise ChannelError(f"topic {self.topic}: {text_of(error)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
