@@ -535,6 +535,18 @@ class TestUnregister:
         fleet.ask("unregister", "blue")
         assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
 
+    def test_a_repeat_whose_first_answer_was_lost_is_answered_like_it(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        first = fleet.ask("unregister", "blue")
+        for _ in range(2):
+            again = fleet.ask("unregister", "blue")
+            assert (again["ok"], again["done"], again["message"]) == (True, False, "blue is not registered any more")
+            assert again["message"] in first["message"]
+        of_many = fleet.operate({"action": "unregister", "clusters": ["blue", "nobody"]}, lambda: 60.0)["clusters"]
+        assert [(each["cluster"], each["ok"]) for each in of_many] == [("blue", True), ("nobody", False)]
+        listed = fleet.operate({"action": "unregister", "clusters": ["blue"], "list": True}, lambda: 60.0)
+        assert (listed["clusters"], listed["untouched"]) == ([], 1)
+
     def test_an_unknown_cluster_is_unknown(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
         assert "did you mean blue?" in fleet.refused("unregister", cluster="bleu")
