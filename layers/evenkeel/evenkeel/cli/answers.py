@@ -14,9 +14,9 @@ from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.words import ago, counted, rfc3339
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell, terminal
+from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.values import printable
 
 _Json = Mapping[str, Any]

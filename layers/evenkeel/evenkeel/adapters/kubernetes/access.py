@@ -89,6 +89,7 @@ class Connection:
     tls_server_name: str | None = None
 
 
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")  # fields of a user
 _REFUSED = {
     "exec": "it would run a program",
     "auth-provider": "it would run a plug-in",
@@ -98,6 +99,7 @@ _REFUSED = {
     "tokenFile": "it names a file: use token",
     "insecure-skip-tls-verify": "the server would not be verified: use certificate-authority-data",
     "proxy-url": "it would send the token through a proxy",
+    **dict.fromkeys(IMPERSONATION, "Evenkeel impersonates no other user: use that user's own credentials"),
     "username": "basic authentication is gone from Kubernetes: use token",
     "password": "basic authentication is gone from Kubernetes: use token",
 }
