@@ -36,6 +36,7 @@ FUNCTIONS = Template(parameters=ALL).functions()
 TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 TOKENS = {"sts:GetWebIdentityToken"}
 
+KEYS = {"dynamodb:LeadingKeys"}
 STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
@@ -161,6 +162,18 @@ def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
     assert {action for action, resource in granted if resource == "*"} == traces | tokens | zones
     assert all("*" not in action for action, _ in granted)
+
+
+@pytest.mark.parametrize("role", sorted(ALLOWED))
+def test_a_role_names_the_keys_of_the_table_that_it_reads_and_writes(role: str) -> None:
+    for statement in statements(ROLES[role]["Policies"], Template(parameters=ALL)):
+        if "Table" not in statement["Resource"]:
+            continue
+        condition = statement["Condition"]
+        keys = {operator: names["dynamodb:LeadingKeys"] for operator, names in condition.items() if KEYS & names.keys()}
+        assert keys.pop("Null") == "false", "ForAllValues holds for a request without any"
+        assert [operator.partition(":")[0] for operator in keys] == ["ForAllValues"], statement
+        assert not {"*", ""} & {key for named in keys.values() for key in as_list(named)}, statement
 
 
 def test_every_function_has_a_role_of_its_own_and_no_managed_policy_beyond_the_vpcs() -> None:

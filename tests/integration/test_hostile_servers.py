@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.kubernetes.transport import ForbiddenAddressError, connect
 from evenkeel.application import observing
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import observe_cluster

@@ -20,7 +20,7 @@ from sandbox.admission import FILE, AdmissionWatch
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.world import World
-from sandbox.permissions import Permissions, Recorded, Request, request_of
+from sandbox.permissions import Permissions, Recorded, Request, request_of, requests_of
 from tests.fakes import FakeClock
 from tests.integration import staging
 from tests.integration.staging import EVENTS, put_kubeconfig
@@ -404,6 +404,76 @@ def test_the_page_reads_verdicts_and_writes_its_own_object_and_nothing_else(depl
         ("sqs", "SendMessage", {"QueueUrl": deployment.physical("RebalanceQueue")}),
     ):
         assert not permissions.allows(request_of(deployment, service, operation, params)), operation
+
+
+#: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
+MAY = {
+    "ScanFunction": {"DUE#0": "qp", "NAME#a": "p", "ROLLOUT": "q"},
+    "LookFunction": {"CLUSTER#blue": "qb", "OFFERING": "qb", "LOOKED": "p"},
+    "ProvisioningFailureFunction": {
+        "CLUSTER#blue": "q",
+        "NAME#a": "q",
+        "IDEMPOTENCY#provisioning_failure": "gpud",
+    },
+    "RebalanceFunction": {
+        "CLUSTER#blue": "qgpu",
+        "DUE#0": "p",
+        "NAME#a": "p",
+        **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "qgp"),
+    },
+    "OperatorFunction": {
+        "CLUSTER#blue": "qgpud",
+        "DUE#0": "pd",
+        "NAME#a": "p",
+        "ROLLOUT": "qp",
+        **dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
+    },
+    "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "q")},
+    "PageFunction": dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
+}
+PARTITIONS = {key for keys in MAY.values() for key in keys} | {"ALERTED#slack", "IDEMPOTENCY#other", "CLUSTERS"}
+
+
+@pytest.mark.parametrize("function", MAY)
+def test_a_function_reads_and_writes_its_own_partitions_of_the_table_and_no_others(
+    deployment: Deployment, function: str
+) -> None:
+    permissions, table = Permissions(deployment, function), deployment.table
+    for partition in PARTITIONS:
+        key = {"pk": {"S": partition}, "sk": {"S": "x"}}
+        query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": partition}}}
+        asked: dict[str, tuple[str, dict[str, Any]]] = {
+            "q": ("Query", {"TableName": table, **query}),
+            "b": ("BatchGetItem", {"RequestItems": {table: {"Keys": [key]}}}),
+            "g": ("GetItem", {"TableName": table, "Key": key}),
+            "p": ("PutItem", {"TableName": table, "Item": {**key, "record": {"S": ""}}}),
+            "u": ("UpdateItem", {"TableName": table, "Key": key, "UpdateExpression": "SET record = :x"}),
+            "d": ("DeleteItem", {"TableName": table, "Key": key, "ConditionExpression": "version = :x"}),
+        }
+        may = "".join(
+            letter
+            for letter, (operation, params) in asked.items()
+            if all(map(permissions.allows, requests_of(deployment, "dynamodb", operation, params)))
+        )
+        assert may == MAY[function].get(partition, ""), partition
+    for operation in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem"):
+        bare = Request(
+            f"dynamodb:{operation}", f"arn:aws:dynamodb:{deployment.aws.region}:{deployment.aws.account}:table/{table}"
+        )
+        assert not permissions.allows(bare), "a request that names no key"
+
+
+@pytest.mark.parametrize("function", ["ProvisioningFailureFunction", "RebalanceFunction"])
+def test_what_is_allowed_for_some_attributes_is_so_for_clusters_alone(deployment: Deployment, function: str) -> None:
+    permissions = Permissions(deployment, function)
+    for partition in PARTITIONS - {"CLUSTER#blue", "IDEMPOTENCY#provisioning_failure"}:
+        key = {"TableName": deployment.table, "Key": {"pk": {"S": partition}, "sk": {"S": "x"}}}
+        for operation, more in (
+            ("UpdateItem", {"UpdateExpression": "SET revision = :x"}),
+            ("DeleteItem", {"ConditionExpression": "revision = :x"}),
+        ):
+            request = request_of(deployment, "dynamodb", operation, {**key, **more})
+            assert not permissions.allows(request), (partition, operation)
 
 
 def test_a_look_may_put_when_clusters_were_looked_at_and_nothing_else(deployment: Deployment) -> None:

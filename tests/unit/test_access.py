@@ -23,10 +23,12 @@ import yaml
 from botocore.exceptions import ClientError, ConnectTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes.client import Configuration
 
 from evenkeel.adapters.kubernetes.access import EksCredential, RecordedClusters, api_client, read_kubeconfig
 from evenkeel.application.errors import AccessError
-from evenkeel.config import EksAccess
+from evenkeel.cli.live import _configuration
+from evenkeel.config import ConfigError, EksAccess
 from tests.builders import json_values
 from tests.fakes import FakeClock, plenty, record
 
@@ -106,6 +108,10 @@ class TestKubeconfig:
         ("cluster", "user", "says"),
         [
             ({}, {"exec": {"command": "aws", "args": [SECRET]}}, "user.exec is refused: it would run a program"),
+            ({}, {"as": SECRET}, "user.as is refused: Evenkeel impersonates no other user"),
+            ({}, {"as-uid": SECRET}, "user.as-uid is refused: Evenkeel impersonates no other user"),
+            ({}, {"as-groups": [SECRET]}, "user.as-groups is refused: Evenkeel impersonates no other user"),
+            ({}, {"as-user-extra": {"reason": [SECRET]}}, "user.as-user-extra is refused: Evenkeel impersonates"),
             ({}, {"auth-provider": {"name": "gcp"}}, "user.auth-provider is refused"),
             ({}, {"tokenFile": "/var/run/token"}, "user.tokenFile is refused: it names a file"),
             ({}, {"client-certificate": "/etc/cert"}, "user.client-certificate is refused: it names a file"),
@@ -540,3 +546,39 @@ class TestRecordedClusters:
         with pytest.raises(AccessError, match="cluster demo: client-certificate-data") as caught:
             self.clusters(lambda name, fresh: json.dumps(kubeconfig(user=user))).open(record(), plenty)
         assert SECRET not in str(caught.value)
+
+
+class TestOfTheCaller:
+    """`evenkeel plan --kubeconfig`, which takes a kubeconfig as kubectl does."""
+
+    def read(self, tmp_path: Path, *users: dict[str, Any], context: str | None = None) -> Configuration:
+        config = kubeconfig()
+        config["users"] = [{"name": f"u{place}", "user": {"token": SECRET, **user}} for place, user in enumerate(users)]
+        of = config["contexts"][0]
+        config["contexts"] = [
+            {"name": f"c{place}", "context": {**of["context"], "user": f"u{place}"}} for place in range(len(users))
+        ]
+        config["current-context"] = "c0"
+        file = tmp_path / "config"
+        file.write_text(json.dumps(config))
+        return _configuration(str(file), context, "config")
+
+    @pytest.mark.parametrize(
+        "fields", [{"as": "jane"}, {"as-uid": "7"}, {"as-groups": ["a", "b"]}, {"as-user-extra": {"a": ["b"]}}]
+    )
+    def test_one_that_impersonates_is_refused_and_read_as_nobody_else(
+        self, tmp_path: Path, fields: dict[str, Any]
+    ) -> None:
+        (name,) = fields
+        with pytest.raises(ConfigError) as caught:
+            self.read(tmp_path, fields)
+        assert str(caught.value) == (
+            f"config: user.{name} is refused: Evenkeel impersonates no other user: "
+            "read the objects with kubectl, and plan with -f"
+        )
+        with pytest.raises(ConfigError, match=f"user.{name} is refused"):
+            self.read(tmp_path, {}, fields, context="c1")
+
+    def test_another_users_fields_and_empty_ones_are_nobodys_business(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, {"as": "", "as-groups": []}, {"as": "jane"})
+        assert SECRET in str(found.api_key)

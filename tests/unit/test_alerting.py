@@ -1,6 +1,7 @@
 """News of trouble is told once per channel, the newest last, however it comes in."""
 
 import json
+import socket
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -249,6 +250,63 @@ def test_what_a_cloud_says_makes_no_link_no_mention_and_no_second_line_in_a_chat
     assert not any(char in text for text in texts for char in "<>[]\n")
 
 
+HOSTILE = (
+    "\x1b[31mred\x1b[0m \x1b]8;;https://evil.example\x07here\u202etxt.exe\u2066 \u200b\x9b2J "
+    "see https://evil.example/login?a=b, HTTP://u:p@Evil.Example:8080, slack://open, www.evil.example "
+    "[here](https://a.(https://b.example)) <https://evil.example|status> <!here> javascript://x"
+)
+
+
+class Topic:
+    """Where a topic's messages go."""
+
+    def publish(self, **message: str) -> None:
+        self.message = json.loads(message["Message"])
+
+
+def texts_told(name: str, alerts: Sequence[Alert]) -> list[str]:
+    """All that people are shown of what a channel is sent, but for links of our own."""
+    channels: dict[str, Any] = {"slack": Slack, "teams": Teams, "pagerduty": PagerDuty, "opsgenie": Opsgenie}
+    if name == "topic":
+        topic = Topic()
+        ChatTopic(client=topic, topic="arn").tell(alerts)
+        return texts_of({**topic.message, "metadata": topic.message.get("metadata", {}).get("summary")})
+    fields = {"url_secret": "s"} if name in ("slack", "teams") else {"key_secret": "k", "url": "https://x.example"}
+    _, body, _ = sent_by(channels[name], *alerts, **fields)
+    if name == "teams":
+        body = body["attachments"][0]["content"]["body"]
+    return texts_of(body)
+
+
+def texts_of(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return texts_of([*value, *value.values()])
+    if isinstance(value, list):
+        return [text for each in value for text in texts_of(each)]
+    return value.split("\n") if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("name", ["slack", "teams", "topic", "pagerduty", "opsgenie"])
+@pytest.mark.parametrize("news", [News.OPENED, News.CHANGED, News.CLOSED])
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_that_a_failure_says_is_a_link_or_an_order_in_any_channel(name: str, news: News, count: int) -> None:
+    said = {"message": HOSTILE, "pool": HOSTILE, "zones": (HOSTILE,), "todo": HOSTILE, "command": HOSTILE}
+    alerts = [alert(news, key=f"demo/{number}", **said) for number in range(count)]
+    for each in [[one] for one in alerts] if name in ("pagerduty", "opsgenie") else [alerts]:
+        for text in texts_told(name, each):
+            assert text.isprintable(), text
+            assert not [part for part in ("://", "www.", "evil.example", "](") if part in text.lower()], text
+
+
+def test_the_page_and_the_runbook_stay_links() -> None:
+    one = alert(runbook="https://docs.example/runbooks")
+    _, slack, _ = sent_by(Slack, one, url_secret="s", page="https://page.example/")
+    assert "<https://page.example/|All of the fleet>" in slack["text"]
+    assert "Runbook: https://docs.example/runbooks" in slack["text"]
+    _, pagerduty, _ = sent_by(PagerDuty, one, key_secret="k", url="https://x.example")
+    assert pagerduty["payload"]["custom_details"]["runbook"] == one.runbook
+
+
 @pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
 def test_a_message_fits_into_what_each_chat_takes(count: int) -> None:
     alerts = [alert(key=f"{n}/missing", cluster=f"{'c' * 60}{n}", message="m" * 10_000) for n in range(count)]
@@ -312,6 +370,20 @@ ADDRESSES = [
     "https://host.example/SECRET\r\nHost: other",
     "https://[::1/SECRET",
 ]
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.1", "::1", "100.100.100.200", "64:ff9b:1::1"])
+def test_a_service_is_at_no_address_of_this_machine_or_of_the_clouds_own(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [[(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 443))] for each in (address, "10.0.0.7")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.pop(0))
+    made: list[object] = []
+    monkeypatch.setattr(socket, "socket", lambda *_: made.append(_))
+    with pytest.raises(ChannelError, match=f"^hooks.example leads to {address} ") as caught:
+        HttpsPost()("https://hooks.example/SECRET", b"{}", {}, frozenset())
+    assert (made, caught.value.is_away, "SECRET" in str(caught.value)) == ([], False, False)
+    assert len(found) == 1, "the name is resolved once"
 
 
 @pytest.mark.parametrize("url", ADDRESSES)

@@ -535,6 +535,18 @@ class TestUnregister:
         fleet.ask("unregister", "blue")
         assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
 
+    def test_a_repeat_whose_first_answer_was_lost_is_answered_like_it(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        first = fleet.ask("unregister", "blue")
+        for _ in range(2):
+            again = fleet.ask("unregister", "blue")
+            assert (again["ok"], again["done"], again["message"]) == (True, False, "blue is not registered any more")
+            assert again["message"] in first["message"]
+        of_many = fleet.operate({"action": "unregister", "clusters": ["blue", "nobody"]}, lambda: 60.0)["clusters"]
+        assert [(each["cluster"], each["ok"]) for each in of_many] == [("blue", True), ("nobody", False)]
+        listed = fleet.operate({"action": "unregister", "clusters": ["blue"], "list": True}, lambda: 60.0)
+        assert (listed["clusters"], listed["untouched"]) == ([], 1)
+
     def test_an_unknown_cluster_is_unknown(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
         assert "did you mean blue?" in fleet.refused("unregister", cluster="bleu")
@@ -797,6 +809,50 @@ class TestCommands:
         ran = laptop.run("apply", "-f", str(laptop.folder))
         assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
         assert ": cannot be read: embedded null byte" in ran.stderr
+
+    @pytest.mark.parametrize("of_folder", [False, True])
+    @pytest.mark.parametrize("how", ["up", "absolute", "link", "link to a folder", "by way of another", "link beside"])
+    def test_what_is_outside_of_the_fleets_folder_is_named_and_neither_read_nor_quoted(
+        self, laptop: Laptop, how: str, of_folder: bool
+    ) -> None:
+        secret = laptop.folder / "secret" / "token.yaml"
+        fleet = laptop.folder / "fleet"
+        for folder in (secret.parent, fleet, fleet / "eu"):
+            folder.mkdir()
+        secret.write_text("swordfish: swordfish\n", encoding="utf-8")
+        (fleet / "link.yaml").symlink_to(secret)
+        (fleet / "folder").symlink_to(secret.parent) if how == "link to a folder" else None
+        paths = {"up": "../secret/token.yaml", "absolute": str(secret), "link": "link.yaml"}
+        paths |= {"link to a folder": "folder/token.yaml", "by way of another": "eu/b.json", "link beside": "eu/c.json"}
+        (fleet / "a.json").write_text(json.dumps({"include": [paths[how]]}), encoding="utf-8")
+        (fleet / "eu" / "b.json").write_text(json.dumps({"include": ["../../secret/token.yaml"]}), encoding="utf-8")
+        (fleet / "eu" / "c.json").write_text("{}", encoding="utf-8")
+        ran = laptop.run("apply", "-f", str(fleet if of_folder else fleet / "a.json"), "--diff")
+        if how == "link beside" and not of_folder:
+            assert (ran.exit_code, "there is no cluster in it" in ran.stderr) == (2, True)
+            return
+        assert (ran.exit_code, laptop.events) == (2, [])
+        assert f"it is outside of {fleet}: keep the files of a fleet in one folder" in ran.stderr or (
+            "a link to a folder is not followed" in ran.stderr
+        )
+        assert "swordfish" not in ran.stderr + ran.stdout
+
+    def test_what_is_within_the_folder_is_included_from_everywhere_in_it(self, laptop: Laptop) -> None:
+        (laptop.folder / "eu").mkdir()
+        (laptop.folder / "common.yaml").write_text(json.dumps({"defaults": given()}), encoding="utf-8")
+        (laptop.folder / "linked.yaml").symlink_to(laptop.folder / "common.yaml")
+        text = json.dumps({"include": ["../linked.yaml"], "clusters": [{"id": "blue"}]})
+        (laptop.folder / "eu" / "a.json").write_text(text, encoding="utf-8")
+        assert laptop.run("apply", "-f", str(laptop.folder), "--yes").exit_code == 0
+        assert laptop.fleet.store.registered("blue") is not None
+
+    @pytest.mark.parametrize("text", ["swordfish", "[swordfish]", '"swordfish: 7"', "- a: swordfish", "swordfish: ["])
+    def test_a_file_that_is_none_of_a_fleet_is_not_quoted(self, laptop: Laptop, text: str) -> None:
+        (laptop.folder / "a.yaml").write_text(text, encoding="utf-8")
+        ran = laptop.run("apply", "-f", str(laptop.folder))
+        assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
+        assert f"{laptop.folder / 'a.yaml'}: " in ran.stderr
+        assert "swordfish" not in ran.stderr
 
     def test_a_place_that_cannot_be_looked_at_is_bad_input(self, laptop: Laptop) -> None:
         ran = laptop.run("apply", "-f", "x" * 5000)

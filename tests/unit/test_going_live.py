@@ -654,11 +654,36 @@ class TestWaves:
         fleet.until(Phase.DONE)
         assert fleet.live == set(fleet.names)
 
+    @pytest.mark.parametrize("minutes", [0, 3, 40])
+    def test_asked_for_once_more_it_goes_on_and_says_how_far_it_is(self, minutes: int) -> None:
+        fleet = Fleet(10)
+        first = fleet.begin()
+        if minutes:
+            fleet.house.ask("dry-run", "c000")
+            fleet.minutes(minutes)
+        again = fleet.begin(by="joe")
+        assert (again["ok"], again["rollout"]) == (True, first["rollout"])
+        assert fleet.rollout.by == "jane"
+
+    @pytest.mark.parametrize("fields", [{"wave": "5"}, {"soak": "2h"}, {"clusters": ["c001", "c000"]}])
+    def test_another_is_not_begun_beside_it(self, fields: dict[str, Any]) -> None:
+        fleet = Fleet(10)
+        fleet.begin()
+        with pytest.raises(BadRequestError, match="abort it first"):
+            fleet.begin(**fields)
+
+    def test_one_that_is_being_halted_is_not_begun_by_asking_once_more(self) -> None:
+        fleet = Fleet(10)
+        fleet.begin()
+        fleet.house.ask("rollout", None, abort=True)
+        with pytest.raises(BadRequestError, match="abort it first"):
+            fleet.begin()
+
     def test_one_at_a_time_and_after_its_end_another(self) -> None:
         fleet = Fleet(10)
         fleet.begin()
         with pytest.raises(BadRequestError, match="abort it first"):
-            fleet.begin()
+            fleet.begin(wave="20%")
         fleet.house.ask("rollout", None, abort=True)
         fleet.until(Phase.HALTED)
         fleet.begin(wave="100%")

@@ -13,15 +13,13 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
 from evenkeel.adapters.kubernetes import transport
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.transport import (
     Allowance,
-    ForbiddenAddressError,
     TooMuchError,
     UnusableAnswerError,
-    check_address,
-    connect,
     read_body,
 )
 from tests.fakes import FakeClock
@@ -32,9 +30,13 @@ FORBIDDEN = [
     *("::", "::1", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fd00:ec2::23", "ff02::1"),
     *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "::127.0.0.1"),
     *("64:ff9b::169.254.169.254", "2002:a9fe:a9fe::1", "2002:7f00:1::"),
+    *("64:ff9b:1::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::", "::ffff:0:169.254.169.254", "::ffff:0:10.0.0.1"),
+    *("2001:0:4136:e378:8000:63bf:3fff:fdd2", "100.100.100.200", "::ffff:100.100.100.200", "168.63.129.16"),
+    *("192.0.0.192", "64:ff9b::192.0.0.192", "fec0::1", "feff::1", "fd20:ce::254", "fd00:c1::a9fe:a9fe"),
 ]
 ALLOWED = [
     *("10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "3.120.1.1"),
+    *("100.100.100.201", "168.63.129.17", "192.0.0.193", "2001:db8::1", "64:ff9b:2::1", "fd20:ce::1"),
     *("fd12:3456::1", "2a05:d014::1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1"),
 ]
 

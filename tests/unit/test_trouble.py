@@ -637,3 +637,82 @@ def test_whoever_tells_of_trouble_names_the_stack_to_ask() -> None:
     assert told
     assert {" --stack prod " in command for command in told} == {True}
     assert "--stack NAME" not in json.dumps(explained)
+
+
+class TestTheOutboxOfAClusterThatIsNotLookedAt:
+    """No scan asks for a run of a paused cluster, so what its last run could not send is asked for."""
+
+    def with_an_end_that_was_not_sent(self, how: str) -> House:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        house.bus.away = True
+        machines = tuple(Machine(name=f"m{number}", has_node=True, created_at=house.clock.at) for number in range(2))
+        house.cluster.change(key("a"), requested=4, running=4, machines=machines)
+        house.clock.at += 4 * 60 * MINUTE
+        if how == "pause":
+            house.run()
+        house.ask(how)
+        while house.queue.requests or not house.control.paused:
+            house.carry_out()
+            if not house.control.paused:
+                house.run()
+        assert verdict(house) == ()
+        return house
+
+    def sent_again(self, house: House) -> list[tuple[str, str, int]]:
+        return [each for each in house.queue.second_looks if each[1] == "paused"]
+
+    @pytest.mark.parametrize("how", ["restore", "pause"])
+    def test_it_is_sent_once_the_bus_takes_it(self, how: str) -> None:
+        house = self.with_an_end_that_was_not_sent(how)
+        assert told(house) == [("Opened", MISSING)]
+        assert self.sent_again(house), "somebody asks for the next try"
+        house.bus.away = False
+        house.rebalance("demo", "paused", plenty)
+        assert told(house) == [("Opened", MISSING), ("Closed", MISSING)]
+        tries = len(self.sent_again(house))
+        house.rebalance("demo", "paused", plenty)
+        assert (len(told(house)), len(self.sent_again(house))) == (2, tries), "once"
+
+    def test_a_bus_that_takes_nothing_is_asked_ever_later_for_a_day(self) -> None:
+        house = self.with_an_end_that_was_not_sent("restore")
+        waits = []
+        for _ in range(150):
+            asked = self.sent_again(house)
+            if not asked:
+                break
+            waits.append(asked[-1][2])
+            house.queue.second_looks.clear()
+            house.clock.at += timedelta(seconds=waits[-1])
+            house.rebalance("demo", "paused", plenty)
+        assert (waits[0], max(waits)) == (60, 900)
+        assert timedelta(seconds=sum(waits)) >= timedelta(hours=23)
+        assert len(waits) < 120
+
+    def test_a_run_that_dies_at_the_end_of_a_restore_leaves_no_incident_open(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        machines = tuple(Machine(name=f"m{number}", has_node=True, created_at=house.clock.at) for number in range(2))
+        house.cluster.change(key("a"), requested=4, running=4, machines=machines)
+        house.clock.at += 4 * 60 * MINUTE
+        house.ask("restore")
+        save, died = house.store.save_record, list[bool]()
+
+        def die_after(*given: Any) -> None:
+            save(*given)
+            if given[1].paused:
+                died.append(True)
+                raise KeyboardInterrupt
+
+        house.store.save_record = die_after  # type: ignore[method-assign]
+        for _ in range(4):
+            try:
+                house.run()
+            except KeyboardInterrupt:
+                break
+        assert died
+        assert told(house) == [("Opened", MISSING), ("Closed", MISSING)]

@@ -270,7 +270,8 @@ class Container:
 
         told = AlertSettings.from_env(os.environ)
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
-        shared = Shared(secret=lambda name: secrets(name, False), post=HttpsPost(), page=told.page_url)
+        post = HttpsPost(allow_loopback=self.settings.allow_loopback)
+        shared = Shared(secret=lambda name: secrets(name, False), post=post, page=told.page_url)
         channels: list[Channel] = []  # chats first: they take a message each, and a slow pager all the time there is
         if told.chat_topic:
             sns = _WhenUsed(lambda: self._client("sns"))

@@ -1,16 +1,49 @@
 """What an error of AWS says of the way to a cluster: that it is closed, or that AWS does not answer now."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from evenkeel.application.errors import AccessError, AccessUnavailableError
+
+AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)
+"""Everything that a client of AWS raises. Botocore gives them no common base."""
 
 _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "ProvisionedThroughputExceeded")
 
 
-def access_error(error: BotoCoreError | ClientError) -> type[AccessError]:
+def access_error(error: Exception) -> type[AccessError]:
     """The error to raise in its place. Credentials that are missing are no fault of AWS's, and not the cluster's."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)
         return AccessUnavailableError if away else AccessError
     return AccessUnavailableError
+
+
+def code_of(error: Exception) -> str:
+    """Return AWS's code for the error, or the name of botocore's class where AWS gave no answer."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", ""))
+    return type(error).__name__
+
+
+def text_of(error: Exception) -> str:
+    """Return the error's text, without the answer that ResponseParserError quotes: it may hold a secret."""
+    return UNREADABLE if isinstance(error, ResponseParserError) else str(error)
+
+
+UNREADABLE = "its answer cannot be read"
+
+
+def part_of(answer: Mapping[str, Any] | None, name: str) -> Any:
+    """Return a part that every answer of its kind has.
+
+    Raises:
+        ResponseParserError: The answer lacks it.
+    """
+    if not isinstance(answer, Mapping) or answer.get(name) is None:
+        raise ResponseParserError(UNREADABLE)
+    return answer[name]

@@ -154,7 +154,10 @@ class _Fleet:
         if file in self._files or file in including or len(self._files) >= _MOST_INCLUDED:
             return
         try:
-            content = read_model(FleetFile, self._read(file), file)
+            document = self._read(file)
+            if not isinstance(document, Mapping):  # whatever else it is, it is not quoted
+                raise ConfigError([f"{file}: no file of a fleet: write an object with clusters"])
+            content = read_model(FleetFile, document, file)
             if "id" in content.defaults:
                 raise ConfigError([f"{file}: defaults.id is {shown(content.defaults['id'])}: each cluster has its own"])
         except ConfigError as error:

@@ -128,6 +128,10 @@ class Lease:
     expires: datetime
 
 
+# The cause of an entry that stands in the place of a decision that cannot be read; `what` says why.
+UNREADABLE = "unreadable"
+
+
 class RunStore(Protocol):
     """What a run needs of the table. Every write is conditional on the versions that were read; None: nothing is there.
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.ports import Remembered, Store
+from evenkeel.application.ports import UNREADABLE, Remembered, Store
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
@@ -24,7 +24,7 @@ KEPT = timedelta(days=30)
 _MOST_PAGES = 30
 _NEWEST = 10
 # What people did after which a dry run begins anew.
-_BEGINNINGS = ("resume", "dry-run", "restore")
+_BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 
 @dataclass(frozen=True, kw_only=True)

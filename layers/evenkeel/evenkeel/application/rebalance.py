@@ -30,7 +30,7 @@ from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Rememb
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import hearing, read_offerings
-from evenkeel.application.telling import UNREGISTERED, keep_verdict, kind_of
+from evenkeel.application.telling import PAUSED, UNREGISTERED, keep_verdict, kind_of
 from evenkeel.application.words import rfc3339
 from evenkeel.config import TROUBLE_AFTER, ConfigError
 from evenkeel.domain.looks import Chunk, Settled, Silence, after_silence, next_timer
@@ -129,6 +129,8 @@ class _Rounds:
                 continue  # what is planned next, is planned with the new numbers
             refused_before, before = len(self.refused), dict(run.remembered.versions)
             conflict = self._carry_out(run)
+            if run.has_restored:
+                self._notify_later(run.verdict)
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and run.remembered.versions != before:
                     self._forget_settled(run.remembered)  # something was to be done after all
@@ -158,6 +160,7 @@ class _Rounds:
             return None
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
         if remembered.control.is_paused(clock.now()):
+            self._notify_paused(remembered)
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         if self._is_silent(remembered):
@@ -250,23 +253,34 @@ class _Rounds:
         if verdict != Verdict():
             kept = self._keep_verdict(verdict, verdict.with_troubles(()), versions)
             if kept is None or not kept.is_empty:
-                self._tell_the_rest_later(kept or Verdict())
+                self._tell_the_rest_later(kept or Verdict(), UNREGISTERED)
         self.summary.message = f"{self.summary.cluster}: it is not registered any more"
         return True
 
-    def _tell_the_rest_later(self, verdict: Verdict) -> None:
-        """No look asks for another run of a cluster without a record."""
+    def _notify_paused(self, remembered: Remembered) -> None:
+        """Send what its last run could not send, such as the end of an incident."""
+        verdict = remembered.verdict
+        if verdict.outbox and (kept := self._keep_verdict(verdict, verdict, remembered.versions)) is not None:
+            self._notify_later(kept)
+
+    def _notify_later(self, verdict: Verdict) -> None:
+        if verdict.outbox:
+            self._tell_the_rest_later(verdict, PAUSED)
+
+    def _tell_the_rest_later(self, verdict: Verdict, why: str) -> None:
+        """No look asks for another run of a cluster that is paused, or has no record."""
         cluster, now = self.summary.cluster, self.ports.clock.now()
         waited = now - max((news.at for news in verdict.outbox if news.at is not None), default=now)
         if waited >= _TOLD_FOR:
             _log.error(
-                "%s: that its trouble has ended is not told: the bus has not taken it for a day: unregister it again",
+                "%s: that its trouble has ended is not told: the bus has not taken it for a day: %s it again",
                 cluster,
+                "unregister" if why == UNREGISTERED else "pause",
                 extra={"cluster": cluster},
             )
             return
         wait = min(max(waited, _SOONEST_TOLD), _LATEST_TOLD)
-        self.ports.queue.look_again(cluster, UNREGISTERED, ceil(wait.total_seconds()))
+        self.ports.queue.look_again(cluster, why, ceil(wait.total_seconds()))
 
     def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict | None:
         """As it is remembered then. None: somebody else has judged meanwhile."""

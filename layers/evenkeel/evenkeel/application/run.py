@@ -54,6 +54,8 @@ class Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     lease: Lease | None = None
+    verdict: Verdict = field(init=False, default_factory=Verdict)  # as it is remembered after this run
+    has_restored: bool = field(init=False, default=False)  # the whole cluster, which is paused from now on
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
     recorder: Recorder = field(init=False)
@@ -92,8 +94,8 @@ class Run:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
                 self._refuse(refusal)
+            self._judge()  # first: a cluster that is paused by the end of its restore is not judged any more
             self._end_restore()
-            self._judge()
             self._clean_up()
         finally:
             self._give_back_lease()
@@ -275,6 +277,7 @@ class Run:
                     id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing())
                 )
         self.ports.store.save_record(self.record, control, self.remembered.versions)
+        self.has_restored = before.restoring
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 
     def _end_passes(self) -> None:
@@ -293,7 +296,7 @@ class Run:
         place = self.record.status_configmap
         if place is None:
             verdict = replace(verdict, shown=None)
-            keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
+            self.verdict = keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
         else:
             self._show(place, before, verdict)
 
@@ -302,7 +305,7 @@ class Run:
         now, dry = self.ports.clock.now(), {pool.id for pool in self.plan.pools if self._is_dry(pool)}
         document = status_document(self.summary.cluster, self.plan, self.outcomes, verdict, dry)
         shown = is_to_be_shown(before.shown, document, place, now)
-        verdict = keep_verdict(
+        verdict = self.verdict = keep_verdict(
             self.ports, self.summary.cluster, before, replace(verdict, shown=shown), self.remembered.versions
         )
         if shown is not before.shown and self.api.show_status(place, status_text(document, now)):

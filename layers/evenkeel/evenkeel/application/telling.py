@@ -27,6 +27,8 @@ from evenkeel.domain.trouble import with_news
 
 # Why a run is asked for that finds no record any more.
 UNREGISTERED = "unregistered"
+# Why a run is asked for that only sends what a paused cluster has in its outbox.
+PAUSED = "paused"
 # More than an outbox holds.
 _MOST_AT_ONCE = 1000
 _DETAIL_TYPES: Mapping[News, DetailType] = {

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from evenkeel.adapters.aws.zone_names import ZoneNames
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
 from evenkeel.application.errors import AccessError, EvenkeelError
 from evenkeel.application.words import counted
@@ -63,8 +64,8 @@ def discover_eks(
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
     except CannotAskError as error:
         fail([str(error)], error.code)
-    except (ClientError, BotoCoreError) as error:
-        why = of_caller(error) or CannotAskError(f"AWS: {error}")
+    except AWS_ERRORS as error:
+        why = of_caller(error) or CannotAskError(f"AWS: {text_of(error)}")
         fail([str(why)], why.code)
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
@@ -129,8 +130,8 @@ def _grant(eks: Any, entries: Iterable[tuple[str, str, str]]) -> None:
                 say(f"{cluster}: {arn} has an access entry already", err=True)
             else:
                 refused.append(f"{cluster}: {arn} is not let in: {error}")
-        except BotoCoreError as error:
-            refused.append(f"{cluster}: {arn} is not let in: {error}")
+        except AWS_ERRORS as error:
+            refused.append(f"{cluster}: {arn} is not let in: {text_of(error)}")
     if refused:
         fail(refused, CANNOT_READ)
 

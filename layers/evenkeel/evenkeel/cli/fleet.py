@@ -120,8 +120,26 @@ def read_files(place: str) -> dict[str, Any]:
     """The records of a file or a folder by id. Raises ConfigError."""
     refuse_empty(place)
     # os.path, since pathlib raises where it may not look; whoever reads it then says so.
-    found = _files_in(Path(place)) if os.path.isdir(place) else [place]  # noqa: PTH112
-    return read_fleet([os.path.normpath(file) for file in found], read_yaml, _included)
+    is_folder = os.path.isdir(place)  # noqa: PTH112
+    found = _files_in(Path(place)) if is_folder else [place]
+    folder = place if is_folder else str(Path(place).parent)
+
+    def read(file: str) -> object:
+        if file != os.path.normpath(place):
+            _refuse_outside(file, folder)
+        return read_yaml(file)
+
+    return read_fleet([os.path.normpath(file) for file in found], read, _included)
+
+
+def _refuse_outside(file: str, folder: str) -> None:
+    """A file of somebody else's must lead to nothing that whoever applies it may read besides. Raises ConfigError."""
+    try:
+        is_outside = not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
+    except ValueError:  # a name with a zero byte in it, which nobody can read
+        is_outside = False
+    if is_outside:
+        raise ConfigError([f"{file}: it is outside of {folder}: keep the files of a fleet in one folder"])
 
 
 def _files_in(folder: Path) -> list[str]:

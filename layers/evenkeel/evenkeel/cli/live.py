@@ -1,13 +1,15 @@
 """A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
-from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION
+from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 
 from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.adapters.kubernetes.access import IMPERSONATION
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import Object
@@ -23,6 +25,8 @@ from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.states import ClusterState
 
 _PATIENCE_SECONDS = 120.0
+# Of a kubeconfig: lists, and what each of their entries holds.
+_ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
 def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None) -> Observation:
@@ -74,6 +78,22 @@ def _refuse_unreadable(path: str) -> None:
         raise ConfigError([f"{path}: {error}"]) from None
 
 
+def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
+    """The library would drop it silently, and read the cluster as another user than kubectl. Raises ConfigException."""
+    contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
+    user = users.get(contexts[context or config["current-context"]].get("user"), {})
+    for field in IMPERSONATION:
+        if user.get(field):
+            raise ConfigException(
+                f"user.{field} is refused: Evenkeel impersonates no other user: "
+                "read the objects with kubectl, and plan with -f"
+            )
+
+
+def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]]:
+    return {node.value["name"]: node.value.get(singular) or {} for node in nodes}
+
+
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
     # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
     if kubeconfig is not None:
@@ -92,6 +112,7 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
         load_kube_config(  # type: ignore[no-untyped-call]
             config_file=kubeconfig, context=context, client_configuration=configuration
         )
+        _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
         problem = " ".join(str(error).split())[:300]
     except Exception as error:  # whatever a plug-in or a strange file can bring about

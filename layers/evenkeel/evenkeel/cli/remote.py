@@ -13,7 +13,6 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import (
-    BotoCoreError,
     ClientError,
     CredentialRetrievalError,
     InvalidRegionError,
@@ -27,6 +26,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
+from evenkeel.adapters.aws_faults import AWS_ERRORS
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ
@@ -81,7 +81,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
             FunctionName=resource["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read())
-    except (ClientError, BotoCoreError, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
         raise _why(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
@@ -102,7 +102,7 @@ def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
             found[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
-    except (ClientError, BotoCoreError, OSError, ValueError, KeyError) as error:
+    except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
         raise _why(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
     return found
 
@@ -111,7 +111,7 @@ def _caller(session: Any) -> dict[str, str]:
     """Who asks, for the record of the action. Nothing hangs on it: CloudTrail knows who invoked the function."""
     try:
         return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
-    except (ClientError, BotoCoreError, OSError, KeyError):
+    except (*AWS_ERRORS, OSError, KeyError):
         return {}
 
 

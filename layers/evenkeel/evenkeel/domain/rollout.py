@@ -91,6 +91,14 @@ class Rollout:
             left_out={**self.left_out, **left_out},
         )
 
+    def is_repeated_by(self, begun: "Rollout") -> bool:
+        """Return whether a rollout that is to begin asks for the same: its answer was lost, and it was asked again."""
+        members = tuple(cluster for cluster in begun.waiting if cluster not in self.left_out)
+        known = {*self.proven, *self.wave, *self.waiting, *self.left_out}
+        is_same = (self.proven + self.wave + self.waiting, known) == (members, set(begun.waiting))
+        goes_on = self.phase in (Phase.SWITCHING, Phase.WATCHING)
+        return goes_on and is_same and (self.size, self.soak) == (begun.size, begun.soak)
+
     def in_phase(self, phase: Phase, now: datetime) -> "Rollout":
         return replace(self, phase=phase, since=now)
 

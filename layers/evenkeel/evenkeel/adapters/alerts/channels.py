@@ -1,21 +1,22 @@
 """What each service wants to be told, and how. Sources of the fields stand with each.
 
-What the cloud or an API server said may be anything: it is cut, its line ends are taken, and what a chat would take for
-a link or a mention is taken from it.
+What the cloud or an API server said may be anything: it is cut, its line ends, orders to a terminal and marks that turn
+the direction of writing are taken, and what a service would take for a link or a mention is taken from it.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.alerting import ROLLOUT, Alert, ChannelError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.domain.model.troubles import News, TroubleKind
+from evenkeel.domain.model.values import printable
 
 # Lines of a message that tells many: more is what a page is for.
 _LINES = 20
@@ -27,6 +28,9 @@ _WORDS = {News.OPENED: "Trouble", News.CHANGED: "Changed", News.CLOSED: "Over"}
 _CRITICAL = {TroubleKind.MISSING.value}
 _WARNING = {kind.value for kind in (TroubleKind.CONTESTED, TroubleKind.OVER_COMMITTED, TroubleKind.INVALID)}
 _WARNING.add(ROLLOUT)  # its clusters are back in dry run, where they came from
+
+# What follows a scheme, or stands without one, and its host.
+_ADDRESS = re.compile(r"(://|\bwww\.)([\w.@:-]*)", re.IGNORECASE)
 
 # The text of a secret, by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]
@@ -119,8 +123,8 @@ class ChatTopic:
             message["metadata"] = {"threadId": alerts[0].dedup, "summary": title}
         try:
             self.client.publish(TopicArn=self.topic, Message=json.dumps(message))
-        except (BotoCoreError, ClientError) as error:
-            raise ChannelError(f"topic {self.topic}: {error}") from None
+        except AWS_ERRORS as error:
+            raise ChannelError(f"topic {self.topic}: {text_of(error)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +151,12 @@ class PagerDuty:
         if not alert.is_over:
             event["payload"] = {
                 "summary": _line(_subject(alert), 1024),
-                "source": alert.cluster or "evenkeel",
+                "source": _name(alert.cluster),
                 "severity": _severity(alert),
                 "timestamp": alert.since,
-                "component": alert.pool or alert.cluster or "evenkeel",
-                "group": alert.cluster or "evenkeel",
-                "class": alert.kind,
+                "component": _name(alert.pool or alert.cluster),
+                "group": _name(alert.cluster),
+                "class": _name(alert.kind),
                 "custom_details": _details(alert),
             }
             event["client"] = "Evenkeel"
@@ -192,7 +196,7 @@ class Opsgenie:
             "alias": alert.dedup,
             "description": "\n".join(_about(alert)),
             "priority": priority,
-            "entity": alert.cluster or "evenkeel",
+            "entity": _name(alert.cluster),
             "source": "evenkeel",
             "details": details,
         }
@@ -203,7 +207,7 @@ def _told(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
     """A title, and what follows it: of one all that is known, of many a line each for the worst."""
     if len(alerts) == 1:
         (alert,) = alerts
-        return _safe(_line(_headed(alert), _LONGEST_LINE)), [_safe(line) for line in _about(alert)]
+        return _line(_headed(alert), _LONGEST_LINE), _about(alert)
     troubles = [alert for alert in alerts if not alert.heading]
     clusters = {alert.cluster for alert in troubles}
     over = sum(alert.is_over for alert in troubles)
@@ -211,7 +215,7 @@ def _told(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
     counts = ", ".join(f"{number} {what}" for number, what in numbers if number)
     others = sorted({alert.heading for alert in alerts if alert.heading})
     title = "; ".join([*([f"{counts} in {len(clusters)} clusters"] if clusters else []), *others])
-    lines = [_safe(_line(_headed(alert), _LONGEST_LINE)) for alert in alerts[:_LINES]]
+    lines = [_line(_headed(alert), _LONGEST_LINE) for alert in alerts[:_LINES]]
     more = len(alerts) - _LINES
     return title, [*lines, *([f"and {more} more: evenkeel status"] if more > 0 else [])]
 
@@ -221,27 +225,31 @@ def _headed(alert: Alert) -> str:
 
 
 def _subject(alert: Alert) -> str:
-    return f"{alert.cluster}: {alert.message}" if alert.cluster else alert.message
+    return _plain(f"{alert.cluster}: {alert.message}" if alert.cluster else alert.message)
 
 
 def _about(alert: Alert) -> list[str]:
     """Beside the title, for people."""
     lines = [_subject(alert)]
     if not alert.is_over:
-        lines += [alert.todo, alert.command, f"Runbook: {alert.runbook}" if alert.runbook else ""]
+        lines += [_plain(alert.todo), _plain(alert.command), f"Runbook: {alert.runbook}" if alert.runbook else ""]
     return [_line(line, _LONGEST_TEXT) for line in lines if line]
 
 
 def _details(alert: Alert) -> dict[str, str]:
     found = {
-        "pool": alert.pool,
-        "zones": ", ".join(alert.zones),
+        "pool": _plain(alert.pool),
+        "zones": _plain(", ".join(alert.zones)),
         "missing": str(alert.missing) if alert.missing else "",
-        "what to do": alert.todo,
-        "command": alert.command,
+        "what to do": _plain(alert.todo),
+        "command": _plain(alert.command),
         "runbook": alert.runbook,
     }
     return {name: _line(text, _LONGEST_TEXT) for name, text in found.items() if text}
+
+
+def _name(text: str) -> str:
+    return _line(_plain(text), _LONGEST_LINE) or "evenkeel"
 
 
 def _severity(alert: Alert) -> str:
@@ -252,12 +260,13 @@ def _severity(alert: Alert) -> str:
 
 
 def _line(text: str, longest: int) -> str:
-    text = " ".join(text.split())
+    text = " ".join(printable(text).split())
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def _safe(text: str) -> str:
-    """Without what Slack and Teams would make a link or a mention of."""
+def _plain(text: str) -> str:
+    """The text without what a service would make a link or a mention of. Links of our own are not sent through here."""
+    text = _ADDRESS.sub(lambda found: f"{found[1].replace(':', '[:]')}{found[2]}".replace(".", "[.]"), printable(text))
     return text.translate(str.maketrans("<>[]", "‹›()"))
 
 

@@ -10,6 +10,7 @@ from http.client import HTTPException, HTTPSConnection
 from threading import Event, Timer
 from urllib.parse import SplitResult, urlsplit
 
+from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.application.alerting import ChannelError
 
 # Of one wait, and of all of them: who sends a byte every four seconds is cut off as well.
@@ -18,12 +19,37 @@ _DEADLINE_SECONDS = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 
 
-class HttpsPost:
-    """Posts JSON. ``context``: whom to trust, None: whom this machine does."""
+class _Connection(HTTPSConnection):
+    """Leads to an address that was checked."""
 
-    def __init__(self, context: ssl.SSLContext | None = None, deadline: float = _DEADLINE_SECONDS) -> None:
+    to_loopback = False
+
+    def connect(self) -> None:
+        seconds = float(self.timeout or _SILENCE_SECONDS)
+        self.sock = connect(self.host, self.port, seconds, allow_loopback=self.to_loopback)
+        self.sock.settimeout(seconds)
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)  # type: ignore[attr-defined]
+
+
+class HttpsPost:
+    """Posts JSON.
+
+    Args:
+        context: Whom to trust. None: whom this machine does.
+        deadline: Seconds for all of it.
+        allow_loopback: The service may be on this machine: for the sandbox, never in a deployed stack.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext | None = None,
+        deadline: float = _DEADLINE_SECONDS,
+        *,
+        allow_loopback: bool = False,
+    ) -> None:
         self._context = context
         self._deadline = deadline
+        self._allow_loopback = allow_loopback
 
     def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
         """Raises ChannelError: it was not answered with a status of 200 to 299, or with one of these."""
@@ -32,7 +58,8 @@ class HttpsPost:
         path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         timeout = min(_SILENCE_SECONDS, self._deadline)
         context = self._context or ssl.create_default_context()
-        connection = HTTPSConnection(host, port, timeout=timeout, context=context)
+        connection = _Connection(host, port, timeout=timeout, context=context)
+        connection.to_loopback = self._allow_loopback
         cut = Event()
         watchdog = Timer(self._deadline, _cut, [connection, cut])
         watchdog.daemon = True
@@ -43,6 +70,8 @@ class HttpsPost:
             status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
             if cut.is_set():  # headers that end with the connection are taken for all there are
                 raise TimeoutError
+        except ForbiddenAddressError as error:  # which names the host and an address
+            raise ChannelError(f"{error}: correct the URL", is_away=False) from None
         except (OSError, HTTPException, ValueError) as error:  # their texts may hold the path
             raise ChannelError(f"{host} gives no answer: {type(error).__name__}") from None
         finally:

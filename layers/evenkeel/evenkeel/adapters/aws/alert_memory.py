@@ -1,17 +1,19 @@
 """What each channel was told last of each trouble, in the one table, under keys that only ``alert`` may write."""
 
+import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
+from evenkeel.adapters.aws.items import moment, text, whole
+from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.application.alerting import LastTold
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
+from evenkeel.config import ConfigError
 
+_log = logging.getLogger("evenkeel.alerts")
 # Far longer than a message may wait, dead letters included (14 days): older news than that does not come.
 _KEPT = timedelta(days=30)
-_Answer = TypeVar("_Answer")
 
 
 class DynamoAlertMemory:
@@ -29,13 +31,15 @@ class DynamoAlertMemory:
         item = answer.get("Item")
         if item is None:
             return LastTold()
-        until = int(item["claimed_until"]["N"])
-        return LastTold(
-            moment=(_text(item, "at"), int(item["order"]["N"])),
-            print=_text(item, "print"),
-            claimed_until=datetime.fromtimestamp(until, UTC) if until else None,
-            version=int(item["version"]["N"]),
-        )
+        try:
+            version = whole(item, "version")
+        except ConfigError as error:  # no write of it could succeed
+            raise StateUnavailableError(f"table {self._table}: {error}") from None
+        try:
+            return _last_told(item, version)
+        except ConfigError as error:  # a repeat is better than an alert that is never sent
+            _log.error("not read: %s", error)
+            return LastTold(version=version)
 
     def save_told(self, channel: str, key: str, told: LastTold) -> None:
         at, order = told.moment
@@ -45,7 +49,7 @@ class DynamoAlertMemory:
         item = {
             **_key(channel, key),
             # DynamoDB Local takes no empty text, and a first claim has been told nothing yet
-            **{name: {"S": text} for name, text in (("at", at), ("print", told.print)) if text},
+            **{name: {"S": value} for name, value in (("at", at), ("print", told.print)) if value},
             **{name: {"N": str(number)} for name, number in numbers.items()},
         }
         condition = (
@@ -55,23 +59,23 @@ class DynamoAlertMemory:
         )
         self._ask(lambda: self._client.put_item(TableName=self._table, Item=item, **condition))
 
-    def _ask(self, call: Callable[[], _Answer]) -> _Answer:
+    def _ask(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+        except AWS_ERRORS as error:
+            if code_of(error) == "ConditionalCheckFailedException":
                 raise StateConflictError("somebody else is telling it") from None
-            raise StateUnavailableError(f"table {self._table}: {error}") from None
-        except BotoCoreError as error:
-            raise StateUnavailableError(f"table {self._table}: {error}") from None
+            raise StateUnavailableError(f"table {self._table}: {text_of(error)}") from None
 
 
 def _key(channel: str, key: str) -> dict[str, Any]:
     return {"pk": {"S": f"ALERTED#{channel}"}, "sk": {"S": key}}
 
 
-def _text(item: dict[str, Any], name: str) -> str:
-    return str(item[name]["S"]) if name in item else ""
+def _last_told(item: dict[str, Any], version: int) -> LastTold:
+    until = moment(item, "claimed_until") if whole(item, "claimed_until") else None
+    at, fingerprint = (text(item, name) if name in item else "" for name in ("at", "print"))
+    return LastTold(moment=(at, whole(item, "order")), print=fingerprint, claimed_until=until, version=version)
 
 
 def _n(number: int) -> dict[str, str]:

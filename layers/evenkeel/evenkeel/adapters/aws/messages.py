@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.stored import SettledRecord
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.application.ports import Found
@@ -190,8 +190,8 @@ class SqsQueue:
         """What SQS has not taken, by id, and why."""
         try:
             answer = self._client.send_message_batch(QueueUrl=self._urls.looks, Entries=entries)
-        except (BotoCoreError, ClientError) as error:
-            raise QueueUnavailableError(f"queue {self._urls.looks}: {error}") from None
+        except AWS_ERRORS as error:
+            raise QueueUnavailableError(f"queue {self._urls.looks}: {text_of(error)}") from None
         return {entry["Id"]: str(entry.get("Message") or entry["Code"]) for entry in answer.get("Failed", [])}
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
@@ -204,8 +204,8 @@ class SqsQueue:
             self._client.change_message_visibility(
                 QueueUrl=self._urls.rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
             )
-        except (BotoCoreError, ClientError) as error:
-            _log.warning("message comes back after its visibility timeout: %s", error)
+        except AWS_ERRORS as error:
+            _log.warning("message comes back after its visibility timeout: %s", text_of(error))
 
     def dead_letter(self, body: str, reason: str, message_id: str) -> None:
         """Poison goes to the dead letters at once, with its reason, instead of being tried until it gets there."""
@@ -220,8 +220,8 @@ class SqsQueue:
     def _send(self, **message: Any) -> None:
         try:
             self._client.send_message(**message)
-        except (BotoCoreError, ClientError) as error:
-            raise QueueUnavailableError(f"queue {message['QueueUrl']}: {error}") from None
+        except AWS_ERRORS as error:
+            raise QueueUnavailableError(f"queue {message['QueueUrl']}: {text_of(error)}") from None
 
 
 def _deduplication(text: str) -> str:
@@ -248,8 +248,8 @@ class EventBridgeBus:
             answer = self._client.put_events(
                 Entries=[{"Source": SOURCE, "DetailType": detail_type, "Detail": text, "EventBusName": self._bus}]
             )
-        except (BotoCoreError, ClientError) as error:
-            _log.error("event %r not sent: %s", detail_type, error)
+        except AWS_ERRORS as error:
+            _log.error("event %r not sent: %s", detail_type, text_of(error))
             return False
         if answer.get("FailedEntryCount"):
             _log.error("event %r not sent: %s", detail_type, answer["Entries"][0].get("ErrorMessage"))

@@ -6,11 +6,12 @@ when it returns.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -29,7 +30,8 @@ from evenkeel.adapters.stored import (
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import AtRest, Registered, Remembered, SharedOffering, Versions
+from evenkeel.application.ports import UNREADABLE, AtRest, Registered, Remembered, SharedOffering, Versions
+from evenkeel.application.words import rfc3339
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -38,12 +40,14 @@ from evenkeel.config import (
     Registration,
     ScaleRequestRecord,
     ZoneRecord,
+    parse_json,
 )
 from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
+from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout import Rollout
 
@@ -68,6 +72,7 @@ _DELETED_BY_TTL = (TIMER, SILENCE, VERDICT)
 # Where it is said when clusters were looked at. Two hours: none is looked at less often than once an hour.
 LOOKED_AT = "LOOKED"
 _LOOKED_AT_KEPT = timedelta(hours=2)
+_log = logging.getLogger("evenkeel.store")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -92,6 +97,7 @@ class Stored:
     version: int | None
     expires: datetime | None = None
     settled: str = ""  # of a cluster's record: what stands beside it
+    fault: str = ""  # why it cannot be read; its text is empty then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +189,7 @@ class Records:
     def at_rest(self, cluster: str, item: Stored) -> AtRest | None:
         """Of a cluster's record. None: it is not known to be settled, or its record cannot be read."""
         settled = _settled(item.settled)
-        registration = None if settled is None else self.registration(cluster, item.text)
+        registration = None if settled is None or item.fault else self.registration(cluster, item.text)
         if settled is None or not settled.seen or registration is None or isinstance(registration, str):
             return None
         return AtRest(record=registration.record, settled=settled)
@@ -195,9 +201,9 @@ class Records:
         """Of these, a cluster's own items, what can be read."""
         if META not in items:
             return None
-        found = self.registration(cluster, items[META].text)
+        found = items[META].fault or self.registration(cluster, items[META].text)
         control = ControlRecord() if isinstance(found, str) else found.control()
-        with suppress(ConfigError):  # what stands in the record then says most of it
+        with _left_out():  # what stands in the record then says most of it
             control = self._control(cluster, items, control)
         record = found if isinstance(found, str) else found.record
         return Registered(record=record, control=control, versions=_versions(items))
@@ -224,7 +230,7 @@ class Records:
         for who reads between the writes of the two, and is refused any of its own.
         """
         item = items.get(CONTROL)
-        if item is None or item.version != items[META].version:
+        if item is None or (item.version != items[META].version and not item.fault):
             return otherwise
         return self._read(ControlRecord, cluster, CONTROL, item)
 
@@ -270,7 +276,7 @@ class Records:
         """An offering's item. One that is over, or that nobody can read, says nothing and may be written over."""
         state = OfferingState()
         if item.expires is None or now < item.expires:
-            with suppress(ConfigError):
+            with _left_out():
                 state = self._read(OfferingRecord, OFFERING, sort_key, item).state()
         return SharedOffering(state=state, version=item.version)
 
@@ -300,7 +306,7 @@ class Records:
         Nor are a newer release's fields kept: they would be of another moment than what is written beside them.
         """
         if text is not None:
-            with suppress(ConfigError):
+            with _left_out():
                 return read_stored(VerdictRecord, text, _name(cluster, VERDICT))[0].verdict()
         return Verdict()
 
@@ -311,7 +317,18 @@ class Records:
 
     def rollout_of(self, item: Stored) -> Rollout:
         """Raises ConfigError: what nobody can read nobody goes on with. A newer release's fields are not kept."""
+        if item.fault:
+            raise ConfigError([item.fault])
         return read_stored(RolloutRecord, item.text, "rollout")[0].rollout()
+
+    def decision(self, cluster: str, id: str, item: Stored) -> Mapping[str, Any]:
+        """A decision as it was recorded. In the place of one that cannot be read: which it is, and why."""
+        try:
+            return {**_read_decision(item, _name(cluster, f"DECISION#{id}")), "id": id}
+        except ConfigError as error:
+            _log.error("not read: %s", error)
+            at = rfc3339(time_of(id))
+            return {"id": id, "at": at, "cluster": cluster, "cause": UNREADABLE, "by": None, "what": str(error)}
 
     def looked_at(self, clusters: Sequence[str], at: datetime) -> Entry:
         """In the place of what was said of the same clusters before."""
@@ -324,12 +341,14 @@ class Records:
         latest: dict[str, datetime] = {}
         for key, item in items.items():
             if item.expires is None or now < item.expires:
-                with suppress(ConfigError):
+                with _left_out():
                     record, _ = read_stored(LookedAtRecord, item.text, f"{LOOKED_AT} {key}")
                     latest |= {cluster: max(record.at, latest.get(cluster, record.at)) for cluster in record.clusters}
         return latest
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
+        if item.fault:
+            raise ConfigError([item.fault])
         record, unknown = read_stored(model, item.text, _name(cluster, key))
         if unknown:
             self._unknown.setdefault(cluster, {})[key] = (item.version, unknown, item.text)
@@ -367,7 +386,7 @@ def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
 
 def _settled(text: str) -> Settled | None:
     """What cannot be read, a newer release's maybe, is not known: then all of the cluster is looked at."""
-    with suppress(ConfigError):
+    with _left_out():
         return read_stored(SettledRecord, text, "settled")[0].settled() if text else None
     return None
 
@@ -385,6 +404,30 @@ def _group_key(cluster: str, sort_key: str) -> GroupKey:
         raise ConfigError([f"{_name(cluster, sort_key)}: {error}"]) from None
 
 
-def moment(seconds: str) -> datetime:
-    """A moment as the table has it: seconds since 1970."""
-    return datetime.fromtimestamp(float(seconds), UTC)
+@contextmanager
+def _left_out() -> Iterator[None]:
+    """Logs what cannot be read and is done without."""
+    try:
+        yield
+    except ConfigError as error:
+        _log.error("left out: %s", error)
+
+
+def _read_decision(item: Stored, where: str) -> dict[str, Any]:
+    """A decision, or what somebody did, with the fields that every reader relies on. Raises ConfigError."""
+    if item.fault:
+        raise ConfigError([item.fault])
+    found = parse_json(item.text, where)
+    if isinstance(found, dict) and _is_moment(found.get("at")) and isinstance(found.get("cause"), str):
+        if "pool" in found:
+            return found
+        if isinstance(found.get("what"), str):
+            return {"by": None, **found}
+    raise ConfigError([f"{where}: it lacks at, cause or what: correct this item of the table"])
+
+
+def _is_moment(value: object) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
 from evenkeel.application.errors import AccessError
 
 # Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
@@ -31,8 +29,8 @@ class Secrets:
     def _ask(self, name: str) -> str:
         try:
             answer = self._client.get_secret_value(SecretId=name)
-        except (BotoCoreError, ClientError) as error:
-            kind, problem = access_error(error), str(error)
+        except AWS_ERRORS as error:
+            kind, problem = access_error(error), text_of(error)
         else:
             if isinstance(text := answer.get("SecretString"), str):
                 return text

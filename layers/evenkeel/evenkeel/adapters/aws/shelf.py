@@ -4,9 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
 from evenkeel.config import ConfigError
 
 _PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.ASCII)
@@ -34,5 +32,5 @@ class BucketShelf:
                 ContentType="text/html; charset=utf-8",
                 CacheControl="no-cache",
             )
-        except (BotoCoreError, ClientError) as error:
-            raise access_error(error)(f"{self._place} cannot be written: {error}") from None
+        except AWS_ERRORS as error:
+            raise access_error(error)(f"{self._place} cannot be written: {text_of(error)}") from None

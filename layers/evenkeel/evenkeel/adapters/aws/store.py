@@ -32,15 +32,18 @@ a cluster's record stands ``settled``, what was seen when nothing was to be done
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
+from evenkeel.adapters.aws.items import moment, seconds, text, whole
 from evenkeel.adapters.aws.records import (
     CONTROL,
     LOOKED_AT,
@@ -51,8 +54,8 @@ from evenkeel.adapters.aws.records import (
     Entry,
     Records,
     Stored,
-    moment,
 )
+from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
@@ -65,7 +68,15 @@ from evenkeel.application.ports import (
     SharedOffering,
     Versions,
 )
-from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
+from evenkeel.config import (
+    ClusterRecord,
+    ConfigError,
+    ControlRecord,
+    EventLookRecord,
+    Registration,
+    ScaleRequestRecord,
+    ZoneRecord,
+)
 from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -73,7 +84,9 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout import Rollout
+from evenkeel.domain.trouble import unreadable
 
+_log = logging.getLogger("evenkeel.store")
 _DUE = "DUE"
 _DECISION = "DECISION#"
 _VERDICTS = "VERDICTS"
@@ -87,7 +100,9 @@ _LONGEST_NAME = 1024
 # Of 1 MiB each, some thousand offerings: more than there are zones and machine types in trouble at one time.
 _OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
-_Answer = TypeVar("_Answer")
+# An item without both is none: whoever hears events could make such.
+_NO_LEASE = "attribute_not_exists(fence) AND attribute_not_exists(ends)"
+_LEASE_IS_FREE = f"({_NO_LEASE}) OR (fence = :seen AND ends <= :now)"
 Item = dict[str, Any]
 
 
@@ -138,18 +153,19 @@ class DynamoStore:
                 KeyConditionExpression="pk = :pk AND sk >= :after",
                 ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": f"{_DECISION}{ulid} "}},
                 ConsistentRead=True,
-            )
+            ),
+            "Items",
         )
         if "LastEvaluatedKey" in answer:
             return self.load(cluster), None
         items = answer["Items"]
-        told = [item for item in items if item["sk"]["S"].startswith(_DECISION) and not self._over(item)]
-        rest = [item for item in items if item["sk"]["S"] >= "G"]
-        return self._remembered(cluster, rest), [json.loads(_text(item)) for item in told]
+        decisions = self._decisions(cluster, (item for item in items if item["sk"]["S"].startswith(_DECISION)))
+        return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "G"]), decisions
 
     def _remembered(self, cluster: str, items: Sequence[Item]) -> Remembered:
-        lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
-        fencing_token = int(lease["fence"]["N"]) if lease else 0
+        # An item without both is none: whoever hears events could make such.
+        lease = next((item for item in items if item["sk"]["S"] == "LEASE" and {"fence", "ends"} & item.keys()), None)
+        fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
     def at_rest(self, clusters: Sequence[str]) -> dict[str, AtRest]:
@@ -159,7 +175,8 @@ class DynamoStore:
             some = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
             keys = [{"pk": {"S": _pk(cluster)}, "sk": {"S": META}} for cluster in some]
             request = {"RequestItems": {self._table: {"Keys": keys}}}
-            answer = self._ask(lambda request=request: self._client.batch_get_item(**request))  # type: ignore[misc]
+            ask = partial(self._client.batch_get_item, **request)
+            answer = self._ask(ask, "Responses")
             for item in answer["Responses"].get(self._table, []):
                 cluster = _cluster_of(item["pk"])
                 if (rest := self._records.at_rest(cluster, _stored(META, item))) is not None:
@@ -192,10 +209,11 @@ class DynamoStore:
                 ExpressionAttributeValues={":pk": {"S": pk}},
                 Limit=_DUE_PAGE,
                 **start,
-            )
+            ),
+            "Items",
         )
         registrations = [
-            (cluster := _cluster_of(item["sk"]), self._records.registration(cluster, _text(item)))
+            (cluster := _cluster_of(item["sk"]), self._registration(cluster, item))
             for item in answer["Items"]
             if "record" in item
         ]
@@ -225,8 +243,12 @@ class DynamoStore:
             ExpressionAttributeValues={":due": {"S": _DUE}},
         ):
             cluster = _cluster_of(item["pk"])
-            registrations.append((cluster, self._records.registration(cluster, _text(item))))
+            registrations.append((cluster, self._registration(cluster, item)))
         return registrations
+
+    def _registration(self, cluster: str, item: Item) -> Registration | str:
+        stored = _stored(META, item)
+        return stored.fault or self._records.registration(cluster, stored.text)
 
     def registered(self, cluster: str) -> Registered | None:
         """One consistent query of the cluster's own items."""
@@ -327,15 +349,18 @@ class DynamoStore:
         answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
         item = _by_key([answer["Item"]] if "Item" in answer else []).get(VERDICT)
         version = None if item is None else item.version
-        text = None if item is None else item.text
-        return self._records.verdict_of(cluster, text), Versions({} if version is None else {VERDICT: version})
+        return self._records.verdict_of(cluster, None if item is None else item.text), Versions(
+            {} if version is None else {VERDICT: version}
+        )
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """One eventually consistent query."""
+        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": _VERDICTS}})
         found = {}
-        for item in self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": _VERDICTS}}):
-            cluster = _cluster_of(item["sk"])
-            found[cluster] = self._records.verdict_of(cluster, _text(item))
+        for key, stored in _by_key(items).items():
+            cluster = key.removeprefix("CLUSTER#")
+            verdict = self._records.verdict_of(cluster, stored.text)
+            found[cluster] = unreadable(verdict, stored.fault, self._now()) if stored.fault else verdict
         return found
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
@@ -421,7 +446,7 @@ class DynamoStore:
                         "fence": {"N": str(fencing_token)},
                         "ends": {"N": repr(expires.timestamp())},
                     },
-                    ConditionExpression="attribute_not_exists(pk) OR (fence = :seen AND ends <= :now)",
+                    ConditionExpression=_LEASE_IS_FREE,
                     ExpressionAttributeValues={
                         ":seen": {"N": str(seen_token)},
                         ":now": {"N": repr(now.timestamp())},
@@ -431,7 +456,7 @@ class DynamoStore:
         except StateConflictError:
             key = {"pk": {"S": _pk(cluster)}, "sk": {"S": "LEASE"}}
             answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-            if float(answer.get("Item", {}).get("ends", {"N": "0"})["N"]) > now.timestamp():
+            if "ends" in (item := answer.get("Item", {})) and seconds(item, "ends") > now.timestamp():
                 raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
             raise
         return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
@@ -468,9 +493,10 @@ class DynamoStore:
                 ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":decision": {"S": _DECISION}},
                 ScanIndexForward=False,
                 Limit=limit,
-            )
+            ),
+            "Items",
         )
-        return [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
+        return self._decisions(cluster, answer["Items"])
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """One query: DynamoDB's page is at most 1 MiB, which a Lambda function can answer with."""
@@ -483,14 +509,16 @@ class DynamoStore:
                     ":after": {"S": f"{_DECISION}{ulid} "},  # a blank comes before every other character
                     ":last": {"S": f"{_DECISION}~"},
                 },
-            )
+            ),
+            "Items",
         )
-        decisions = [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
-        return decisions, "LastEvaluatedKey" in answer
+        return self._decisions(cluster, answer["Items"]), "LastEvaluatedKey" in answer
 
-    def _over(self, item: Item) -> bool:
-        """Whether an item has expired. DynamoDB deletes late, within days."""
-        return "expires_at" in item and moment(item["expires_at"]["N"]) <= self._now()
+    def _decisions(self, cluster: str, items: Iterable[Item]) -> list[Mapping[str, Any]]:
+        """Those that have not expired: DynamoDB deletes late, within days."""
+        found = ((item["sk"]["S"].removeprefix(_DECISION), _stored(_DECISION, item)) for item in items)
+        live = ((id, stored) for id, stored in found if stored.expires is None or stored.expires > self._now())
+        return [self._records.decision(cluster, id, stored) for id, stored in live]
 
     def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
         request = {**self._put_of(cluster, entry), **_condition("version", entry)}
@@ -543,22 +571,24 @@ class DynamoStore:
         start: dict[str, Any] = {}
         for page in count(1):
             request = {"TableName": self._table, **query, **start}
-            answer = self._ask(lambda request=request: self._client.query(**request))  # type: ignore[misc]
+            answer = self._ask(partial(self._client.query, **request), "Items")
             items += answer["Items"]
             if "LastEvaluatedKey" not in answer or page == pages:
                 break
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
         return items
 
-    def _ask(self, call: Callable[[], _Answer]) -> _Answer:
+    def _ask(self, call: Callable[[], Any], *parts: str) -> Any:
+        """The answer, which has these parts."""
         try:
-            return call()
-        except ClientError as error:
-            if _is_conflict(error):
+            answer = call()
+            for part in parts:
+                part_of(answer, part)
+        except AWS_ERRORS as error:
+            if isinstance(error, ClientError) and _is_conflict(error):
                 raise StateConflictError("the record has been written since it was read") from None
-            raise StateUnavailableError(f"table {self._table}: {error}") from None
-        except BotoCoreError as error:
-            raise StateUnavailableError(f"table {self._table}: {error}") from None
+            raise StateUnavailableError(f"table {self._table}: {text_of(error)}") from None
+        return answer
 
 
 def _is_conflict(error: ClientError) -> bool:
@@ -579,33 +609,42 @@ def _condition(attribute: str, entry: Entry) -> dict[str, Any]:
 
 
 def _by_key(items: Sequence[Item]) -> dict[str, Stored]:
-    """A cluster's items by sort key, but its lease; those without a text do not count."""
+    """A cluster's items by sort key, but its lease; those that nothing of ours is in do not count."""
     by_key = {item["sk"]["S"]: item for item in items}
     return {
         key: _stored(key, item)
         for key, item in by_key.items()
-        if "record" in item or ("state" in item and key.partition("#")[0] in _OF_EVENTS)
+        if item.keys() & ({"record", "state", "revision"} if _is_of_events(key) else {"record", "version"})
     }
 
 
+def _is_of_events(sort_key: str) -> bool:
+    return sort_key.partition("#")[0] in _OF_EVENTS
+
+
 def _stored(sort_key: str, item: Item) -> Stored:
-    """An item's text, preferably of its newer form, and the version that its next write is conditional on."""
-    if sort_key.partition("#")[0] not in _OF_EVENTS:
-        # Whoever hears events could add their attributes to any item: they count for nothing here.
-        version, expires = _number(item, "version"), _moment(item, "expires_at")
-        settled = str(item.get("settled", {}).get("S", "")) if sort_key == META else ""
-        return Stored(text=_text(item), version=version, expires=expires, settled=settled)
-    until = "kept_until" if "state" in item else "expires_at"  # as releases before this one had it
-    text = item["state"]["S"] if "state" in item else _text(item)
-    return Stored(text=text, version=_number(item, "revision"), expires=_moment(item, until))
+    """An item's text, preferably of its newer form, and the version that its next write is conditional on.
+
+    What cannot be read of it is its fault, and logged: a version that can be read stays, so that it can be written.
+    """
+    # Whoever hears events could add their attributes to any item: they count for nothing elsewhere.
+    is_new = _is_of_events(sort_key) and ("state" in item or "record" not in item)
+    name, until = ("state", "kept_until") if is_new else ("record", "expires_at")
+    version, expires, faults = None, None, []
+    content = ""
+    try:
+        version = _version(item, "revision" if _is_of_events(sort_key) else "version")
+        expires = moment(item, until) if until in item else None
+        content = text(item, name)
+    except ConfigError as error:
+        _log.error("not read: %s", error)
+        faults = error.faults
+    settled = item.get("settled", {}).get("S", "") if sort_key == META else ""
+    return Stored(text=content, version=version, expires=expires, settled=settled, fault="; ".join(faults))
 
 
-def _number(item: Item, name: str) -> int | None:
-    return int(item[name]["N"]) if name in item else None
-
-
-def _moment(item: Item, name: str) -> datetime | None:
-    return moment(item[name]["N"]) if name in item else None
+def _version(item: Item, name: str) -> int | None:
+    return whole(item, name) if name in item else None
 
 
 def _seconds(at: datetime) -> dict[str, str]:
@@ -614,7 +653,3 @@ def _seconds(at: datetime) -> dict[str, str]:
 
 def _cluster_of(key: Mapping[str, str]) -> str:
     return key["S"].removeprefix("CLUSTER#")
-
-
-def _text(item: Item) -> str:
-    return str(item.get("record", {"S": ""})["S"])

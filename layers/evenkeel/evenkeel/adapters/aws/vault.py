@@ -6,16 +6,18 @@ where it may be sent, is its encryption context: KMS decrypts it for nothing els
 
 import base64
 import binascii
-import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws.items import text, whole
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
+from evenkeel.adapters.stored import read_stored
 from evenkeel.application.errors import AccessError
 from evenkeel.application.tokens import SealedToken
+from evenkeel.config import ConfigError, Moment, Strict
 
 # KMS encrypts no more by itself.
 _LONGEST = 4096
@@ -39,6 +41,15 @@ def encryption_context(server: str, *, writes: bool) -> dict[str, str]:
     return {"purpose": _purpose(writes), "server": server}
 
 
+class _TokenRecord(Strict):
+    """A token as it is stored."""
+
+    sealed: str
+    seed: str
+    issued: Moment
+    expires: Moment
+
+
 class SealedTokens:
     """Args: clients of DynamoDB and KMS, the table's name, and the key's ARN."""
 
@@ -57,27 +68,21 @@ class SealedTokens:
             KeyConditionExpression="pk = :pk AND sk = :sk",
             ExpressionAttributeValues={":pk": {"S": pk}, ":sk": {"S": sk}},
             ConsistentRead=True,
+            part="Items",
         )
-        item: dict[str, Any] = next(iter(answer["Items"]), {})
-        if "record" not in item:
+        item: dict[str, Any] = next(iter(answer), {})
+        if not item.keys() & {"record", "version"}:
             return None
-        record = json.loads(item["record"]["S"])
-        return SealedToken(
-            sealed=record["sealed"],
-            seed=record["seed"],
-            issued=datetime.fromisoformat(record["issued"]),
-            expires=datetime.fromisoformat(record["expires"]),
-            version=int(item["version"]["N"]),
-        )
+        try:
+            record = read_stored(_TokenRecord, text(item, "record"), f"{pk} {sk}")[0]
+            return SealedToken(**dict(record), version=whole(item, "version"))
+        except ConfigError as error:
+            problem = str(error)
+        raise AccessError(f"the kept token cannot be read: {problem}")
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
         pk, sk = self._names(cluster, writes)
-        record = {
-            "sealed": token.sealed,
-            "seed": token.seed,
-            "issued": token.issued.isoformat(),
-            "expires": token.expires.isoformat(),
-        }
+        record = _TokenRecord(**{name: value for name, value in vars(token).items() if name != "version"})
         self._call(
             "the renewed token cannot be stored",
             self._dynamodb.put_item,
@@ -86,7 +91,7 @@ class SealedTokens:
             Item={
                 "pk": {"S": pk},
                 "sk": {"S": sk},
-                "record": {"S": json.dumps(record)},
+                "record": {"S": record.model_dump_json()},
                 "version": {"N": str(token.version + 1)},
                 "expires_at": {"N": str(int((token.expires + _KEPT_BEYOND).timestamp()))},
             },
@@ -103,19 +108,27 @@ class SealedTokens:
             KeyId=self._key,
             Plaintext=token.encode(),
             EncryptionContext=encryption_context(server, writes=writes),
+            part="CiphertextBlob",
         )
-        return base64.b64encode(answer["CiphertextBlob"]).decode()
+        return base64.b64encode(answer).decode()
 
     def unseal(self, sealed: str, server: str, *, writes: bool) -> str:
+        try:
+            ciphertext = base64.b64decode(sealed)
+        except ValueError:
+            ciphertext = b""
+        if not ciphertext:
+            raise AccessError("the token cannot be decrypted: it is no base64: encrypt it again")
         answer = self._call(
             "the token cannot be decrypted",
             self._kms.decrypt,
             KeyId=self._key,
-            CiphertextBlob=base64.b64decode(sealed),
+            CiphertextBlob=ciphertext,
             EncryptionContext=encryption_context(server, writes=writes),
+            part="Plaintext",
         )
         try:
-            return str(answer["Plaintext"].decode("ascii")).strip()
+            return str(answer.decode("ascii")).strip()
         except (UnicodeDecodeError, binascii.Error):
             pass
         raise AccessError("what was encrypted is no token")
@@ -126,14 +139,16 @@ class SealedTokens:
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod
-    def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", **given: Any) -> Any:
+    def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", part: str = "", **given: Any) -> Any:
+        """The answer, or that part of it. Raises AccessError."""
         try:
-            return call(**given)
+            answer = call(**given)
+            return part_of(answer, part) if part else answer
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             kind, problem = access_error(error), _PROBLEMS.get(code, f"it was refused: {code}")
-        except BotoCoreError as error:
-            kind, code, problem = access_error(error), "", f"no answer: {type(error).__name__}"
+        except AWS_ERRORS as error:
+            kind, code, problem = access_error(error), "", f"no answer: {code_of(error)}"
         if passed_by and code == passed_by:
             return None
         raise kind(f"{what}: {problem}")

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 
 
 class ZoneNames:
@@ -20,12 +18,10 @@ class ZoneNames:
         """Zone ids to names. Raises AccessError where AWS does not say."""
         if region not in self._known:
             try:
-                answer = self._client(region).describe_availability_zones()
-            except (ClientError, BotoCoreError) as error:
-                kind, problem = access_error(error), type(error).__name__
-                code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else problem
-            else:
-                self._known[region] = {zone["ZoneId"]: zone["ZoneName"] for zone in answer["AvailabilityZones"]}
+                zones = part_of(self._client(region).describe_availability_zones(), "AvailabilityZones")
+                self._known[region] = {part_of(zone, "ZoneId"): part_of(zone, "ZoneName") for zone in zones}
                 return self._known[region]
+            except AWS_ERRORS as error:
+                kind, code = access_error(error), code_of(error)
             raise kind(f"ec2:DescribeAvailabilityZones of {region} was refused or not answered: {code}")
         return self._known[region]

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from kubernetes.client import ApiClient, Configuration
 
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
@@ -89,6 +89,7 @@ class Connection:
     tls_server_name: str | None = None
 
 
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")  # fields of a user
 _REFUSED = {
     "exec": "it would run a program",
     "auth-provider": "it would run a plug-in",
@@ -98,6 +99,7 @@ _REFUSED = {
     "tokenFile": "it names a file: use token",
     "insecure-skip-tls-verify": "the server would not be verified: use certificate-authority-data",
     "proxy-url": "it would send the token through a proxy",
+    **dict.fromkeys(IMPERSONATION, "Evenkeel impersonates no other user: use that user's own credentials"),
     "username": "basic authentication is gone from Kubernetes: use token",
     "password": "basic authentication is gone from Kubernetes: use token",
 }
@@ -227,12 +229,12 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     Raises:
         AccessError: no such cluster, not to be seen, or not up yet.
     """
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import ClientError
 
     name = f"{where}: EKS cluster {access.name} in {access.region}"
     kind: type[AccessError] = AccessError
     try:
-        cluster = client.describe_cluster(name=access.name)["cluster"]
+        cluster = part_of(client.describe_cluster(name=access.name), "cluster")
         problem = ""
     except ClientError as error:
         kind = access_error(error)
@@ -241,9 +243,9 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
             "ResourceNotFoundException": "there is none: correct access.name and access.region",
             "AccessDeniedException": "missing permission eks:DescribeCluster",
         }.get(code, f"eks:DescribeCluster was refused: {code}")
-    except BotoCoreError as error:
+    except AWS_ERRORS as error:
         kind = access_error(error)
-        cluster, problem = {}, f"eks:DescribeCluster was not answered: {type(error).__name__}"
+        cluster, problem = {}, f"eks:DescribeCluster was not answered: {code_of(error)}"
     if problem:
         raise kind(f"{name}: {problem}")
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
@@ -285,14 +287,20 @@ class EksCredential:
             self._cached = (self._presign(refused), self._now() + _EKS_TOKEN_KEPT)
         return self._cached[0]
 
+    def _own_credentials(self) -> Any:
+        try:
+            return self._session.get_credentials()
+        except AWS_ERRORS as error:
+            kind = type(error).__name__
+        raise AccessError(f"the AWS credentials to sign the EKS token with cannot be read: {kind}")
+
     def _presign(self, refused: Any = None) -> str:
-        from botocore.exceptions import BotoCoreError
         from botocore.model import ServiceId
         from botocore.signers import RequestSigner
 
         region = self._access.region
         with MAKING if self._role is None else nullcontext():
-            credentials = self._role(refused) if self._role else self._session.get_credentials()
+            credentials = self._role(refused) if self._role else self._own_credentials()
         self._signer = credentials
         if credentials is None:
             raise AccessError("no AWS credentials to sign the EKS token with")
@@ -313,7 +321,7 @@ class EksCredential:
                 request, region_name=region, expires_in=_EKS_URL_SECONDS, operation_name=""
             )
             return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
-        except BotoCoreError as error:
+        except AWS_ERRORS as error:
             kind = type(error).__name__
         raise AccessError(f"the EKS token cannot be signed: {kind}")
 

@@ -7,9 +7,10 @@ library says beside it can quote what was sent.
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from evenkeel.adapters.aws_faults import access_error
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.config import AwsOidcAccess
@@ -62,7 +63,6 @@ class AwsIdentity:
         Raises AccessError.
         """
         from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
 
         given: dict[str, Any] = {"region_name": region}
         if role is not None:
@@ -77,7 +77,7 @@ class AwsIdentity:
             config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
             try:
                 return self._clients.setdefault(key, self._session().create_client(service, config=config, **given))
-            except BotoCoreError as error:
+            except AWS_ERRORS as error:
                 problem = type(error).__name__
         raise AccessError(f"no client of {service} can be made: {problem}")
 
@@ -99,13 +99,13 @@ class AwsIdentity:
         client = self.client("sts")
         if not hasattr(client, "get_web_identity_token"):
             raise AccessError("this boto3 knows no sts:GetWebIdentityToken: botocore 1.41.0 or newer is needed")
-        what, ask, code = f"sts:GetWebIdentityToken for audience {audience}", client.get_web_identity_token, ""
+        what, code = f"sts:GetWebIdentityToken for audience {audience}", ""
         # A role's session can have less time left than a token would have.
         for length in dict.fromkeys((seconds, _SHORTEST_SECONDS)):
-            answer, code = _asked(what, ask, Audience=[audience], SigningAlgorithm=_ALGORITHM, DurationSeconds=length)
-            if answer is not None:
+            token, code = _asked(what, partial(_token_of, client, audience, length))
+            if token is not None:
                 # By our own clock, from now on: its Expiration would make one that is wrong use what is over.
-                return str(answer["WebIdentityToken"]), timedelta(seconds=length * _USED)
+                return str(token), timedelta(seconds=length * _USED)
             if code != "SessionDurationEscalationException":
                 break
         raise AccessError(f"{what}: {_TOKEN_PROBLEMS.get(code, f'it was refused: {code}')}")
@@ -116,26 +116,35 @@ class AwsIdentity:
         client = self.client("sts")
         given = {"RoleArn": arn, "RoleSessionName": _SESSION_NAME, "DurationSeconds": _ROLE_SECONDS}
         given |= {"ExternalId": external_id} if external_id else {}
-        answer, code = _asked(f"sts:AssumeRole of {arn}", client.assume_role, **given)
-        if answer is None:
+
+        def assume() -> Credentials:
+            found = part_of(client.assume_role(**given), "Credentials")
+            return Credentials(*(part_of(found, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")))
+
+        credentials, code = _asked(f"sts:AssumeRole of {arn}", assume)
+        if credentials is None:
             raise AccessError(f"role {arn}: {_ROLE_PROBLEMS.get(code, f'it was refused: {code}')}")
-        found = answer["Credentials"]
-        return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"]), _ROLE_KEPT
+        return credentials, _ROLE_KEPT
 
 
-def _asked(what: str, call: Callable[..., Any], **given: Any) -> tuple[Any, str]:
-    """The answer, or the code of the error. Raises AccessError where there is neither."""
-    from botocore.exceptions import BotoCoreError, ClientError
+def _token_of(client: Any, audience: str, seconds: int) -> Any:
+    answer = client.get_web_identity_token(Audience=[audience], SigningAlgorithm=_ALGORITHM, DurationSeconds=seconds)
+    return part_of(answer, "WebIdentityToken")
+
+
+def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
+    """What was asked for, or the code of the error. Raises AccessError where there is neither."""
+    from botocore.exceptions import ClientError
 
     try:
-        return call(**given), ""
+        return call(), ""
     except ClientError as error:
         code, kind = str(error.response.get("Error", {}).get("Code", "")), access_error(error)
         if kind is AccessError:
             return None, code
         problem = code
-    except BotoCoreError as error:
-        kind, problem = access_error(error), type(error).__name__
+    except AWS_ERRORS as error:
+        kind, problem = access_error(error), code_of(error)
     raise kind(f"{what} was not answered: {problem}")
 
 

@@ -15,11 +15,11 @@ from urllib.parse import quote, urlencode
 import urllib3
 from kubernetes.client import ApiClient, ApiException
 
+from evenkeel.adapters.addresses import ForbiddenAddressError
 from evenkeel.adapters.kubernetes.lists import ReceivedList, continuation_of, read_json
 from evenkeel.adapters.kubernetes.transport import (
     CONNECT_SECONDS,
     Allowance,
-    ForbiddenAddressError,
     TooMuchError,
     UnusableAnswerError,
     read_body,
@@ -365,7 +365,7 @@ class KubernetesApi:
             )
             text = read_body(response.response, allowance)
         except ForbiddenAddressError as error:
-            failed = AccessError(f"{self.name}: {error}")
+            failed = AccessError(f"{self.name}: {error}: no cluster is there")
         except TooMuchError as error:
             failed = TooLargeError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except UnusableAnswerError as error:

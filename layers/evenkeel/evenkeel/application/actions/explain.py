@@ -14,6 +14,7 @@ from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.level_words import pool_level
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
+from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.preview import Preview, find_group, find_pool
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import (
@@ -297,11 +298,17 @@ def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: d
 
 
 def _lines_of(entry: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
+    when = f"{entry['at']} ({ago(now - datetime.fromisoformat(entry['at']))})"
     if "pool" in entry:
-        (decision,) = read_decisions([entry], f"decision {entry.get('id')}")
+        try:
+            (decision,) = read_decisions([entry], f"decision {entry['id']}")
+        except ConfigError as error:
+            yield f"At {when}: {error.faults[0]}."
+            return
         yield from _changes(decision, keys, now)
+    elif entry["cause"] == UNREADABLE:
+        yield f"At {when}: {entry['what']}."
     else:
-        when = f"{entry['at']} ({ago(now - datetime.fromisoformat(entry['at']))})"
         yield f"At {when}: {entry['cause']}, asked for by {entry['by'] or 'nobody named'}."
 
 

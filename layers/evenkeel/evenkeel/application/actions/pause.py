@@ -5,6 +5,7 @@ from datetime import datetime
 from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.preview import check_pool
+from evenkeel.application.telling import PAUSED
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ControlRecord
 
@@ -37,6 +38,8 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     if pool is None:
         restored = control.restored and control.paused
         call.change_control(remembered, {"paused": True, "paused_until": end, "restored": restored})
+        if remembered.verdict.outbox:  # no scan asks for a run of a paused cluster
+            call.request_look(PAUSED)
         return {"message": f"{subject} is paused {_length(end)}: nothing is read from it or written to it"}
     call.change_control(remembered, {"paused_pools": {**control.paused_pools, pool: end}})
     return {"message": f"{subject} is paused {_length(end)}: it is read and counted, and left alone"}

@@ -39,11 +39,13 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
     before, version = call.store.rollout()
     under_way = before is not None and not before.phase.is_over
     if fields.members:
+        after = _begun(call, fields)
         if before is not None and under_way:
+            if before.is_repeated_by(after):
+                return rollout_json(before, call.stack)
             raise BadRequestError(
                 f"a {rollout_json(before, call.stack)['message']}: abort it first, or wait for its end"
             )
-        after = _begun(call, fields)
     elif fields.abort and before is not None and _can_be_halted(before):
         after = before.halting((), call.now, call.by or "", call.reason or "")
     elif before is None:

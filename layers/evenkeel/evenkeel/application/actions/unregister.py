@@ -27,11 +27,15 @@ class UnregisterFields(Fields):
     ]
 
 
-def unregister_touches(call: Call, _fields: UnregisterFields) -> Answer:
+def unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     found = call.store.registered(call.cluster)
     shown = {"before": digest_of(found.record if found else None)}
     try:
         pools = _pools_with_our_bounds(call.load())
+    except UnknownClusterError:
+        if not _was_registered(call):
+            raise
+        return None
     except ConfigError:
         return {**shown, "message": f"{call.cluster}: its record cannot be read"}
     held = f": bounds of ours stand in pool {', '.join(pools)}" if pools else ""
@@ -44,7 +48,9 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         remembered = call.load()
     except UnknownClusterError:
         if call.store.verdict(call.cluster)[0].is_empty:
-            raise
+            if not _was_registered(call):
+                raise
+            return {"done": False, "message": f"{call.cluster} is not registered any more"}
         call.request_look(UNREGISTERED)
         return {"done": False, "message": f"{call.cluster} is not registered; its trouble is told to have ended"}
     except ConfigError as error:
@@ -86,6 +92,11 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
         call.store.remove_record(call.cluster, found.versions)
     call.request_look(UNREGISTERED)
     return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
+
+
+def _was_registered(call: Call) -> bool:
+    """Return whether anything is recorded of a cluster that has no record: then the request is a repeat."""
+    return bool(call.store.decisions(call.cluster, 1))
 
 
 def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord | str) -> None:

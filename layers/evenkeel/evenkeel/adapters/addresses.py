@@ -1,0 +1,115 @@
+"""Which addresses Evenkeel connects to: those of clusters, and of the services that people are notified by.
+
+A name is resolved once, and the connection goes to an address that was checked.
+"""
+
+import ipaddress
+import queue
+import socket
+import threading
+from time import monotonic
+from typing import Any
+
+_NEVER = {
+    "0.0.0.0/8": "this machine",
+    "100.100.100.200/32": "the cloud's own, where it answers with credentials",
+    "127.0.0.0/8": "loopback",
+    "168.63.129.16/32": "the cloud's own",
+    "169.254.0.0/16": "link-local, where clouds answer with credentials",
+    "192.0.0.192/32": "the cloud's own, where it answers with credentials",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "::/128": "this machine",
+    "::1/128": "loopback",
+    "::ffff:0:0:0/96": "translated to one of IPv4",
+    "64:ff9b:1::/48": "translated to one of IPv4",
+    "2001::/32": "a tunnel to one of IPv4",
+    "fd00:c1::a9fe:a9fe/128": "the cloud's own, where it answers with credentials",
+    "fd00:ec2::/32": "the cloud's own, where it answers with credentials",
+    "fd20:ce::254/128": "the cloud's own, where it answers with credentials",
+    "fe80::/10": "link-local",
+    "fec0::/10": "site-local, which is retired",
+    "ff00::/8": "multicast",
+}
+_FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
+_LOOPBACK = ("loopback",)
+# Addresses of IPv4 written as such of IPv6: compatible and mapped ones, NAT64, 6to4. Bits that follow it.
+_EMBEDDED = [
+    (ipaddress.IPv6Network(network), follow)
+    for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
+]
+
+
+class ForbiddenAddressError(Exception):
+    """A name leads to an address that nothing of a user's has."""
+
+
+def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> socket.socket:
+    """A connection to one of the addresses that were looked at; the name is not resolved a second time.
+
+    Raises:
+        ForbiddenAddressError: one of its addresses is forbidden.
+        OSError: no answer, or none in time.
+    """
+    until = monotonic() + seconds
+    addresses = _resolve(host, port, seconds)
+    for *_, address in addresses:
+        check_address(host, address[0], allow_loopback=allow_loopback)
+    failed: OSError = OSError("its name has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.settimeout(max(0.001, until - monotonic()))
+            sock.connect(address)
+            sock.settimeout(max(0.001, until - monotonic()))  # what is left is for the keys
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed
+
+
+def _resolve(host: str, port: int, seconds: float) -> list[Any]:
+    """All addresses of a name, as ``socket.getaddrinfo`` gives them.
+
+    The resolver has no deadline of its own, so it is left behind when it is late.
+    """
+    answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except UnicodeError:
+            answer.put(socket.gaierror(socket.EAI_NONAME, "no name of a host"))
+        except Exception as error:
+            answer.put(error)
+
+    threading.Thread(target=ask, daemon=True, name="resolve").start()
+    try:
+        addresses = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError("its name was not resolved in time") from None
+    if isinstance(addresses, Exception):
+        raise addresses
+    return addresses
+
+
+def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
+    """Raises ForbiddenAddressError where nothing of a user's can be. Private networks are where clusters are."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
+    for candidate in (parsed, *_within(parsed)):
+        for network, purpose in _FORBIDDEN:
+            if candidate in network and not (allow_loopback and purpose in _LOOPBACK):
+                raise ForbiddenAddressError(f"{host} leads to {address} ({purpose})")
+
+
+def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """The IPv4 address that one of IPv6 stands for."""
+    if address.version == 4 or int(address) <= 1:
+        return []
+    return [
+        ipaddress.IPv4Address(int(address) >> follow & 0xFFFFFFFF)
+        for network, follow in _EMBEDDED
+        if address in network
+    ]

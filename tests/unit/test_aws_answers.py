@@ -1,0 +1,184 @@
+"""An answer of AWS that nobody can read is an answer that did not come: each port raises its own error for it."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.parsers import ResponseParserError
+
+from evenkeel.adapters.alerts.channels import ChatTopic
+from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.secrets import Secrets
+from evenkeel.adapters.aws.session import open_session
+from evenkeel.adapters.aws.shelf import BucketShelf
+from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.aws.vault import SealedTokens
+from evenkeel.adapters.aws.zone_names import ZoneNames
+from evenkeel.adapters.kubernetes.access import describe_eks
+from evenkeel.adapters.kubernetes.aws_identity import AwsIdentity
+from evenkeel.application.alerting import ChannelError, LastTold
+from evenkeel.application.errors import (
+    AccessError,
+    AccessUnavailableError,
+    EvenkeelError,
+    QueueUnavailableError,
+    StateUnavailableError,
+)
+from evenkeel.application.ports import Lease, Versions
+from evenkeel.application.tokens import SealedToken
+from evenkeel.config import ControlRecord, EksAccess
+from evenkeel.domain.looks import Chunk, Timer
+from evenkeel.domain.model.troubles import Verdict
+from tests.fakes import NOW, FakeClock, record
+from tests.unit.test_alerting import alert
+
+SECRET = "swordfish"
+#: bodies of a 200 that are no answer of that service; some make botocore's parsers stumble, some lack what is asked for
+BODIES = [b"<html>swordfish", b"[]", b"7", b"null", b"", b"{}", b"\xff", b"<swordfish/>", b'{"Items": "swordfish"}']
+TOKEN = SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=NOW)
+URLS = QueueUrls(rebalance="https://q/r", recheck="https://q/c", looks="https://q/l", dead_letters="https://q/d")
+LEASE = Lease(owner="x", fencing_token=1, expires=NOW)
+ACCESS = EksAccess(kind="eks", name="demo", region="eu-central-1")
+
+Ask = Callable[[Callable[[str], Any]], Any]
+ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
+    "load": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").load("a")),
+    "load with decisions": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").load_with_decisions("a", "0"),
+    ),
+    "due": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").due("0")),
+    "registrations": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registrations()),
+    "registered": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registered("a")),
+    "at rest": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").at_rest(["a"])),
+    "verdicts": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").verdicts()),
+    "offerings": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").offerings()),
+    "rollout": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").rollout()),
+    "decisions": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").decisions("a", 1)),
+    "decisions after": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").decisions_after("a", "0")),
+    "secret": (AccessError, lambda of: Secrets(of("secretsmanager"), lambda: NOW)("name", False)),
+    "kept token": (AccessUnavailableError, lambda of: _vault(of).load("a", writes=True)),
+    "encrypt": (AccessUnavailableError, lambda of: _vault(of).seal("token", "https://api", writes=True)),
+    "decrypt": (AccessUnavailableError, lambda of: _vault(of).unseal("c2VhbA==", "https://api", writes=True)),
+    "zones": (AccessUnavailableError, lambda of: ZoneNames(lambda region: of("ec2"))("eu-central-1")),
+    "eks": (AccessUnavailableError, lambda of: describe_eks(of("eks"), ACCESS, "cluster a")),
+    "token": (AccessUnavailableError, lambda of: _identity(of).token("https://api", 300)),
+    "role": (AccessUnavailableError, lambda of: _identity(of).role("arn:aws:iam::111122223333:role/a", None)),
+}
+#: that need nothing of an answer but that it came
+SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
+    "save": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").save_record(record(), ControlRecord(), None),
+    ),
+    "timer": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").save_timer("a", Timer(due=NOW), Versions()),
+    ),
+    "verdict": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").save_verdict("a", Verdict(), None)),
+    "lease": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").take_lease("a", "x", 0, NOW, NOW + timedelta(seconds=9)),
+    ),
+    "end of a lease": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").give_back_lease("a", LEASE, NOW),
+    ),
+    "last told": (
+        StateUnavailableError,
+        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).last_told("slack", "a"),
+    ),
+    "told": (
+        StateUnavailableError,
+        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).save_told("slack", "a", LastTold()),
+    ),
+    "token kept": (AccessUnavailableError, lambda of: _vault(of).save("a", TOKEN, writes=True)),
+    "request": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request("a", "b", "c")),
+    "chunks": (
+        QueueUnavailableError,
+        lambda of: SqsQueue(of("sqs"), URLS).request_looks([Chunk(clusters=("a",), delay=0)]),
+    ),
+    "page": (AccessUnavailableError, lambda of: BucketShelf(lambda: of("s3"), "s3://pages/a.html").put("<p>")),
+    "topic": (ChannelError, lambda of: ChatTopic(client=of("sns"), topic="arn:aws:sns:x").tell([alert()])),
+}
+
+
+def _vault(of: Callable[[str], Any]) -> SealedTokens:
+    return SealedTokens(of("dynamodb"), of("kms"), "t", "key")
+
+
+def _identity(of: Callable[[str], Any]) -> AwsIdentity:
+    class Session:
+        def create_client(self, service: str, **_given: Any) -> Any:
+            return of(service)
+
+    return AwsIdentity(Session, FakeClock(NOW).now)
+
+
+class Unreadable:
+    """A client whose every answer is one that botocore cannot read."""
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(**_given: Any) -> Any:
+            raise ResponseParserError(f"Unable to parse response (no element found):\nb'{SECRET}'")
+
+        return call
+
+
+@pytest.mark.parametrize("name", [*ASKED, *SENT])
+def test_an_answer_that_cannot_be_read_is_the_error_of_the_port(name: str) -> None:
+    expected, ask = {**ASKED, **SENT}[name]
+    with pytest.raises(expected) as raised:
+        ask(lambda service: Unreadable())
+    assert SECRET not in str(raised.value)
+
+
+def test_what_is_best_effort_stays_so() -> None:
+    SqsQueue(Unreadable(), URLS).try_soon("receipt", 1)
+    assert EventBridgeBus(Unreadable(), "bus").publish("Decision", {}) is False
+
+
+class _Raw:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_given: Any) -> Iterator[bytes]:
+        yield self._body
+
+
+class _Clients:
+    """Clients of our session, whose every answer is `body`."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self._session, self._made = open_session(), dict[str, Any]()
+
+    def __call__(self, service: str) -> Any:
+        if service not in self._made:
+            self._made[service] = self._session.create_client(service)
+            self._made[service].meta.events.register("before-send", self._answer)
+        return self._made[service]
+
+    def _answer(self, **_given: Any) -> AWSResponse:
+        return AWSResponse("https://aws", 200, {}, _Raw(self.body))
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[_Clients]:
+    with pytest.MonkeyPatch.context() as patch:
+        variables = {"DEFAULT_REGION": "eu-central-1", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"}
+        for variable, value in variables.items():
+            patch.setenv(f"AWS_{variable}", value)
+        yield _Clients()
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_whatever_is_received_in_the_place_of_an_answer_is_the_error_of_the_port(name: str, clients: _Clients) -> None:
+    expected, ask = ASKED[name]
+    for clients.body in BODIES:
+        with pytest.raises(expected) as raised:
+            ask(clients)
+        assert SECRET not in str(raised.value)

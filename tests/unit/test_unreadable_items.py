@@ -1,0 +1,301 @@
+"""One item of the table that cannot be read concerns its own cluster, offering or alert, and nothing else."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from bench.aws import RefusedError, Table
+from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+from evenkeel.adapters.aws.store import SHARDS, DynamoStore
+from evenkeel.adapters.aws.vault import SealedTokens
+from evenkeel.application.alerting import LastTold
+from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Versions
+from evenkeel.application.readiness import Known, readiness_of
+from evenkeel.application.tokens import SealedToken
+from evenkeel.config import (
+    ConfigError,
+    ControlRecord,
+    EventLookRecord,
+    ScaleRequestRecord,
+    ZoneRecord,
+    ZoneStatement,
+)
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.rollout import Phase, Rollout
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
+
+CLUSTERS = ("bent", "sound")
+OFFERINGS = {name: Offering.read(f"aws/eu-central-1/{name}/m5.large/on-demand") for name in CLUSTERS}
+KEY = GroupKey("cluster-api", "demo", "workers-a")
+POOL = PoolId("cluster-api", "demo", "main", "workers")
+DECISION = ulid(NOW, bytes(10))
+ACTION = ulid(NOW + timedelta(seconds=1), bytes(10))
+MINUTE = timedelta(minutes=1)
+# Every type that DynamoDB has, and an attribute that is not there.
+VALUES: list[dict[str, Any] | None] = [
+    *({"S": ""}, {"S": "[]"}, {"N": "-1"}, {"N": "1E+30"}, {"BOOL": True}, {"NULL": True}, {"L": []}, {"M": {}}),
+    *({"B": b""}, None),
+]
+# These bring an item into an index, or are one of its keys: the table's schema holds their type.
+KEYS = {"pk", "sk", "due"}
+
+
+class InProcess:
+    """A client of the benches' table, without a socket."""
+
+    def __init__(self) -> None:
+        self.table = Table(Counter())
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(**request: Any) -> Any:
+            try:
+                return json.loads(json.dumps(getattr(self.table, operation)(request), default=lambda value: None))
+            except RefusedError as error:
+                code = error.body["__type"]
+                raise ClientError({"Error": {"Code": code}, **error.body}, operation) from None
+
+        return call
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        for pk, items in self.table._items.items():
+            for sk in items:
+                yield pk, sk
+
+
+class House:
+    """Two clusters that have every kind of item, and all who read."""
+
+    def __init__(self) -> None:
+        self.client, self.clock = InProcess(), FakeClock(NOW)
+        self.store = DynamoStore(self.client, "table", self.clock.now)
+        self.alerts = DynamoAlertMemory(self.client, "table", self.clock.now)
+        self.tokens = SealedTokens(self.client, None, "table", "key")
+        for cluster in CLUSTERS:
+            self._fill(cluster)
+        self.store.save_rollout(
+            Rollout(id="r", at=NOW, size=1, soak=MINUTE, phase=Phase.DONE, since=NOW, proven=CLUSTERS), None
+        )
+        self.operate = Operate(
+            store=self.store,
+            clusters=FakeClusters({}),
+            queue=FakeQueue(),
+            clock=self.clock,
+            random_bytes=bytes,
+            dry_run=False,
+        )
+
+    def _fill(self, cluster: str) -> None:
+        store, until = self.store, NOW + timedelta(hours=1)
+        store.save_record(record(id=cluster), ControlRecord(), None)
+        failed = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        store.save_group(cluster, KEY, failed, None)
+        store.save_pool(cluster, POOL, PoolState(adopted={str(KEY): Bounds(1, 3)}), None)
+        words = {"by": ZoneStatement(until=until)}
+        store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(impaired_until=until, words=words), None)
+        store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        store.save_event_look(cluster, EventLookRecord(at=NOW, by="event-1"), None)
+        store.save_timer(cluster, Timer(due=until), None)
+        store.save_silence(cluster, Silence(since=NOW, looks=1, last_look=NOW, next_look=until, why="away"), None)
+        store.save_verdict(cluster, Verdict(troubles=(Trouble(kind=TroubleKind.ACCESS, since=NOW),)), None)
+        store.save_looked_at([cluster], NOW)
+        store.save_settled(cluster, Settled(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
+        store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
+        words_of = {"api": Word(failed_at=NOW, until=until, cluster=cluster)}
+        store.save_offering(OFFERINGS[cluster], OfferingState(words=words_of), None)
+        entry = {"cluster": cluster, "at": NOW.isoformat(), "cause": "pause"}
+        kept = NOW + timedelta(days=30)
+        store.save_decision(cluster, DECISION, {**entry, "id": DECISION, "pool": {"name": "workers"}}, kept)
+        store.save_decision(cluster, ACTION, {**entry, "id": ACTION, "by": "jane", "what": "paused"}, kept)
+        self.alerts.save_told("slack", cluster, LastTold(moment=("2026", 1), print="x", claimed_until=NOW))
+        self.tokens.save(cluster, SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=until), writes=True)
+
+    def spoil(self, pk: str, sk: str, name: str, value: dict[str, Any] | None) -> None:
+        item = dict(self.client.table._items[pk][sk])
+        item.pop(name, None)
+        self.client.table._items[pk][sk] = item | ({} if value is None else {name: value})
+
+    def answers(self) -> dict[str, Any]:
+        """What each reader has of each cluster, by `reader/cluster`; an error that a reader expects is one."""
+        store = self.store
+        found: dict[str, Any] = {}
+        for cluster in CLUSTERS:
+            of_cluster: dict[str, Callable[[], Any]] = {
+                "load": lambda id=cluster: store.load(id),
+                "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
+                "registered": lambda id=cluster: store.registered(id),
+                "verdict": lambda id=cluster: store.verdict(id),
+                "offering": lambda id=cluster: store.offering(OFFERINGS[id]),
+                "decisions": lambda id=cluster: store.decisions(id, 10),
+                "decisions after": lambda id=cluster: store.decisions_after(id, "0"),
+                "lease": lambda id=cluster: store.take_lease(id, "other", 0, NOW, NOW + MINUTE),
+                "alert": lambda id=cluster: self.alerts.last_told("slack", id),
+                "token": lambda id=cluster: self.tokens.load(id, writes=True),
+                "status": lambda id=cluster: self._asked("status", id),
+                "history": lambda id=cluster: self._asked("history", id),
+                "record": lambda id=cluster: self._asked("record", id),
+                "explain": lambda id=cluster: self._asked("explain", id),
+                "readiness": lambda id=cluster: self._asked("readiness", id),
+                "export": lambda id=cluster: self._asked("export", id),
+            }
+            found |= {f"{reader}/{cluster}": _or_error(read) for reader, read in of_cluster.items()}
+        found |= _apart("due", [entry for shard in SHARDS for entry in store.due(shard).registrations])
+        found |= _apart("registrations", store.registrations())
+        found |= _apart("at rest", store.at_rest(CLUSTERS).items())
+        found |= _apart("verdicts", store.verdicts().items())
+        found |= _apart("looked at", store.looked_at().items())
+        offerings = store.offerings()
+        found |= _apart("offerings", ((id, offerings.get(offering)) for id, offering in OFFERINGS.items()))
+        for action in ("status", "history", "readiness", "validate"):
+            answer = self.operate({"action": action, "cluster": "*"}, plenty)
+            told = answer.get("clusters", [])
+            found |= _apart(f"all {action}", ((each["cluster"], each) for each in told))
+        found["rollout"] = _or_error(store.rollout)
+        return found
+
+    def _asked(self, action: str, cluster: str) -> Any:
+        return self.operate({"action": action, "cluster": cluster}, plenty)
+
+
+def _apart(reader: str, entries: Any) -> dict[str, Any]:
+    return {f"{reader}/{cluster}": entry for cluster, entry in entries}
+
+
+def _or_error(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except (EvenkeelError, ConfigError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Any]:
+    return House().answers()
+
+
+def attributes() -> list[tuple[str, str, str]]:
+    """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
+    house = House()
+    bent = {str(OFFERINGS["bent"]), "bent", "CLUSTER#bent", "ROLLOUT"}
+    looked = next(sk for pk, sk in house.client.items() if pk == "LOOKED" and "bent" in _text(house, pk, sk))
+    of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
+    found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
+    return [(pk, sk, name) for pk, sk, name in found if name not in KEYS]
+
+
+def _text(house: House, pk: str, sk: str) -> str:
+    return str(house.client.table._items[pk][sk]["record"]["S"])
+
+
+ATTRIBUTES = attributes()
+
+
+def test_every_kind_of_item_is_among_them() -> None:
+    kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
+    assert kinds == {
+        *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
+        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "VERDICT", "VERDICTS", "ZONE"),
+    }
+
+
+@pytest.mark.parametrize(("pk", "sk", "name"), ATTRIBUTES)
+def test_any_attribute_of_any_type_concerns_its_own_cluster_alone(
+    undisturbed: Mapping[str, Any], pk: str, sk: str, name: str
+) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        for value in VALUES:
+            house = House()
+            house.spoil(pk, sk, name, value)
+            answers = house.answers()
+            others = {reader: answer for reader, answer in answers.items() if not reader.endswith("/bent")}
+            expected = {reader: answer for reader, answer in undisturbed.items() if not reader.endswith("/bent")}
+            if pk == "ROLLOUT":
+                del others["rollout"], expected["rollout"]
+            assert others == expected, value
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class TestByName:
+    def test_a_decision_that_cannot_be_read_stands_in_the_history_beside_the_others(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", f"DECISION#{DECISION}", "record", {"S": "{"})
+        unreadable, paused = house._asked("history", "bent")["actions"]
+        assert (unreadable["id"], unreadable["cause"], paused["what"]) == (DECISION, "unreadable", "paused")
+        assert unreadable["what"].startswith(f"CLUSTER#bent DECISION#{DECISION}: not JSON")
+        assert unreadable in house._asked("record", "bent")["decisions"]
+        assert unreadable in house._asked("status", "bent")["actions"]
+        explained = " ".join(house._asked("explain", "bent")["history"])
+        assert f"DECISION#{DECISION}: not JSON" in explained, explained
+
+    def test_a_decision_of_another_shape_leaves_the_others_in_explain(self) -> None:
+        explained = House()._asked("explain", "bent")["history"]
+        assert [line for line in explained if "pause, asked for by jane" in line]
+        assert [line for line in explained if f"decision {DECISION}" in line]
+
+    @pytest.mark.parametrize("sk", ["META", "VERDICT"])
+    def test_a_cluster_says_in_the_list_of_all_that_it_cannot_be_read(self, sk: str) -> None:
+        house = House()
+        pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("VERDICTS", "CLUSTER#bent")
+        house.spoil(pk, sk, "record", {"BOOL": True})
+        (told,) = [each for each in house._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
+        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["troubles"])
+
+    @pytest.mark.parametrize("sk", ["LEASE", f"POOL#{POOL}", f"GROUP#{KEY}", "META#CONTROL"])
+    def test_a_cluster_whose_state_cannot_be_read_is_not_loaded(
+        self, sk: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house = House()
+        name = {"LEASE": "fence", f"GROUP#{KEY}": "state"}.get(sk, "record")
+        house.spoil("CLUSTER#bent", sk, name, None)
+        expected = f"CLUSTER#bent {sk}: {name} is missing"
+        with pytest.raises(ConfigError, match=expected.replace("[", ".")):
+            house.store.load("bent")
+        if sk != "LEASE":
+            assert expected in caplog.text
+
+    def test_a_lease_that_nobody_of_ours_has_written_is_none(self) -> None:
+        house = House()
+        key = {"pk": {"S": "CLUSTER#bent"}, "sk": {"S": "LEASE"}}
+        house.client.table.put({**key, "state": {"S": "{}"}, "revision": {"N": "1"}})
+        assert house.store.load("bent").fencing_token == 0
+        assert house.store.take_lease("bent", "run", 0, NOW, NOW + MINUTE).fencing_token == 1
+
+    def test_an_alert_is_sent_again_where_nobody_can_read_what_was_sent(self) -> None:
+        house = House()
+        house.spoil("ALERTED#slack", "bent", "order", {"L": []})
+        assert house.alerts.last_told("slack", "bent") == LastTold(version=1)
+        house.spoil("ALERTED#slack", "bent", "version", {"L": []})
+        with pytest.raises(StateUnavailableError, match="ALERTED#slack bent: version has type L"):
+            house.alerts.last_told("slack", "bent")
+
+    def test_a_kept_token_that_cannot_be_read_is_named_and_not_quoted(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", "ACCESS#writes", "record", {"S": '{"sealed": "c2VjcmV0"}'})
+        with pytest.raises(AccessError, match="ACCESS#writes: seed is missing") as refusal:
+            house.tokens.load("bent", writes=True)
+        assert "c2VjcmV0" not in str(refusal.value)
+
+    def test_a_dry_run_with_a_decision_that_nobody_can_read_begins_anew(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
+        known = Known.of(house.store, "bent", NOW + MINUTE)
+        assert readiness_of(house.store, known, timedelta(days=1), NOW + MINUTE).dry_run.since == NOW + timedelta(
+            seconds=1
+        )
