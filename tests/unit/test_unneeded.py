@@ -91,6 +91,16 @@ def annotated(**values: str) -> dict[str, Any]:
 
 
 SYSTEM = {"namespace": "kube-system"}
+# A need of each kind that the rules here do not know.
+UNPLACEABLE: tuple[dict[str, Any], ...] = (
+    {"resource_claims": ("gpu",)},
+    {"unread": ("schedulingGroup",)},
+    {"unread": ("workloadRef",)},
+    {"unread": ("future",)},
+    {"scheduler": "volcano"},
+    volume("awsElasticBlockStore"),
+    volume("rbd"),
+)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +141,15 @@ SYSTEM = {"namespace": "kube-system"}
         ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="true")}, Rule.TWO_BUDGETS),
         ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
         ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, Fate.MOVES),
+        *((fields, Rule.POD_NOT_PLACEABLE) for fields in UNPLACEABLE),
+        ({"resource_claims": ("gpu",), "owner": Owner("DaemonSet", "ds")}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "annotations": {"kubernetes.io/config.mirror": ""}}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "phase": "Succeeded"}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "deleted_at": NOW - 2 * MINUTE}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "deleted_at": NOW}, Rule.POD_NOT_PLACEABLE),
+        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="true")}, Rule.POD_NOT_PLACEABLE),
+        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"resource_claims": ("gpu",), **SYSTEM, "created_at": LONG_AGO}, Rule.POD_NOT_PLACEABLE),
     ],
 )
 def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
@@ -168,6 +187,31 @@ def test_a_pod_of_two_budgets_keeps_its_node_and_both_are_named() -> None:
     assert said(answer.needed["na0"]) == (
         "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
     )
+
+
+@pytest.mark.parametrize("fields", UNPLACEABLE)
+def test_a_pod_that_evenkeel_cannot_place_again_keeps_its_node(fields: dict[str, Any]) -> None:
+    """A device of a resource claim is in no allocatable, so a node that trains a model looks idle."""
+    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", cpu="100m", **fields),))
+    assert (gone(answer), answer.needed["na0"].rule) == (["nb0"], Rule.POD_NOT_PLACEABLE)
+
+
+def test_the_reason_names_the_pod_and_what_cannot_be_judged() -> None:
+    answer = look(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),))
+    assert said(answer.needed["na0"]) == (
+        "Evenkeel cannot place pod default/p on another node: it needs resource claims, which are not judged here: gpu"
+    )
+
+
+def test_an_expendable_pod_keeps_no_node_whatever_it_needs() -> None:
+    answer = look(ours("na0"), running=(pod(node="na0", priority=-11, resource_claims=("gpu",)),))
+    assert gone(answer) == ["na0"]
+
+
+def test_a_node_that_a_run_has_marked_stays_when_such_a_pod_has_come_meanwhile() -> None:
+    running = (pod(node="na0", resource_claims=("gpu",)),)
+    answer = look(ours("na0"), running=running, leaving=frozenset({"na0"}))
+    assert (gone(answer), "na0" in answer.ended) == ([], True)
 
 
 # ---------------------------------------------------------------- which nodes are not needed

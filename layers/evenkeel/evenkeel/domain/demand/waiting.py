@@ -3,11 +3,11 @@
 from collections.abc import Container, Iterable
 from datetime import datetime
 
+from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
-from evenkeel.domain.demand.volumes import unknown_kinds
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.workload import DEFAULT_SCHEDULER, Pod
+from evenkeel.domain.model.workload import Pod
 
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -41,7 +41,7 @@ def why_not_moved(pod: Pod, policy: DemandPolicy) -> Reason | None:
         return because(Rule.POD_COMES_WITH_NODE)
     if is_expendable(pod, policy):
         return because(Rule.POD_EXPENDABLE, priority=pod.priority, least=policy.expendable_below)
-    return _not_judged(pod)
+    return unplaceable(pod)
 
 
 def _young(pod: Pod, now: datetime) -> Reason | None:
@@ -56,21 +56,6 @@ def _not_said_to_wait(pod: Pod) -> Reason | None:
     if pod.unscheduled.reason != _UNSCHEDULABLE:
         return because(Rule.POD_HELD_BACK, state=pod.unscheduled.reason)
     return None
-
-
-def _not_judged(pod: Pod) -> Reason | None:
-    """The first need of a pod that no rule here speaks of."""
-    needs = pod.needs
-    if needs.gates:
-        return because(Rule.POD_GATED, gates=needs.gates)
-    if needs.scheduler != DEFAULT_SCHEDULER:
-        return because(Rule.POD_OF_OTHER_SCHEDULER, scheduler=needs.scheduler)
-    if needs.resource_claims:
-        return because(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)
-    if needs.unread:
-        return because(Rule.POD_NEEDS_UNKNOWN, fields=needs.unread)
-    kinds = tuple(unknown_kinds(pod))
-    return because(Rule.POD_OF_UNKNOWN_VOLUME, kinds=kinds) if kinds else None
 
 
 def judged_from(pods: Iterable[Pod], policy: DemandPolicy) -> datetime | None:
