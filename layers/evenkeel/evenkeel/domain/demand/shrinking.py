@@ -84,7 +84,7 @@ class _Shrinking:
     def run(self) -> Unneeded:
         clocks = {name: since for name, since in self._remembered.clocks.items() if self._runs(name, since)}
         hanging = self._hanging()
-        judged_at = judged_from(self._world.waiting, self._policy)
+        judged_at = judged_from(self._world.waiting, self._policy, self._now)
         if judged_at is not None and self._now < judged_at:
             # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
             held = because(Rule.PODS_TOO_NEW, until=judged_at)

@@ -1,7 +1,7 @@
 """Which pods are demand (utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571)."""
 
 from collections.abc import Container, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
@@ -58,12 +58,17 @@ def _not_said_to_wait(pod: Pod) -> Reason | None:
     return None
 
 
-def judged_from(pods: Iterable[Pod], policy: DemandPolicy) -> datetime | None:
+def judged_from(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """When the oldest of these pods has waited long enough to be judged; None: there are none.
 
-    While even the oldest is new, its scheduler may be at work on all of them.
+    While even the oldest is new, its scheduler may be at work on all of them. A pod from ahead of our clock is judged
+    at once: its age cannot be known, and with a slow clock it would wait until that has caught up.
     """
     waiting = list(pods)
-    ends = [pod.created_at + policy.patience for pod in waiting]
-    gpu = [pod.created_at + policy.patience_gpu for pod in waiting if wants_gpu(pod)]
+
+    def old_at(pod: Pod, patience: timedelta) -> datetime:
+        return now if pod.created_at > now else pod.created_at + patience
+
+    ends = [old_at(pod, policy.patience) for pod in waiting]
+    gpu = [old_at(pod, policy.patience_gpu) for pod in waiting if wants_gpu(pod)]
     return max(min(ends), min(gpu) if gpu else min(ends)) if ends else None
