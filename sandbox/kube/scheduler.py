@@ -19,7 +19,7 @@ from typing import Self
 
 from sandbox.kube.controllers.objects import annotations_of, condition, is_deleting, labels_of, parse_time, status_of
 from sandbox.kube.schema import Json, Object
-from sandbox.kube.selectors import holds, selects
+from sandbox.kube.selectors import holds, is_readable, selects
 from sandbox.kube.store import Store, rfc3339
 
 NAME = "default-scheduler"
@@ -97,13 +97,13 @@ def ports_of(pod: Object) -> list[tuple[str, str, int]]:
 
 
 def node_matches(selector: Object | None, node: Object) -> bool:
-    """A node selector: terms of which one must hold, and an empty term never does."""
+    """A node selector: terms of which one must hold. An empty term never does, nor one that cannot be read."""
     if selector is None:
         return True
     name = {"metadata.name": node["metadata"]["name"]}
     return any(
         bool(term.get("matchExpressions") or term.get("matchFields"))
-        and all(holds(item, labels_of(node)) for item in term.get("matchExpressions") or ())
+        and all(is_readable(item) and holds(item, labels_of(node)) for item in term.get("matchExpressions") or ())
         and all(holds(item, name) for item in term.get("matchFields") or ())
         for term in selector.get("nodeSelectorTerms") or ()
     )

@@ -11,6 +11,7 @@ from sandbox.kube.schema import Json, Object
 Labels = Mapping[str, str]
 
 _KEY = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
+_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
 _SET = re.compile(rf"^({_KEY})\s+(in|notin)\s+\(([^()]*)\)$")
 _EQUAL = re.compile(rf"^({_KEY})\s*(==|=|!=)\s*([A-Za-z0-9._-]*)$")
 _EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
@@ -46,7 +47,14 @@ def selects(selector: Object | None, labels: Labels) -> bool:
     if selector is None:
         return False
     equal = (labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return all(equal) and all(holds(item, labels) for item in selector.get("matchExpressions") or ())
+    return all(equal) and all(
+        is_readable(item) and holds(item, labels) for item in selector.get("matchExpressions") or ()
+    )
+
+
+def is_readable(requirement: Object) -> bool:
+    """Return whether every value of an expression over labels can be a label's: no other expression is read."""
+    return all(len(value) <= 63 and _VALUE.match(value) for value in requirement.get("values") or ())
 
 
 def holds(requirement: Object, labels: Labels) -> bool:

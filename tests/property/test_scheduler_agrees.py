@@ -61,6 +61,7 @@ node_expressions = st.sampled_from(
     [
         {"key": ZONE, "operator": "In", "values": ["a", "b"]},
         {"key": ZONE, "operator": "NotIn", "values": ["a"]},
+        {"key": ZONE, "operator": "NotIn", "values": ["a", "no label!"]},
         {"key": "cores", "operator": "Gt", "values": ["3"]},
         {"key": "cores", "operator": "Lt", "values": ["8"]},
         {"key": RACK, "operator": "Exists"},

@@ -122,6 +122,17 @@ def test_pods_with_gpus_are_given_half_a_minute() -> None:
     assert look(gpu, pod("old")).look_again == NOW + 10 * SECOND
 
 
+@pytest.mark.parametrize("ahead", [SECOND, 10 * MINUTE, timedelta(days=400)])
+@pytest.mark.parametrize("resource", ["cpu", "nvidia_com__gpu"])
+def test_a_pod_from_ahead_of_our_clock_gets_its_node_at_once(ahead: timedelta, resource: str) -> None:
+    """Its age cannot be known, and its scheduler has tried it: with a slow clock it would wait until that caught up."""
+    gpu = pool_offer(template=template(nvidia_com__gpu="1"))
+    new = pod(created_at=NOW + ahead, containers=(container(**{resource: 1}),))
+    answer = look(new, pools=(gpu,))
+    assert (answer.nodes, answer.look_again) == (1, None)
+    assert look(new, pod("young", created_at=NOW - SECOND), pools=(gpu,)).nodes >= 1
+
+
 def test_a_pod_that_others_made_room_for_takes_that_room_and_no_node() -> None:
     there = node()
     answer = look(pod("preempting", cpu="3", nominated="n"), pod("second", cpu="3"), nodes=(there,))
@@ -459,6 +470,7 @@ def test_daemons_tolerate_what_every_daemon_does_and_taints_of_the_pool_keep_the
 
 def test_what_is_passing_on_the_sample_is_not_on_the_next_node() -> None:
     passing = [
+        "cloud.google.com/impending-node-termination=:NoSchedule",
         "node.kubernetes.io/memory-pressure=:NoSchedule",
         "DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule",
         "startup-taint.cluster-autoscaler.kubernetes.io/x=:NoSchedule",

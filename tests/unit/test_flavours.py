@@ -66,7 +66,9 @@ FICTIONAL = Flavour(
     failure=_failure,
     provision_timeout=f"{GROUP}/patience",
     unneeded_time=f"{GROUP}/idle",
+    unready_time=f"{GROUP}/unready",
     utilization_threshold=f"{GROUP}/share",
+    gpu_utilization_threshold=f"{GROUP}/gpu-share",
     status_name="{namespace}:{name}",
     node_labels=("spec", "pennants"),
 )

@@ -61,6 +61,11 @@ def test_pods_that_come_with_every_node_or_have_ended_cost_nothing() -> None:
     assert choice.machine.name == "m-n1"
 
 
+def test_a_pod_that_comes_with_every_node_moves_nowhere_whatever_it_needs() -> None:
+    daemon = pod("d", node="n1", owner=Owner("DaemonSet", "d"), resource_claims=("gpu",))
+    assert chosen(ours("n1"), running=(daemon,)).machine is not None
+
+
 def zonal(**fields: Any) -> dict[str, Any]:
     term = NodeTerm(expressions=(requirement(f"{ZONE} in a"),))
     volume = Volume(name="v", terms=(term,), claim="default/data")
@@ -78,6 +83,15 @@ def zonal(**fields: Any) -> dict[str, Any]:
         (pod(node="n1", owner=None), {}, "nobody would make pod default/p anew"),
         (pod(node="n1", volumes=(PodVolume("d", "emptyDir"),)), {}, "keeps data on the node"),
         (pod(node="n1", annotations={SAFE: "on-completion"}), {}, "default/p"),
+        (pod(node="n1", resource_claims=("gpu",)), {}, "cannot place pod default/p on another node"),
+        (pod(node="n1", unread=("workloadRef",)), {}, "cannot place pod default/p on another node"),
+        (pod(node="n1", scheduler="volcano"), {}, "cannot place pod default/p on another node"),
+        (pod(node="n1", volumes=(PodVolume("d", "rbd"),)), {}, "cannot place pod default/p on another node"),
+        (
+            pod(node="n1", annotations={SAFE: "true"}, resource_claims=("gpu",)),
+            {},
+            "cannot place pod default/p on another node",
+        ),
         (
             pod(node="n1", annotations={SAFE: "true"}, volumes=(PodVolume("d", "persistentVolumeClaim", "data"),)),
             zonal(),
@@ -146,14 +160,23 @@ def test_a_step_takes_the_machine_that_its_pods_let_go() -> None:
     assert {each.name for each in home.machines("c") if each.deleting} == free
 
 
-def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which() -> None:
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"annotations": {SAFE: "false"}}, "is annotated safe-to-evict: false"),
+        ({"resource_claims": ("gpu",)}, "on another node: it needs resource claims"),
+        ({"unread": ("workloadRef",)}, "on another node: it needs what is not judged here: workloadRef"),
+        ({"scheduler": "volcano"}, "on another node: scheduler volcano places it"),
+    ],
+)
+def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which(fields: dict[str, Any], why: str) -> None:
     def workload(home: Home) -> Workload:
         nodes = tuple(
             node(each.name, zone, group=found.key, machine=each)
             for zone, found in home.groups.items()
             for each in home.machines(zone)
         )
-        held = tuple(pod(f"p-{each.name}", node=each.name, annotations={SAFE: "false"}) for each in nodes)
+        held = tuple(pod(f"p-{each.name}", node=each.name, **fields) for each in nodes)
         return Workload(nodes=nodes, pods=held, whole=True)
 
     home = Home((2, 2, 5), homing(blind=False), workload=workload)
@@ -161,3 +184,4 @@ def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which() -> No
     home.look(601)
     assert home.requested == (2, 2, 5)
     assert home.why.startswith("no machine of c may go: ")
+    assert why in home.why

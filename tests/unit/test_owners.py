@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -474,23 +475,55 @@ def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: 
     make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
     item = make[flavour](ZONES[0], 1)
     item["metadata"].setdefault("annotations", {}).update(
-        {states.unneeded_time: "30M0S", states.utilization_threshold: "0.6"}
+        {
+            states.unneeded_time: "30M0S",
+            states.unready_time: "1M30S",
+            states.utilization_threshold: "0.6",
+            states.gpu_utilization_threshold: "0.75",
+        }
     )
     (found,) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))[0]
-    assert found.group.unneeded_time is not None
-    assert found.group.unneeded_time.total_seconds() == 1800
-    assert found.group.utilization_threshold == 0.6
+    assert (found.group.unneeded_time, found.group.unready_time) == (timedelta(minutes=30), timedelta(seconds=90))
+    assert (found.group.utilization_threshold, found.group.gpu_utilization_threshold) == (0.6, 0.75)
     text = House([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
-    assert "takes a node of this group of which less than 60% is requested down after 30 min" in text
+    assert (
+        "Its own scale-down options: utilization threshold 60%, GPU utilization threshold 75%, unneeded time 30 min, "
+        "unready time 90 s."
+    ) in text
 
 
-@pytest.mark.parametrize("value", ["2", "-0.1", "nan", "half", ""])
-def test_a_share_that_means_nothing_is_told_and_changes_nothing(value: str) -> None:
+@pytest.mark.parametrize(
+    ("flavour", "names"),
+    [
+        (GARDENER, ("scale-down-unready-time", "scale-down-gpu-utilization-threshold")),
+        (CLUSTER_API, ("autoscaling-options-scaledownunreadytime", "…-scaledowngpuutilizationthreshold")),
+        (OPENSHIFT, ("autoscaling-options-scaledownunreadytime", "…-scaledowngpuutilizationthreshold")),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_names_of_options_are_those_that_cluster_autoscaler_reads(flavour: Any, names: tuple[str, str]) -> None:
+    """cloudprovider/clusterapi/clusterapi_utils.go, config/const.go:31-42; cloudprovider/mcm/mcm_cloud_provider.go."""
+    time, share = names
+    assert flavour.unready_time.rpartition("/")[2] == time
+    assert flavour.gpu_utilization_threshold.rpartition("/")[2].endswith(share.removeprefix("…"))
+    assert flavour.unready_time.partition("/")[0] == flavour.unneeded_time.partition("/")[0]
+    assert flavour.gpu_utilization_threshold.partition("/")[0] == flavour.utilization_threshold.partition("/")[0]
+
+
+SHARES = [(name, value) for name in ("utilization", "gpu_utilization") for value in ("2", "-0.1", "nan", "half", "")]
+TIMES = [(name, value) for name in ("unneeded", "unready") for value in ("-5m", "10", "soon", "")]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*((f"{name}_threshold", value) for name, value in SHARES), *((f"{name}_time", value) for name, value in TIMES)],
+)
+def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, value: str) -> None:
     item = objects.cluster_api(ZONES[0], 1)
-    item["metadata"]["annotations"][CLUSTER_API.utilization_threshold] = value
+    item["metadata"]["annotations"][getattr(CLUSTER_API, option)] = value
     (found,) = read(item)
-    assert found.group.utilization_threshold is None
-    assert [fault.field for fault in found.group.notes] == [CLUSTER_API.utilization_threshold]
+    assert getattr(found.group, option) is None
+    assert [fault.field for fault in found.group.notes] == [getattr(CLUSTER_API, option)]
     assert pool_plan([found.group], numbers()).valid
     assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY

@@ -109,6 +109,41 @@ class TestDemand:
         assert [each["node"] for each in pool["demand"]["unneeded"]] == ["ip-2"]
         assert [(each["node"], each["rule"]) for each in pool["demand"]["needed"]] == [("ip-1", "node-in-use")]
 
+    @pytest.mark.parametrize(
+        ("spec", "why"),
+        [
+            ({"resourceClaims": [{"name": "gpu"}]}, "it needs resource claims, which are not judged here: gpu"),
+            ({"schedulingGroup": {"podGroupName": "g"}}, "it needs what is not judged here: schedulingGroup"),
+            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "it needs what is not judged here: workloadRef"),
+            ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that are not known here"),
+            ({"fieldOfTomorrow": 1}, "it needs what is not judged here: fieldOfTomorrow"),
+            (
+                {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
+                "it has volumes of kinds that are not judged here: awsElasticBlockStore",
+            ),
+            (
+                {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
+                "it has volumes of kinds that are not judged here: rbd",
+            ),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    @pytest.mark.parametrize("stage", ["advise", "full"])
+    def test_a_running_pod_that_cannot_be_placed_again_keeps_its_node(
+        self, command: Command, spec: Object, why: str, stage: str
+    ) -> None:
+        zone = ZONES[0]
+        objects = [md(zone, 2), *GROUPS[1:]]
+        for number in (1, 2):
+            objects += [a_node(f"ip-{number}", zone), its_machine(number, zone)]
+        record = {**ADVISE, "demand": stage, **({"autoscaler": "none"} if stage == "full" else {})}
+        objects.append(a_pod("train", cpu="100m", node="ip-1", **spec))
+        (pool,) = command.plan(*objects, cluster=record)["pools"]
+        (needed,) = pool["demand"]["needed"]
+        assert (needed["node"], needed["rule"]) == ("ip-1", "pod-not-placeable")
+        assert needed["reason"] == f"Evenkeel cannot place pod prod/train on another node: {why}"
+        assert any(words.startswith("Needed is ip-1: Evenkeel cannot place") for words in pool["demand"]["says"])
+
     def test_a_budget_volumes_and_daemons_are_read_too(self, command: Command) -> None:
         zone = ZONES[0]
         daemon = {

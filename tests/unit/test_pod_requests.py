@@ -1,5 +1,7 @@
 """How much of a node a pod asks for, resource by resource."""
 
+from typing import Any
+
 import pytest
 
 from evenkeel.domain.demand.requests import amount_text, host_ports, request_of
@@ -60,6 +62,32 @@ def test_a_pod_that_is_being_resized_takes_the_most_of_what_it_has_and_wants(
     one: Container, infeasible: bool, cpu: int
 ) -> None:
     assert request_of(pod(containers=(one,), resize_infeasible=infeasible)) == {"cpu": cpu}
+
+
+@pytest.mark.parametrize(
+    ("fields", "infeasible", "expected"),
+    [
+        ({}, False, {"cpu": 2000}),
+        ({}, True, {"cpu": 2000}),
+        ({"pod_running_with": amounts(cpu=3)}, False, {"cpu": 3000}),
+        ({"pod_allocated": amounts(cpu=4)}, False, {"cpu": 4000}),
+        ({"pod_running_with": amounts(cpu=4), "pod_allocated": amounts(cpu=3)}, False, {"cpu": 4000}),
+        ({"pod_running_with": amounts(cpu=1), "pod_allocated": amounts(cpu=1)}, False, {"cpu": 2000}),
+        ({"pod_running_with": amounts(cpu=1), "pod_allocated": amounts(cpu=1)}, True, {"cpu": 1000}),
+        ({"pod_allocated": amounts(cpu=1, memory="1Gi", x__gpu=1)}, False, {"cpu": 2000, "memory": 2**30}),
+        ({"pod_running_with": amounts(cpu=3), "overhead": amounts(cpu=1)}, False, {"cpu": 3000}),
+        ({"pod_running_with": amounts(cpu=4), "overhead": amounts(cpu=1)}, False, {"cpu": 4000}),
+        ({"pod_running_with": amounts(memory=1), "overhead": amounts(memory=2)}, False, {"cpu": 2000, "memory": 2}),
+        ({"pod_requests": {}, "pod_running_with": amounts(cpu=3)}, False, {"cpu": 8000}),
+        ({"pod_requests": amounts(x__gpu=1), "pod_running_with": amounts(cpu=3)}, False, {"cpu": 8000}),
+    ],
+)
+def test_a_pod_that_is_resized_as_a_whole_takes_the_most_of_what_it_has_was_granted_and_wants(
+    fields: dict[str, Any], infeasible: bool, expected: dict[str, int]
+) -> None:
+    """component-helpers resource/helpers.go, PodRequests: what the status counts has the overhead in it."""
+    fields = {"pod_requests": amounts(cpu=2), "containers": (container(cpu=8),), **fields}
+    assert request_of(pod(resize_infeasible=infeasible, **fields)) == expected
 
 
 def test_nothing_asked_for_is_nothing_counted() -> None:

@@ -150,6 +150,13 @@ def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:
 
 
 def test_a_groups_own_options_win() -> None:
-    member = replace(group("a", 2), unneeded_time=timedelta(minutes=3), utilization_threshold=0.25)
+    member = replace(
+        group("a", 2),
+        unneeded_time=timedelta(minutes=3),
+        unready_time=timedelta(0),
+        utilization_threshold=0.25,
+        gpu_utilization_threshold=0.75,
+    )
     (found,) = offer_of(drafted([member], numbers(0, 100))).groups
-    assert (found.unneeded_for, found.threshold) == (timedelta(minutes=3), Fraction(1, 4))
+    assert (found.unneeded_for, found.unready_for) == (timedelta(minutes=3), timedelta(0))
+    assert (found.threshold, found.gpu_threshold) == (Fraction(1, 4), Fraction(3, 4))

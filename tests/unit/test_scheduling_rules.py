@@ -7,6 +7,7 @@ import pytest
 
 from evenkeel.domain.demand.kinds import Kinds
 from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.workload import (
@@ -106,17 +107,35 @@ def named(operator: str, *names: str) -> NodeTerm:
         ((term("cores > many"), term("disk exists")), True),
         ((term("cores > many"),), False),
         ((term("disk Near ssd"),), False),
+        ((term("disk notin no_label!"),), False),
+        ((term("disk notin hdd,-1"),), False),
+        ((term("disk in ssd,no_label!"),), False),
+        ((term("disk notin no_label!"), term("cores > 7")), True),
+        ((term(f"disk notin {'x' * 63}"),), True),
+        ((term(f"disk notin {'x' * 64}"),), False),
+        ((term("no_key! absent"),), False),
+        ((term("example.com/disk absent"),), True),
+        ((term("Example.com/disk absent"),), False),
+        ((term("cores > -1"),), False),
+        ((NodeTerm((Requirement("disk", "NotIn", ("",)),)),), True),
         ((NodeTerm((Requirement("disk", "In"),)),), False),
         ((NodeTerm((Requirement("disk", "Exists", ("x",)),)),), False),
         ((named("In", "n1"),), True),
         ((named("In", "n2"),), False),
         ((named("NotIn", "n2"),), True),
+        ((named("NotIn", f"n2.{'x' * 64}"),), True),
         ((named("In", "n1", "n2"),), False),
         ((NodeTerm(fields=(Requirement("metadata.namespace", "In", ("x",)),)),), False),
     ],
 )
 def test_node_affinity_is_any_term_of_which_all_holds(terms: tuple[NodeTerm, ...], fits: bool) -> None:
     assert by_terms(*terms) is fits
+
+
+@pytest.mark.parametrize("text", ["app notin no_label!", "app in web,no_label!", "no_key! absent", "app notin"])
+def test_a_label_selector_that_does_not_parse_matches_nothing(text: str) -> None:
+    """As the API server has it of a disruption budget, and the binder of a claim."""
+    assert not matches(selector(text), {"app": "web"})
 
 
 def test_an_unmet_affinity_names_what_it_asks_for() -> None:

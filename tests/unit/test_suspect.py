@@ -27,7 +27,10 @@ MAKE: dict[str, Any] = {
     "cluster-api": objects.cluster_api,
     "openshift": objects.openshift,
 }
-OPTIONS = ("provision_timeout", "unneeded_time", "utilization_threshold")
+OPTIONS = (
+    *("provision_timeout", "unneeded_time", "unready_time"),
+    *("utilization_threshold", "gpu_utilization_threshold"),
+)
 
 
 def wants(seconds: int | None = 180) -> Policy:

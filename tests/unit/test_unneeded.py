@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -91,6 +92,16 @@ def annotated(**values: str) -> dict[str, Any]:
 
 
 SYSTEM = {"namespace": "kube-system"}
+# A need of each kind that the rules here do not know.
+UNPLACEABLE: tuple[dict[str, Any], ...] = (
+    {"resource_claims": ("gpu",)},
+    {"unread": ("schedulingGroup",)},
+    {"unread": ("workloadRef",)},
+    {"unread": ("future",)},
+    {"scheduler": "volcano"},
+    volume("awsElasticBlockStore"),
+    volume("rbd"),
+)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +142,15 @@ SYSTEM = {"namespace": "kube-system"}
         ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="true")}, Rule.TWO_BUDGETS),
         ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
         ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, Fate.MOVES),
+        *((fields, Rule.POD_NOT_PLACEABLE) for fields in UNPLACEABLE),
+        ({"resource_claims": ("gpu",), "owner": Owner("DaemonSet", "ds")}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "annotations": {"kubernetes.io/config.mirror": ""}}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "phase": "Succeeded"}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "deleted_at": NOW - 2 * MINUTE}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "deleted_at": NOW}, Rule.POD_NOT_PLACEABLE),
+        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="true")}, Rule.POD_NOT_PLACEABLE),
+        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"resource_claims": ("gpu",), **SYSTEM, "created_at": LONG_AGO}, Rule.POD_NOT_PLACEABLE),
     ],
 )
 def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
@@ -168,6 +188,31 @@ def test_a_pod_of_two_budgets_keeps_its_node_and_both_are_named() -> None:
     assert said(answer.needed["na0"]) == (
         "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
     )
+
+
+@pytest.mark.parametrize("fields", UNPLACEABLE)
+def test_a_pod_that_evenkeel_cannot_place_again_keeps_its_node(fields: dict[str, Any]) -> None:
+    """A device of a resource claim is in no allocatable, so a node that trains a model looks idle."""
+    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", cpu="100m", **fields),))
+    assert (gone(answer), answer.needed["na0"].rule) == (["nb0"], Rule.POD_NOT_PLACEABLE)
+
+
+def test_the_reason_names_the_pod_and_what_cannot_be_judged() -> None:
+    answer = look(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),))
+    assert said(answer.needed["na0"]) == (
+        "Evenkeel cannot place pod default/p on another node: it needs resource claims, which are not judged here: gpu"
+    )
+
+
+def test_an_expendable_pod_keeps_no_node_whatever_it_needs() -> None:
+    answer = look(ours("na0"), running=(pod(node="na0", priority=-11, resource_claims=("gpu",)),))
+    assert gone(answer) == ["na0"]
+
+
+def test_a_node_that_a_run_has_marked_stays_when_such_a_pod_has_come_meanwhile() -> None:
+    running = (pod(node="na0", resource_claims=("gpu",)),)
+    answer = look(ours("na0"), running=running, leaving=frozenset({"na0"}))
+    assert (gone(answer), "na0" in answer.ended) == ([], True)
 
 
 # ---------------------------------------------------------------- which nodes are not needed
@@ -271,6 +316,11 @@ def test_nothing_begins_or_goes_while_nobody_that_waits_has_been_judged() -> Non
     assert said(answer.waits["na0"]) == "pods that wait are too new to be judged before 2026-01-15T12:00:01Z"
 
 
+def test_a_pod_from_ahead_of_our_clock_holds_nothing_back() -> None:
+    new = pod("new", cpu="64", created_at=NOW + 10 * MINUTE)
+    assert gone(look(ours("na0"), running=(new,))) == ["na0"]
+
+
 def test_a_pod_finds_no_place_on_nodes_that_are_cordoned_unready_or_not_there() -> None:
     for other in (ours("nb0", "b", unschedulable=True), ours("nb0", "b", ready=False)):
         answer = look(ours("na0"), other, running=(pod(node="na0"),))
@@ -286,6 +336,43 @@ def test_a_node_that_is_still_starting_neither_goes_nor_takes_pods_in() -> None:
     answer = look(ours("na0"), young, running=(pod(node="na0"),))
     assert said(answer.needed["nb0"]) == "it is still starting"
     assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+
+
+@pytest.mark.parametrize("label", ["cluster-api/accelerator", "gardener.cloud/accelerator"])
+def test_a_node_that_has_its_gpu_by_its_label_alone_is_judged_by_it(label: str) -> None:
+    """As cluster-autoscaler does: a GPU that is not in allocatable yet is not used (simulator/utilization/info.go)."""
+    there = ours("na0", labels={label: "t4"})
+    other = ours("nb0", "b", annotations={f"{CA}/scale-down-disabled": "true"})
+    assert "na0" in look(there, other, running=(pod(node="na0", cpu="3"),)).clocks
+    here = replace(there, capacity=amounts(cpu="4"), allocatable=amounts(pods="9"))
+    assert "na0" in look(here).clocks
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "goes"),
+    [
+        ({}, 2, True),
+        ({}, 3, False),
+        ({"gpu_threshold": Fraction(3, 4)}, 3, True),
+        ({"gpu_threshold": Fraction(1, 4)}, 2, False),
+        ({"gpu_threshold": Fraction(0)}, 0, True),
+        ({"threshold": Fraction(3, 4)}, 3, False),
+        ({"threshold": Fraction(0)}, 2, True),
+    ],
+)
+def test_a_groups_own_gpu_threshold_counts_for_nodes_with_gpus(options: dict[str, Any], gpus: int, goes: bool) -> None:
+    there = ours("na0", size={"nvidia_com__gpu": "4"})
+    other = ours("nb0", "b", size={"nvidia_com__gpu": "4"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (pod(node="na0", containers=(container(nvidia_com__gpu=gpus),)),)
+    pool = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, **options), offer("b", requested=3)))
+    assert ("na0" in look(there, other, running=running, pools=(pool,)).clocks) is goes
+
+
+def test_the_gpu_threshold_says_nothing_of_a_node_without_gpus() -> None:
+    pool = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, gpu_threshold=Fraction(1)),))
+    assert said(look(ours("na0"), running=(pod(node="na0", cpu="3"),), pools=(pool,)).needed["na0"]) == (
+        "75 % of its cpu are asked for, more than 50 %"
+    )
 
 
 def test_daemons_go_with_their_node() -> None:
@@ -387,6 +474,26 @@ def test_a_node_goes_when_it_has_been_unneeded_for_longer_than_its_time(
     fields: dict[str, Any], since: timedelta, goes: bool
 ) -> None:
     assert bool(look(ours("na0", **fields), clocks={"na0": NOW - since}).go) is goes
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "since", "goes"),
+    [
+        ({"unneeded_for": timedelta(0)}, {}, timedelta(seconds=1), True),
+        ({"unneeded_for": timedelta(0)}, {}, timedelta(0), False),
+        ({"unneeded_for": timedelta(0)}, {"ready": False}, 11 * MINUTE, False),
+        ({"unneeded_for": 30 * MINUTE}, {}, 29 * MINUTE, False),
+        ({"unready_for": timedelta(0)}, {"ready": False}, timedelta(seconds=1), True),
+        ({"unready_for": timedelta(0)}, {}, 9 * MINUTE, False),
+        ({"unready_for": 30 * MINUTE}, {"ready": False}, 29 * MINUTE, False),
+        ({"unready_for": 30 * MINUTE}, {"ready": False}, 31 * MINUTE, True),
+    ],
+)
+def test_a_groups_own_times_win_and_nothing_means_nothing(
+    options: dict[str, Any], fields: dict[str, Any], since: timedelta, goes: bool
+) -> None:
+    pool = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, **options),))
+    assert bool(look(ours("na0", **fields), clocks={"na0": NOW - since}, pools=(pool,)).go) is goes
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,20 @@ class TestPods:
         assert [item.stays for item in found.needs.init_containers] == [True, False]
         assert found.resize_infeasible
 
+    def test_what_a_pod_that_is_resized_as_a_whole_has_and_was_granted(self) -> None:
+        whole = {"resources": {"requests": {"cpu": "2"}}}
+        status = {
+            "phase": "Running",
+            "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "9"}},
+            "allocatedResources": {"cpu": "4"},
+        }
+        needs = read(pod_object(spec=whole, status=status)).needs
+        assert (needs.pod_running_with, needs.pod_allocated) == ({"cpu": Fraction(3)}, {"cpu": Fraction(4)})
+        assert request_of(read(pod_object(spec=whole, status=status)))["cpu"] == 4000
+        assert read(pod_object(spec=whole)).needs.pod_running_with is None
+        # Of a pod that asks for nothing as a whole, nobody reads it: its status would keep it from sharing its needs.
+        assert read(pod_object(status=status)).needs == read(pod_object()).needs
+
     def test_volumes_by_kind_with_the_claims_that_they_mean(self) -> None:
         volumes = [
             {"name": "data", "persistentVolumeClaim": {"claimName": "pg"}},

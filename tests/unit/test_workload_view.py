@@ -14,6 +14,7 @@ from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.application.errors import ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode
 from evenkeel.config import WorkloadEntry
+from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.model.groups import Machine
 from sandbox.template import ROOT
 from tests.builders import key
@@ -82,6 +83,25 @@ def test_nobody_who_waits_for_a_node_costs_one_list(held: dict[str, Any]) -> Non
     pages = Pages([held], [pod_object("web", spec={"nodeName": "n1"})])
     assert len(pages.view().read(dict, judges_nodes=False).pods) == 1
     assert pages.asked == ["pods"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]},
+        {"schedulingGroup": {"podGroupName": "g"}},
+        {"workloadRef": {"name": "w", "podGroup": "g"}},
+        {"schedulerName": "volcano"},
+        {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
+        {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
+        {"fieldOfTomorrow": True},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_what_keeps_a_running_pod_from_being_placed_again_is_read_of_assigned_pods_too(spec: dict[str, Any]) -> None:
+    there = [pod_object("plain", spec={"nodeName": "n1"}), pod_object("odd", spec={"nodeName": "n1", **spec})]
+    read = Pages([], there).view().read(dict, judges_nodes=True)
+    assert {pod.name: unplaceable(pod) is None for pod in read.pods} == {"plain": True, "odd": False}
 
 
 def test_machines_are_asked_for_only_where_nodes_are_read() -> None:

@@ -445,6 +445,7 @@ WORDS: dict[Rule, Words] = {
     Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
     Rule.TWO_BUDGETS: "pod {pod} is under several disruption budgets, {budgets}: the API evicts no such pod",
     Rule.VOLUME_OF_ITS_ZONE: "pod {pod} has a volume that no other zone reaches, claim {claim}",
+    Rule.POD_NOT_PLACEABLE: "Evenkeel cannot place pod {pod} on another node: {why}",
     Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
     Rule.REPLICAS_OF_OTHERS: "the replicas of its group are written by others",
     Rule.REPLICAS_CHANGE: "the replicas of its group go from {before} to {after} now",

@@ -41,6 +41,7 @@ _PASSING = (
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
+    "cloud.google.com/impending-node-termination",
 )
 
 

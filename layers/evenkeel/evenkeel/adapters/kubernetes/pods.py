@@ -255,6 +255,8 @@ class _Status(Shape):
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    resources: _Resources | None = None
+    allocated_resources: dict[str, Any] | None = None
 
 
 class PodShape(Shape):
@@ -319,12 +321,14 @@ class Pods:
         spec.volumes, spec.node_name, spec.priority, spec.termination_grace_period_seconds = None, "", None, None
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
-        asked, taken = _encode(spec), _encode([running[name] for name in sorted(running)])
+        # Only a pod that asks for something as a whole is resized as a whole. All others share their needs.
+        whole = (status.resources, status.allocated_resources) if spec.resources else (None, None)
+        asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
         equal = (asked, volumes, taken, unread)
         needs = self._needs.get(equal)
         if needs is None:
             self.weight += len(asked) + len(taken) + sum(len(one.name) + len(one.claim) for one in volumes)
-            needs = self._needs[equal] = _needs(spec, running, volumes, unread)
+            needs = self._needs[equal] = _needs(spec, running, volumes, unread, whole)
         return needs
 
 
@@ -332,13 +336,19 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def _needs(
-    spec: _Spec, running: Mapping[str, _ContainerStatus], volumes: tuple[PodVolume, ...], unread: tuple[str, ...]
+    spec: _Spec,
+    running: Mapping[str, _ContainerStatus],
+    volumes: tuple[PodVolume, ...],
+    unread: tuple[str, ...],
+    whole: tuple[_Resources | None, dict[str, Any] | None],
 ) -> Needs:
-    affinity = spec.affinity or _Affinity()
+    affinity, (has, granted) = spec.affinity or _Affinity(), whole
     return Needs(
         containers=_containers(spec.containers, running),
         init_containers=_containers(spec.init_containers, running),
         pod_requests=amounts(spec.resources.requests if spec.resources else None),
+        pod_running_with=amounts(has.requests) if has else None,
+        pod_allocated=amounts(granted) if granted else None,
         overhead=amounts(spec.overhead),
         node_selector=spec.node_selector or {},
         node_terms=node_terms(affinity.node_affinity.required if affinity.node_affinity else None),

@@ -166,8 +166,7 @@ class _GroupReader:
             replicas_by=_written_by(item, (_REPLICAS,)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
             **_provision_time(flavour, annotations, reading),
-            unneeded_time=_option(flavour.unneeded_time, annotations, reading, _read_time),
-            utilization_threshold=_option(flavour.utilization_threshold, annotations, reading, _read_share),
+            **_scale_down_options(flavour, annotations, reading),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
             # Read last: these are complete only now.
@@ -420,6 +419,16 @@ def _option(
         return None
 
 
+def _scale_down_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return the fields of a node group that say when one of its nodes may go."""
+    return {
+        "unneeded_time": _option(flavour.unneeded_time, annotations, reading, _read_time),
+        "unready_time": _option(flavour.unready_time, annotations, reading, _read_time),
+        "utilization_threshold": _option(flavour.utilization_threshold, annotations, reading, _read_share),
+        "gpu_utilization_threshold": _option(flavour.gpu_utilization_threshold, annotations, reading, _read_share),
+    }
+
+
 def _provision_time(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     """Fields of a node group about how long its autoscaler waits for a node. What we have set is no wish of anybody's.
 
@@ -428,7 +437,7 @@ def _provision_time(flavour: Flavour, annotations: Mapping[str, Any], reading: R
     stands, ours = annotations.get(flavour.provision_timeout), annotations.get(PROVISION_TIME)
     is_ours = ours is not None and stands == ours
     return {
-        "provision_timeout": None if is_ours else _option(flavour.provision_timeout, annotations, reading, _read_time),
+        "provision_timeout": None if is_ours else _option(flavour.provision_timeout, annotations, reading, _read_wait),
         "short_provision": None if ours is None else _or(_time_or_none(ours), timedelta(0)),
         "keeps_provision": not flavour.keeps_options or (stands is not None and not is_ours),
     }
@@ -443,6 +452,13 @@ def _time_or_none(value: object) -> timedelta | None:
 
 def _read_time(text: str) -> timedelta:
     return read_duration(text)
+
+
+def _read_wait(text: str) -> timedelta:
+    """Return how long to wait for a machine. With no time at all, every machine would be late at once."""
+    if not (time := read_duration(text)):
+        raise BadValueError("a machine needs some time to become a node: write a duration such as 15m")
+    return time
 
 
 def _read_share(text: str) -> float:

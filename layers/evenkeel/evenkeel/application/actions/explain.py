@@ -273,8 +273,8 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
             f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
             f"to {published.bounds.min} and {published.bounds.max}."
         )
-    if group.unneeded_time is not None or group.utilization_threshold is not None:
-        sentences.append(_scale_down(group))
+    if options := list(_scale_down_options(group)):
+        sentences.append(f"Its own scale-down options: {', '.join(options)}.")
     if group.has_adopted or str(group.key) in pool.remembered.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
@@ -282,12 +282,19 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     return sentences
 
 
-def _scale_down(group: NodeGroup) -> str:
-    """What Cluster Autoscaler is told of this group alone."""
-    share, time = group.utilization_threshold, group.unneeded_time
-    below = "" if share is None else f" of which less than {share:.0%} is requested"
-    after = "" if time is None else f" after {int(time.total_seconds() / 60)} min"
-    return f"Cluster Autoscaler takes a node of this group{below} down{after}, as its own options say."
+def _scale_down_options(group: NodeGroup) -> Iterator[str]:
+    """Yield the options by which an autoscaler takes nodes of this group away, each with its value."""
+    shares = {
+        "utilization threshold": group.utilization_threshold,
+        "GPU utilization threshold": group.gpu_utilization_threshold,
+    }
+    for name, share in shares.items():
+        if share is not None:
+            yield f"{name} {share:.0%}"
+    for name, time in {"unneeded time": group.unneeded_time, "unready time": group.unready_time}.items():
+        if time is not None:
+            minutes, rest = divmod(time.total_seconds(), 60)
+            yield f"{name} {time.total_seconds():g} s" if rest or not minutes else f"{name} {minutes:.0f} min"
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:

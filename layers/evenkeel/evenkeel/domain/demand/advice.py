@@ -196,7 +196,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
 def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     why = _in_its_state(draft)
     may_have = draft.room_for_pods
-    keeps, share = draft.keeps_all, draft.group.utilization_threshold
+    keeps = draft.keeps_all
     return GroupOffer(
         group=draft.group.key,
         zone=draft.group.zone or "",
@@ -212,8 +212,14 @@ def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> Gro
         waits=busy or keeps,
         marked=draft.marked,
         unneeded_for=draft.group.unneeded_time,
-        threshold=None if share is None else Fraction(str(share)),
+        unready_for=draft.group.unready_time,
+        threshold=_share(draft.group.utilization_threshold),
+        gpu_threshold=_share(draft.group.gpu_utilization_threshold),
     )
+
+
+def _share(share: float | None) -> Fraction | None:
+    return None if share is None else Fraction(str(share))
 
 
 def _lasting(draft: Draft, why: Reason | None, keeps: Reason | None) -> Reason | None:

@@ -1,13 +1,15 @@
 """Which pods let their node go: Cluster Autoscaler's rules, in its order; the first answer holds.
 
 simulator/drainability/rules/rules.go:52-80. Its rule of replica counts is not here: it is off unless an option asks
-for it, and needs rights to read every kind of controller.
+for it, and needs rights to read every kind of controller. Two rules are Evenkeel's own: a pod that it cannot place
+keeps its node, and so does a pod of two disruption budgets.
 """
 
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from evenkeel.domain.demand.budgets import Budgets
+from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import Pod
@@ -43,9 +45,14 @@ def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
 
 
 def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:
-    """The API evicts no pod of two budgets, whatever they allow (registry/core/pod/storage/eviction.go): a drain by it
+    """Return why a pod keeps its node whatever its annotations say.
+
+    Evenkeel evicts no pod that it cannot place again: safe-to-evict lifts the rules of eviction, and finds no place.
+    The API evicts no pod of two budgets, whatever they allow (registry/core/pod/storage/eviction.go): a drain by it
     would never end. Cluster Autoscaler gives up such a node after two minutes; machine controllers do not.
     """
+    if why := unplaceable(pod):
+        return because(Rule.POD_NOT_PLACEABLE, pod=str(pod), why=why)
     found = budgets.of(pod) if pod.deleted_at is None else ()
     if len(found) < 2:
         return None

@@ -32,7 +32,7 @@ def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy,
     """
     offers = tuple(pools)
     world = World(workload, offers, policy, now)
-    ready_at = judged_from(world.waiting, policy)
+    ready_at = judged_from(world.waiting, policy, now)
     if ready_at is not None and now < ready_at:
         return Demand(not_counted=tuple(world.not_counted), look_again=ready_at)
     found = _found(world, offers)

@@ -37,6 +37,10 @@ def wants_gpu(pod: Pod) -> bool:
     return any(is_gpu(name) and amount > 0 for name, amount in asked)
 
 
+# With these a node has a GPU, also before its driver shows it (GPULabel of the clusterapi and the MCM provider).
+GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
+
+
 def is_gpu(resource: str) -> bool:
     """As every vendor's device plugin calls it: nvidia.com/gpu, amd.com/gpu."""
     return resource.endswith("/gpu")

@@ -51,7 +51,7 @@ def request_of(pod: Pod) -> dict[str, int]:
         else:
             start = _most(start, _sum((sidecars, container.requests)))
     total = _most(_sum((total, sidecars)), start)
-    total |= {name: amount for name, amount in needs.pod_requests.items() if _may_be_asked_by_pod(name)}
+    total |= _of_pod(pod)
     total = _sum((total, needs.overhead))
     return {name: count for name, count in counts(total).items() if count > 0}
 
@@ -62,6 +62,26 @@ def _of_container(container: Container, pod: Pod) -> Amounts:
         return container.requests
     actual = _most(container.running_with, container.allocated or {})
     return actual if pod.resize_infeasible else _most(container.requests, actual)
+
+
+def _of_pod(pod: Pod) -> dict[str, Fraction]:
+    """Return what a pod asks for as a whole; nothing where only its containers ask.
+
+    While it is resized, it takes the most of what it has, was granted and wants, unless that is infeasible. The status
+    counts the overhead as well, which comes on top of all.
+    """
+    needs = pod.needs
+    if not any(map(_may_be_asked_by_pod, needs.pod_requests)):
+        return {}
+    has = [_without(part, needs.overhead) for part in (needs.pod_running_with, needs.pod_allocated) if part is not None]
+    most: Amounts = {} if has and pod.resize_infeasible else needs.pod_requests
+    for part in has:
+        most = _most(most, part)
+    return {name: amount for name, amount in most.items() if _may_be_asked_by_pod(name)}
+
+
+def _without(amounts: Amounts, part: Amounts) -> dict[str, Fraction]:
+    return {name: max(Fraction(0), amount - part.get(name, Fraction(0))) for name, amount in amounts.items()}
 
 
 def _may_be_asked_by_pod(resource: str) -> bool:

@@ -5,17 +5,27 @@ apimachinery pkg/labels/selector.go; component-helpers scheduling/corev1/nodeaff
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from evenkeel.domain.model.workload import NodeTerm, Requirement, Selector
 
 _NAME_FIELD = "metadata.name"
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LARGEST = 2**63 - 1
+# apimachinery pkg/util/validation: IsQualifiedName, IsValidLabelValue, IsDNS1123Subdomain.
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_DOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LONGEST_DOMAIN = 253
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels match every requirement. No selector matches nothing, an empty one everything."""
-    return selector is not None and all(_holds(requirement, labels) for requirement in selector)
+    """Whether labels match every requirement. No selector matches nothing, an empty one everything.
+
+    One of which a requirement does not parse matches nothing: so the API server has it of a disruption budget.
+    """
+    return selector is not None and all(
+        _holds(requirement, labels) and _parses(requirement) for requirement in selector
+    )
 
 
 def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -54,14 +64,20 @@ def any_term_matches(terms: Iterable[NodeTerm], labels: Mapping[str, str], name:
 def _term_matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
     if not term.expressions and not term.fields:
         return False
-    if not all(_parses(requirement) for requirement in term.expressions):
-        return False
-    if not all(_field_parses(requirement) for requirement in term.fields):
-        return False
-    return matches(term.expressions, labels) and matches(term.fields, {_NAME_FIELD: name})
+    of_node = {_NAME_FIELD: name}
+    return matches(term.expressions, labels) and all(
+        _field_parses(requirement) and _holds(requirement, of_node) for requirement in term.fields
+    )
 
 
+@lru_cache(maxsize=4096)
 def _parses(requirement: Requirement) -> bool:
+    """Return whether the scheduler can read a requirement (labels.NewRequirement).
+
+    A value that no label can have does not parse, also where its absence is asked for.
+    """
+    if not _is_label_key(requirement.key) or not all(map(_is_label_value, requirement.values)):
+        return False
     match requirement.operator:
         case "In" | "NotIn":
             return bool(requirement.values)
@@ -70,6 +86,17 @@ def _parses(requirement: Requirement) -> bool:
         case "Gt" | "Lt":
             return len(requirement.values) == 1 and _integer(requirement.values[0]) is not None
     return False
+
+
+def _is_label_key(key: str) -> bool:
+    domain, slash, name = key.rpartition("/")
+    if slash and (len(domain) > _LONGEST_DOMAIN or not _DOMAIN.fullmatch(domain)):
+        return False
+    return _NAME.fullmatch(name) is not None
+
+
+def _is_label_value(value: str) -> bool:
+    return not value or _NAME.fullmatch(value) is not None
 
 
 def _field_parses(requirement: Requirement) -> bool:

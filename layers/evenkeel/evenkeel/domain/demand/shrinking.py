@@ -8,9 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.drainability import Fate, fate
+from evenkeel.domain.demand.pods import is_gpu
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.taints import GOING, is_going
 from evenkeel.domain.demand.utilization import utilization
@@ -84,7 +86,7 @@ class _Shrinking:
     def run(self) -> Unneeded:
         clocks = {name: since for name, since in self._remembered.clocks.items() if self._runs(name, since)}
         hanging = self._hanging()
-        judged_at = judged_from(self._world.waiting, self._policy)
+        judged_at = judged_from(self._world.waiting, self._policy, self._now)
         if judged_at is not None and self._now < judged_at:
             # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
             held = because(Rule.PODS_TOO_NEW, until=judged_at)
@@ -183,11 +185,17 @@ class _Shrinking:
         if used is None:
             return because(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
-        threshold = self._policy.threshold if offer.threshold is None else offer.threshold
+        threshold = self._threshold(offer, has_gpu=is_gpu(resource))
         if share > threshold:
             percent, most = int(share * 100), int(threshold * 100)
             return because(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
         return None
+
+    def _threshold(self, offer: GroupOffer, *, has_gpu: bool) -> Fraction:
+        """Return the share of a node that may be asked for while it is unneeded: its group's own, else the default."""
+        if has_gpu:
+            return self._policy.gpu_threshold if offer.gpu_threshold is None else offer.gpu_threshold
+        return self._policy.threshold if offer.threshold is None else offer.threshold
 
     def _moving(self, node: str) -> list[Pod]:
         """The pods of a node that would need another place, whether or not they may have one."""
@@ -279,9 +287,11 @@ class _Shrinking:
         return None
 
     def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
-        wanted: timedelta = candidate.offer.unneeded_for or self._policy.unneeded_for
+        offer, policy = candidate.offer, self._policy
+        own, default = offer.unneeded_for, policy.unneeded_for
         if not self._nodes[candidate.name].ready:
-            wanted = self._policy.unready_for
+            own, default = offer.unready_for, policy.unready_for
+        wanted: timedelta = default if own is None else own
         if self._now - since <= wanted:
             return because(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
         if candidate.waits_for:

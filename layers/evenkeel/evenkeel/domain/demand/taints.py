@@ -34,6 +34,7 @@ PASSING = frozenset(
         "node.cloudprovider.kubernetes.io/shutdown",
         "node.cluster.x-k8s.io/uninitialized",
         "NodeWithImpairedVolumes",
+        "cloud.google.com/impending-node-termination",
     }
 )
 _PASSING_PREFIXES = (

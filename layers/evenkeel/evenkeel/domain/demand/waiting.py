@@ -1,13 +1,13 @@
 """Which pods are demand (utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571)."""
 
 from collections.abc import Container, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
-from evenkeel.domain.demand.volumes import unknown_kinds
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.workload import DEFAULT_SCHEDULER, Pod
+from evenkeel.domain.model.workload import Pod
 
 _UNSCHEDULABLE = "Unschedulable"
 
@@ -41,7 +41,7 @@ def why_not_moved(pod: Pod, policy: DemandPolicy) -> Reason | None:
         return because(Rule.POD_COMES_WITH_NODE)
     if is_expendable(pod, policy):
         return because(Rule.POD_EXPENDABLE, priority=pod.priority, least=policy.expendable_below)
-    return _not_judged(pod)
+    return unplaceable(pod)
 
 
 def _young(pod: Pod, now: datetime) -> Reason | None:
@@ -58,27 +58,17 @@ def _not_said_to_wait(pod: Pod) -> Reason | None:
     return None
 
 
-def _not_judged(pod: Pod) -> Reason | None:
-    """The first need of a pod that no rule here speaks of."""
-    needs = pod.needs
-    if needs.gates:
-        return because(Rule.POD_GATED, gates=needs.gates)
-    if needs.scheduler != DEFAULT_SCHEDULER:
-        return because(Rule.POD_OF_OTHER_SCHEDULER, scheduler=needs.scheduler)
-    if needs.resource_claims:
-        return because(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)
-    if needs.unread:
-        return because(Rule.POD_NEEDS_UNKNOWN, fields=needs.unread)
-    kinds = tuple(unknown_kinds(pod))
-    return because(Rule.POD_OF_UNKNOWN_VOLUME, kinds=kinds) if kinds else None
-
-
-def judged_from(pods: Iterable[Pod], policy: DemandPolicy) -> datetime | None:
+def judged_from(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """When the oldest of these pods has waited long enough to be judged; None: there are none.
 
-    While even the oldest is new, its scheduler may be at work on all of them.
+    While even the oldest is new, its scheduler may be at work on all of them. A pod from ahead of our clock is judged
+    at once: its age cannot be known, and with a slow clock it would wait until that has caught up.
     """
     waiting = list(pods)
-    ends = [pod.created_at + policy.patience for pod in waiting]
-    gpu = [pod.created_at + policy.patience_gpu for pod in waiting if wants_gpu(pod)]
+
+    def old_at(pod: Pod, patience: timedelta) -> datetime:
+        return now if pod.created_at > now else pod.created_at + patience
+
+    ends = [old_at(pod, policy.patience) for pod in waiting]
+    gpu = [old_at(pod, policy.patience_gpu) for pod in waiting if wants_gpu(pod)]
     return max(min(ends), min(gpu) if gpu else min(ends)) if ends else None

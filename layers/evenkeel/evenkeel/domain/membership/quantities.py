@@ -27,6 +27,7 @@ _LONGEST = 1000  # characters, and powers of ten: what is longer is no amount, a
 _DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
 _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
+_NOTHING = ("0", "+0", "-0")
 _SECONDS = {
     "ns": Fraction(1, _NANO),
     "us": Fraction(1, 10**6),
@@ -74,16 +75,18 @@ def read_quantity(value: object) -> Fraction:
 
 
 def read_duration(value: object) -> timedelta:
-    """A span of time as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m. Only spans longer than nothing.
+    """A span of time as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m; 0 needs no unit.
 
     Raises:
-        BadValueError: no such span, or one that Go could not hold.
+        BadValueError: no such span, a negative one, or one that Go could not hold.
     """
+    if value in _NOTHING:
+        return timedelta(0)
     if not isinstance(value, str) or len(value) > _LONGEST or not _DURATION.fullmatch(value):
         raise BadValueError("not a duration: write numbers with units, such as 15m or 1h30m")
     seconds = sum(Fraction(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
-    if not 0 < seconds * _NANO <= _LARGEST_BINARY:
-        raise BadValueError("a duration is longer than nothing and shorter than 292 years")
+    if seconds * _NANO > _LARGEST_BINARY:
+        raise BadValueError("a duration is shorter than 292 years")
     return timedelta(microseconds=ceil(seconds * 10**6))
 
 

@@ -24,6 +24,7 @@ class DemandPolicy:
     by_order: bool = False  # the first pool that fits, in the order given; else the one with the least waste
     # shrinking
     threshold: Fraction = Fraction(1, 2)  # a node that uses more of itself is needed
+    gpu_threshold: Fraction = Fraction(1, 2)  # the same, of a node with a GPU
     unneeded_for: timedelta = timedelta(minutes=10)
     unready_for: timedelta = timedelta(minutes=20)
     after_growth: timedelta = timedelta(minutes=10)
@@ -50,7 +51,9 @@ class GroupOffer:
     waits: Reason | None = None  # why none of them goes just now; what nobody needs is found all the same
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     unneeded_for: timedelta | None = None  # its own option; None: the policy's
+    unready_for: timedelta | None = None  # the same
     threshold: Fraction | None = None  # the same
+    gpu_threshold: Fraction | None = None  # the same
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -313,7 +313,9 @@ class NodeGroup:
     short_provision: timedelta | None = None  # what we have set there while the group was suspect
     keeps_provision: bool = False  # somebody else has set it, or would take ours off
     unneeded_time: timedelta | None = None  # the same: how long a node is unneeded before it goes
+    unready_time: timedelta | None = None  # the same, of a node that is not ready
     utilization_threshold: float | None = None  # the same: below this share of requests it is unneeded
+    gpu_utilization_threshold: float | None = None  # the same, of a node with a GPU
     frozen_because: Reason | None = None
     offering: Offering | None = None  # what it buys; None: not looked up, or not fully known
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says

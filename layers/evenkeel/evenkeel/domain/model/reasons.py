@@ -295,6 +295,7 @@ class Rule(StrEnum):
     BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
     TWO_BUDGETS = "two-budgets", Topic.NOTE
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
+    POD_NOT_PLACEABLE = "pod-not-placeable", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     # removal: what keeps every machine of a group
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE

@@ -111,6 +111,8 @@ class Needs:
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     pod_requests: Amounts = field(default_factory=dict)  # spec.resources.requests
+    pod_running_with: Amounts | None = None  # status.resources.requests of a pod with pod_requests
+    pod_allocated: Amounts | None = None  # status.allocatedResources of the same
     overhead: Amounts = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_terms: tuple[NodeTerm, ...] | None = None  # required node affinity; None: there is none

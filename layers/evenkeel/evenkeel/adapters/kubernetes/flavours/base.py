@@ -100,7 +100,9 @@ class Flavour:
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
     keeps_options: bool = True  # False: its controllers take off such annotations that they have not set
     unneeded_time: str  # annotation with its scale-down-unneeded-time
+    unready_time: str  # annotation with its scale-down-unready-time
     utilization_threshold: str  # annotation with its scale-down-utilization-threshold
+    gpu_utilization_threshold: str  # annotation with its scale-down-gpu-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     autoscaler_namespace: str | None = None  # where the autoscaler that comes with it signs; None: in kube-system
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
