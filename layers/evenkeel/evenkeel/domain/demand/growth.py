@@ -244,12 +244,12 @@ class _Growth:
         return option
 
     def _by_size(self, pool: PoolOffer) -> list[Kind]:
-        """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88)."""
+        """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88); then pods that spread."""
         groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
         whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
         cpu, memory = max(1, whole.get(CPU, 0)), max(1, whole.get(MEMORY, 0))
         kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
-        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), kind.name))
+        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), not kind.spread, kind.name))
 
     def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
         """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""
