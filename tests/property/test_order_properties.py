@@ -14,13 +14,13 @@ from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.workload import ZONE, Pod, Workload
+from evenkeel.domain.model.workload import ZONE, Pod, Spread, Workload
 from tests.builders import NOW, key
 from tests.crashing import How, Life
 from tests.ordering import LOOK, Town
 from tests.property.test_advice_properties import looked_at, planned
 from tests.property.worlds import World
-from tests.workloads import node, pod, pool_offer, template
+from tests.workloads import node, pod, pods, pool_offer, selector, template
 
 ORDERS = st.sampled_from([DemandStage.SCALE_UP, DemandStage.FULL])
 
@@ -89,6 +89,39 @@ def test_what_is_on_its_way_for_them_is_enough_for_the_same_pods(
         left.append(replace(pool, groups=tuple(offers)))
     again = demand(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW)
     assert again.nodes == 0 or found.unmet
+
+
+@st.composite
+def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
+    """Pods that spread over zones, one by one, and others of the same size or smaller that may stand anywhere."""
+    sizes = ("1", "2", "3")
+    size = draw(st.integers(0, 2))
+    constraint = Spread(key=ZONE, max_skew=draw(st.integers(1, 2)), selector=selector("app in web"))
+    spread = pods(draw(st.integers(2, 12)), "w", cpu=sizes[size], labels={"app": "web"}, spread=(constraint,))
+    return (*spread, *pods(draw(st.integers(0, 12)), "f", cpu=draw(st.sampled_from(sizes[: size + 1]))))
+
+
+@settings(max_examples=300)
+@given(spreading(), st.data())
+def test_in_whatever_order_nodes_come_pods_that_spread_over_zones_ask_for_none_more(
+    waiting: tuple[Pod, ...], data: st.DataObject
+) -> None:
+    """Some of what was ordered is Ready, the rest is on its way, and no pod is bound yet."""
+    (pool,), policy = POOLS[:1], DemandPolicy()
+    nodes = [
+        node(f"old-{offer.zone}-{i}", offer.zone, group=offer.group)
+        for offer in pool.groups
+        for i in range(data.draw(st.integers(1, 2)))
+    ]
+    found = demand(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW)
+    (asked,) = ordered((pool,), found)
+    left = []
+    for offer in asked.groups:
+        come = data.draw(st.integers(0, offer.coming))
+        nodes += [node(f"{offer.group.name}-{i}", offer.zone, group=offer.group) for i in range(come)]
+        left.append(replace(offer, coming=offer.coming - come))
+    again = demand(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
+    assert again.nodes == 0
 
 
 @given(looked_at(), ORDERS)

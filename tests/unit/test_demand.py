@@ -366,9 +366,26 @@ def test_the_pool_with_the_least_waste_is_taken() -> None:
     assert nodes_of(look(*pods(5, cpu="3", memory="12Gi"), pools=pools)) == {"large-a": 1}
 
 
-def test_the_record_s_order_is_followed_where_it_is_asked_for() -> None:
+def test_the_record_s_order_of_pools_goes_before_waste_by_name_or_id() -> None:
     pools = (pool_offer("large", template=LARGE), pool_offer("small"))
-    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(by_order=True))) == {"large-a": 1}
+    for name in ("large", str(pool_id("large"))):
+        ordered = DemandPolicy(order=("gone", name, "small"))
+        assert nodes_of(look(pod(cpu="3"), pools=pools, policy=ordered)) == {"large-a": 1}
+    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("small", "large")))) == {"small-a": 1}
+
+
+def test_what_the_first_pool_of_the_order_cannot_take_goes_to_the_next() -> None:
+    pools = (pool_offer("large", template=LARGE, room=1), pool_offer("small"))
+    answer = look(*pods(8, cpu="3"), pools=pools, policy=DemandPolicy(order=("large", "small")))
+    assert nodes_of(answer) == {"large-a": 1, "small-a": 1, "small-b": 1, "small-c": 1}
+
+
+def test_pools_that_are_missing_in_the_order_come_last_by_least_waste() -> None:
+    huge = template(cpu="64", memory="256Gi")
+    pools = (pool_offer("huge", template=huge), pool_offer("large", template=LARGE), pool_offer("small"))
+    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == {"huge-a": 1}
+    full = (pool_offer("huge", template=huge, room=0), *pools[1:])
+    assert nodes_of(look(pod(cpu="3"), pools=full, policy=DemandPolicy(order=("huge",)))) == {"small-a": 1}
 
 
 def test_what_one_pool_cannot_take_goes_to_the_next() -> None:

@@ -604,6 +604,12 @@ class TestValidate:
         assert (answer["pools"], answer["diff"]) == ([], [])
         assert answer["message"] == "demo: pools looked at: 1, invalid: 0, with warnings: 0"
 
+    def test_a_name_of_the_record_s_order_that_no_pool_has_is_one_line(self) -> None:
+        answer = House(expander="order", expander_order=["gone", "workers"]).ask("validate")
+        (line,) = answer["record"]
+        assert line == "expander_order names 'gone', and the cluster has no such pool: correct the name or remove it"
+        assert answer["message"].endswith(f"; {line}")
+
     def test_a_pool_maximum_below_the_zones_is_proposed_as_a_diff_where_it_stands(self) -> None:
         house = House(zones((1, 0, 0), **LOW))
         (pool,) = house.ask("validate")["pools"]

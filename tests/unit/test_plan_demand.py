@@ -100,6 +100,27 @@ class TestDemand:
         assert found["demand"]["unmet"][0]["pods"] == ["prod/large"]
         assert found["skipped"] == []
 
+    def test_the_order_of_the_record_is_followed_and_a_name_that_no_pool_has_is_one_line(
+        self, command: Command
+    ) -> None:
+        larger = [md(zone, 0) for zone in ZONES]
+        for group in larger:
+            group["metadata"]["name"] += "-large"
+            group["metadata"]["labels"] = {**group["metadata"]["labels"], "evenkeel.dev/pool": "large"}
+            group["metadata"]["annotations"] = {
+                **group["metadata"]["annotations"],
+                "capacity.cluster-autoscaler.kubernetes.io/cpu": "64",
+            }
+        record = {"demand": "advise", "pools": [{"name": name, "min": 0, "max": 12} for name in ("workers", "large")]}
+        asked = {}
+        for order in (None, ["large"], ["lrage", "workers"]):
+            fields = {} if order is None else {"expander": "order", "expander_order": order}
+            found = command.plan(*GROUPS, *larger, a_pod("web"), cluster={**record, **fields})
+            asked[str(order)] = [pool["name"] for pool in found["pools"] if pool["demand"]["nodes"]]
+        assert asked == {"None": ["workers"], "['large']": ["large"], "['lrage', 'workers']": ["workers"]}
+        wrong = "expander_order names 'lrage', and the cluster has no such pool: correct the name or remove it."
+        assert found["demand"]["says"] == [wrong]
+
     def test_nodes_are_known_by_their_machines_and_judged(self, command: Command) -> None:
         zone = ZONES[0]
         groups = [md(zone, 2), *GROUPS[1:]]

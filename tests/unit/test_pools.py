@@ -266,6 +266,7 @@ def test_members_may_say_the_same_twice() -> None:
     [
         ("pool_min", "evenkeel.dev/pool-min", (0, 1)),
         ("pool_max", "evenkeel.dev/pool-max", (4, 5)),
+        ("max_step", "evenkeel.dev/max-step", (4, 5)),
         ("strategy", "evenkeel.dev/strategy", (BALANCED, ADAPTIVE)),
         ("on_failure", "evenkeel.dev/on-failure", (OnFailure.HOLD, OnFailure.RELEASE)),
     ],

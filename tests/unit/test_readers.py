@@ -172,11 +172,19 @@ class TestPools:
             "evenkeel.dev/fence": "False",
             "evenkeel.dev/weight": "3",
             "evenkeel.dev/zone-max": "5",
+            "evenkeel.dev/max-step": "7",
         }
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
         assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, LAX_GREEDY)
         assert (group.fencing_enabled, group.weight, group.zone_max) == (False, 3, 5)
+        assert group.max_step == 7
         assert group.faults == ()
+
+    @pytest.mark.parametrize("value", ["0", "-1", "many"])
+    def test_a_max_step_by_which_no_node_could_be_added_is_a_fault_of_one_line(self, value: str) -> None:
+        item = objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/max-step": value})
+        (fault,) = only("cluster-api", item).faults
+        assert f"evenkeel.dev/max-step is {value!r}: " in str(fault)
 
     def test_a_rolling_updates_numbers_are_read_in_both_places(self) -> None:
         rolling = {"rollingUpdate": {"maxSurge": "30%", "maxUnavailable": 0}}

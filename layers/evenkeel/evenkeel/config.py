@@ -212,6 +212,10 @@ ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds unt
 # At most what Cluster Autoscaler waits unless told otherwise.
 SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a node of a suspect group")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
+MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
+PoolName = Annotated[str, Field(min_length=1, max_length=600)]
+Expander = Literal["least-waste", "order"]
+ExpanderOrder = Annotated[tuple[PoolName, ...], Field(min_length=1, max_length=1000, description="pools by name or id")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
@@ -488,6 +492,7 @@ class PoolEntry(Strict):
     dry_run: bool | None = None  # None: what the cluster is
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
+    max_step: MaxStep | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -546,6 +551,20 @@ class ShootRelief(Strict):
     shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
 
 
+def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tuple[str, ...] | None:
+    """Return the order of pools; it goes with ``expander: order``, and names each pool once."""
+    expander = others.data.get("expander")
+    if (expander == "order") is (value is None) and "expander" in others.data:
+        raise ValueError(
+            "expander is order: name the pools, the first one first"
+            if value is None
+            else "it has no effect without expander: order; add that or remove this"
+        )
+    if value is not None and (twice := [name for name in value if value.count(name) > 1]):
+        raise ValueError(f"it names {twice[0]!r} twice: name each pool once")
+    return value
+
+
 # How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
 TROUBLE_AFTER = timedelta(minutes=5)
 
@@ -562,6 +581,9 @@ class ClusterPolicy(Strict):
     converge: ConvergeEntry | None = None  # None: as its defaults, and the release before reads what this one stores
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # none said: off
+    expander: Expander | None = None  # which pool gets nodes where several fit. None: least-waste
+    expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
+    max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     status_configmap: ConfigMapName | None = None  # where the cluster's status is written to. None: nowhere
@@ -602,6 +624,8 @@ class ClusterPolicy(Strict):
             raise ValueError("it needs autoscaler: none, since two that order nodes would order each of them twice")
         return value
 
+    _order = field_validator("expander_order")(with_expander)
+
     @property
     def demand_stage(self) -> DemandStage:
         """What is made of pods that wait and of nodes that nobody needs."""
@@ -633,6 +657,8 @@ class ClusterPolicy(Strict):
             if self.suspect_provision_time is None
             else timedelta(seconds=self.suspect_provision_time),
             demand=self.demand_stage,
+            pool_order=self.expander_order or (),
+            max_step=self.max_step,
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             backoff=self.backoff.policy(),
@@ -641,9 +667,6 @@ class ClusterPolicy(Strict):
             pins_fenced=self.node_pool_fence is True,
             shoot_relief=self.shoot_relief is not None and self.shoot_relief.enabled,
         )
-
-
-PoolName = Annotated[str, Field(min_length=1, max_length=600)]
 
 
 class FixEntry(Strict):

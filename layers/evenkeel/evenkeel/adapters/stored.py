@@ -332,6 +332,8 @@ class PoolRecord(Strict):
     zones: dict[str, str] = {}
     relief: ReliefRecord | None = None
     grew_at: Moment | None = None
+    added_at: Moment | None = None
+    added: Count = 0
     homing: HomingRecord | None = None
 
     def state(self) -> PoolState:
@@ -347,6 +349,8 @@ class PoolRecord(Strict):
             zones=self.zones,
             relief=self.relief.relief() if self.relief else None,
             grew_at=self.grew_at,
+            added_at=self.added_at,
+            added=self.added,
             homing=self.homing.homing() if self.homing else Homing(),
         )
 

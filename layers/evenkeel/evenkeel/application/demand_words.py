@@ -14,6 +14,7 @@ from evenkeel.application.plan_documents import (
 from evenkeel.application.words import MOST_NAMED, counted, rfc3339, sentence
 from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, PoolAdvice, Unfit, Waiting
 from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.values import shown
 
 
 def pool_demand(advice: PoolAdvice | None) -> DemandDocument | None:
@@ -45,6 +46,11 @@ def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
         look_again=advice.look_again,
         says=tuple(_of_cluster(advice)),
     )
+
+
+def unknown_in_order(name: str) -> str:
+    """Return the problem of a name in the record's order that no pool has."""
+    return f"expander_order names {shown(name)}, and the cluster has no such pool: correct the name or remove it"
 
 
 def _unfit(unfit: Unfit) -> UnfitDocument:
@@ -130,6 +136,8 @@ def _of_cluster(advice: Advice) -> Iterator[str]:
     if advice.unread is not None:
         words = sentence(advice.unread)
         yield f"{words[:1].upper()}{words[1:]}."
+    for name in advice.unknown_order:
+        yield f"{unknown_in_order(name)}."
     if advice.look_again is not None:
         yield f"Pods that wait are too new to be judged before {rfc3339(advice.look_again)}."
     if advice.fit_already:

@@ -245,9 +245,9 @@ class Run:
 
     def _end_scale_request(self, pool: PoolPlan) -> bool:
         """Answer a request that has been carried out. True: that is news."""
-        if pool.scale_request is None or not pool.valid:
-            return False
         dry_run = self._is_dry(pool)
+        if pool.scale_request is None or not pool.valid or (pool.request_later and not dry_run):
+            return False
         # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
         request = self.remembered.scale_requests.get(pool.scale_request.id)
         was_answered = request is None or request.done

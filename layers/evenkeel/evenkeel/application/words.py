@@ -213,6 +213,8 @@ WORDS: dict[Rule, Words] = {
     Rule.SLOW_START_MAX: "max cut to {max}: in a slow start, {nodes} machines may be on their way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
+    Rule.MAX_STEP: "max_step is {max_step}: nodes that later runs add: {later}",
+    Rule.GIVES_UP_FIRST: "max stays at {max} while the group gives replicas up: the next run may raise it",
     Rule.BOUNDS_HELD: "min and max stay as they are: they belong to {owner}, which the record does not let us write",
     Rule.TAKEN_FROM: "{field} of {owner} is taken from {manager}, who applied or wrote it before",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",

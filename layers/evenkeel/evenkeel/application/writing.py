@@ -20,7 +20,7 @@ from evenkeel.domain.model.groups import GroupKey, PublishedBounds
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.states import PoolState
-from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
+from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches, widens
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -54,11 +54,15 @@ class Writer:
         self._write_together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
         self._write_groups([(pool, group) for pool, group in shrinking if not group.lowers_requested])
         self._write_groups([(pool, group) for pool, group in shrinking if group.lowers_requested])
-        growing = []
-        for pool in pools:
-            if all(self.has(Result.WRITTEN, group) for group in pool.changes if not grows(group)):
-                growing += [(pool, group) for group in in_safe_order(pool.changes) if grows(group)]
-        self._write_groups(growing)
+        for last in (False, True):  # replicas may rise while max falls: the room that it leaves is given out after
+            self._write_groups([(pool, group) for pool in pools for group in self._growing(pool, widening=last)])
+
+    def _growing(self, pool: PoolPlan, *, widening: bool) -> list[GroupPlan]:
+        """Return the groups that grow, those whose max rises or the others; none if a write before failed."""
+        before = [group for group in pool.changes if not grows(group) or (widening and not widens(group))]
+        if not all(self.has(Result.WRITTEN, group) for group in before):
+            return []
+        return [group for group in in_safe_order(pool.changes) if grows(group) and widens(group) is widening]
 
     def _write_groups(self, groups: Sequence[tuple[PoolPlan, GroupPlan]]) -> None:
         self._write_together([(group, partial(self._write_group, pool, group)) for pool, group in groups])

@@ -21,6 +21,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if not pool.changes:
         return state
     state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool))
+    if pool.added:
+        state = replace(state, added_at=time_of(id), added=pool.added)
     if not pool.moves:
         return state
     if pool.step is not None:  # it has a journal of its own: nothing is ever owed to another zone
@@ -53,7 +55,12 @@ def _wishes(pool: PoolPlan) -> dict[str, Wish]:
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """After every write of the plan is done: what is left of a move is what found no place."""
+    """After every write of the plan is done: what is left of a move is what found no place.
+
+    Of a request it is what max_step leaves to later runs.
+    """
     if state.move is None or not pool.judged:
         return state
+    if pool.request_later and state.move.request:
+        return replace(state, move=replace(state.move, unplaced=pool.request_later, steps={}))
     return replace(state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None)

@@ -36,10 +36,10 @@ from evenkeel.domain.model.homing import NO_CHOICES, Choices
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, unknown_in
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.states import STEPS_APART, ClusterState, GroupState, PoolState
 from evenkeel.domain.relief import relieve
 from evenkeel.domain.replicas.converge import converge, mind_step
 from evenkeel.domain.replicas.raising import (
@@ -197,7 +197,10 @@ def _advised(
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
     offers = [each.offer() for each in planned if each.offer is not None]
-    return advise(observation, offers, policy.demand, remembered if policy.demand.removes else Shrinking(), now)
+    remembered = remembered if policy.demand.removes else Shrinking()
+    advised = advise(observation, offers, policy.demand, remembered, now, policy.pool_order)
+    unknown = unknown_in(policy.pool_order, [each.plan.id for each in planned])
+    return replace(advised, cluster=replace(advised.cluster, unknown_order=unknown)) if unknown else advised
 
 
 def _choices(observation: Observation, planned: Sequence[_Planned], now: datetime) -> Choices | None:
@@ -419,15 +422,20 @@ def remember(pool: PoolDraft) -> None:
     if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
         pool.look_at.append(pool.stood_since + pool.pool.standstill)
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
+    if pool.later and pool.added_lately and pool.pool.state.added_at is not None:
+        pool.look_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second look comes
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
     if pool.held_until is not None and pool.now < pool.held_until:
         pool.look_at.append(pool.held_until)
 
 
-def _notes(pool: Pool) -> tuple[Reason, ...]:
+def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     """What people should know of a pool before they look at its numbers."""
+    pool = draft.pool
     own = () if pool.dry_run is None else (because(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE),)
+    if draft.later:
+        own = (*own, because(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
     if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
         return own
     owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
@@ -474,13 +482,15 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         ),
         dry_run=pool.dry_run,
         origins=pool.origins,
-        notes=_notes(pool),
+        notes=_notes(draft),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,
         contested=tuple([group.key for group in draft.groups if group.contested]),
         scale_request=draft.request,
         missing=draft.unmet,
+        added=draft.added_lately + draft.added if draft.added and pool.max_step is not None else 0,
+        request_later=draft.request_later,
         unmet_minimum=draft.missing,
         step=draft.step,
         converging=draft.converging,

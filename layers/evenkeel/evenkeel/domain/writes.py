@@ -56,8 +56,13 @@ def _added_room(plan: GroupPlan) -> int:
 
 def grows(plan: GroupPlan) -> bool:
     """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
-    more = _added_room(plan) > 0 or plan.requested > plan.group.requested
+    more = widens(plan) or plan.requested > plan.group.requested
     return not plan.leaves and plan.journal_delta >= 0 and more
+
+
+def widens(plan: GroupPlan) -> bool:
+    """Return True if the max of the group rises: it is written after all of its pool whose max falls."""
+    return _added_room(plan) > 0
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:

@@ -9,7 +9,7 @@ POOL_LABEL = OWN + "pool"
 # All names of ours that anybody may write on a scalable; another one is a slip of somebody's pen.
 OWN_ANNOTATIONS = (
     *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
-    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
     *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
 )
 OWN_LABELS = (POOL_LABEL,)

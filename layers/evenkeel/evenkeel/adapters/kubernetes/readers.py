@@ -40,7 +40,16 @@ from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
+from evenkeel.domain.model.values import (
+    BadValueError,
+    Fault,
+    read_count,
+    read_flag,
+    read_percent,
+    read_step,
+    read_weight,
+    shown,
+)
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
@@ -282,6 +291,7 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
         "zone_max": zone_max,
         "pool_min": read(OWN + "pool-min", read_count),
         "pool_max": read(OWN + "pool-max", read_count),
+        "max_step": read(OWN + "max-step", read_step),
         "strategy": read(OWN + "strategy", read_strategy),
         "on_failure": read(OWN + "on-failure", OnFailure.read),
         "level": read(OWN + "level", Level.read),

@@ -157,6 +157,7 @@ _NAMES: Mapping[Rule, str] = {
         "safety pass": (
             Rule.WORKER_SHARE,
             Rule.ZONE_MAX,
+            Rule.GIVES_UP_FIRST,
             Rule.ZONE_MIN,
             Rule.MAX_BELOW_REQUESTED,
             Rule.OWNER_MIN_MAX,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
+from evenkeel.application.demand_words import unknown_in_order
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.observing import contained
 from evenkeel.application.preview import Preview, find_pool
@@ -14,7 +15,7 @@ from evenkeel.application.words import command_words, diff, problem_words, unfix
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.membership.numbers import Change, fix_for
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.pools import AnyPool, InvalidPool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
 
 
 class ValidateFields(Fields):
@@ -39,6 +40,10 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     if refused:
         message += f"; of what demand needs: {', '.join(refused)}"
     ours = findings.ours(preview.record)
+    order = preview.record.expander_order or ()
+    unknown = [unknown_in_order(name) for name in unknown_in(order, [pool.id for pool in preview.pools])]
+    if unknown:
+        message += f"; {'; '.join(unknown)}"
     if fields.apply and ours.changes:
         message += f"; {_agree(call, preview, ours)}"
     elif fix:
@@ -51,6 +56,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         "diff": findings.diff if fix else [],
         "commands": findings.commands(preview.record) if fix else [],
         "refused": refused,
+        "record": unknown,
         "message": message,
     }
 

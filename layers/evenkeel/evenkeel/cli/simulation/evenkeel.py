@@ -76,6 +76,9 @@ def record_of(
         demand=demand,
         workload=WorkloadEntry(access=SameAccess(kind="same")) if scenario.pods else None,
         converge=scenario.evenkeel.converge,
+        expander=scenario.evenkeel.expander,
+        expander_order=scenario.evenkeel.expander_order,
+        max_step=scenario.evenkeel.max_step,
         provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
             PoolEntry(

@@ -10,10 +10,22 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from evenkeel.cli.simulation.autoscaler_model import Flags
-from evenkeel.config import ConfigError, ConvergeEntry, LevelName, Moment, OnFailureName, StrategyName, read_model
+from evenkeel.config import (
+    ConfigError,
+    ConvergeEntry,
+    Expander,
+    ExpanderOrder,
+    LevelName,
+    MaxStep,
+    Moment,
+    OnFailureName,
+    StrategyName,
+    read_model,
+    with_expander,
+)
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.membership.quantities import read_quantity
@@ -269,6 +281,11 @@ class EvenkeelSetup(_Entry):
     # Beside an autoscaler, where there are pods: advise says what they wait for, and shrink sees which nodes are needed
     demand: Literal["off", "advise"] = "off"
     converge: ConvergeEntry = ConvergeEntry()
+    expander: Expander | None = None  # as in the record, in the autoscaler's place
+    expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
+    max_step: MaxStep | None = None
+
+    _order = field_validator("expander_order")(with_expander)
 
 
 class Lie(_Entry):
@@ -410,6 +427,8 @@ def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
             yield f"pools.{i}.node is missing: say what a node has for pods, such as {{cpu: 4, memory: 16Gi}}"
     if scenario.evenkeel.demand != "off" and not scenario.pods:
         yield "evenkeel.demand is given without pods: describe pods, or leave it out"
+    for i, name in enumerate(scenario.evenkeel.expander_order or ()):
+        yield from _unknown(f"evenkeel.expander_order.{i}", "pool", name, [pool.name for pool in scenario.pools])
     names = [pods.name for pods in scenario.pods]
     for i, pods in enumerate(scenario.pods):
         if pods.name in names[:i]:

@@ -67,6 +67,12 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if group.zone_max is not None and maximum > max(group.zone_max, draft.requested):
         maximum = max(group.zone_max, draft.requested)
         draft.because(Rule.ZONE_MAX, max=maximum, zone_max=group.zone_max)
+    if pool.pool.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
+        # Its patch comes first, before any that lowers a max.
+        stays = max(group.bounds.max, draft.requested)
+        if maximum > stays:
+            maximum = stays
+            draft.because(Rule.GIVES_UP_FIRST, max=maximum)
     return maximum
 
 

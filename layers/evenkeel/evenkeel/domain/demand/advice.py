@@ -46,14 +46,20 @@ class Advised:
 
 
 def advise(
-    observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, remembered: Shrinking, now: datetime
+    observation: Observation,
+    pools: Sequence[PoolOffer],
+    stage: DemandStage,
+    remembered: Shrinking,
+    now: datetime,
+    order: tuple[str, ...] = (),
 ) -> Advised:
     """What the pods and nodes of one look come to, with these pools as their plans leave them.
 
-    ``remembered``: since when nodes are unneeded, where that is; with advice alone no clock runs. Nothing is said, with
-    one sentence why, where pods could not be read, or where nobody can say whose they are.
+    ``remembered``: since when nodes are unneeded, where that is; with advice alone no clock runs. ``order``: pools by
+    name or id, in which pods get nodes first. Nothing is said, with one sentence why, where pods could not be read, or
+    where nobody can say whose they are.
     """
-    workload, policy = with_going(observation.workload or Workload(), pools), DemandPolicy()
+    workload, policy = with_going(observation.workload or Workload(), pools), DemandPolicy(order=order)
     beside_another = _is_beside_another(workload, now) if stage.orders else None
     why_unread = unread(observation, pools)
     if why_unread is None and beside_another and workload.autoscaler_at is not None:

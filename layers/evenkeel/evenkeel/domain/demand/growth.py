@@ -18,6 +18,7 @@ from evenkeel.domain.demand.waiting import judged_from
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PoolDemand, PoolOffer, Unfit, Waiting
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import Pod, Workload
 
@@ -25,8 +26,8 @@ from evenkeel.domain.model.workload import Pod, Workload
 def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
     """What the waiting pods of one complete look come to, pool by pool. Pure: it asks for nothing, and writes nothing.
 
-    ``pools`` in the record's order, which counts only with ``policy.by_order``; of each group what it has, what is on
-    its way and how many nodes it may still get. ``nodes`` of the answer never pass that room. A pod without a node is
+    ``pools``: of each group what it has, what is on its way and how many nodes it may still get. ``nodes`` of the
+    answer never pass that room. A pod without a node is
     either placed on what is there or on its way, or for a new node, or in ``unmet`` with one reason about all pools,
     or in ``not_counted`` with the need that nobody here can judge. The order of objects plays no part.
     """
@@ -149,6 +150,8 @@ class _Growth:
         self._most = world.policy.most_nodes  # nodes that this look may still ask for
         self._given = {pool.pool: _Given() for pool in pools}
         self._misfits = {pool.pool: self._misfits_of(pool) for pool in pools}
+        order = world.policy.order
+        self._rank = {pool.pool: place_in(order, pool.pool) for pool in pools}
         self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
 
     def run(self) -> None:
@@ -156,10 +159,7 @@ class _Growth:
             options = [(pool, option) for pool in self._pools if (option := self._option(pool)).placed]
             if not options:
                 return
-            if self._world.policy.by_order:
-                pool = options[0][0]
-            else:
-                pool = min(options, key=lambda each: (each[1].waste, each[0].pool))[0]
+            pool = min(options, key=lambda each: (self._rank[each[0].pool], each[1].waste, each[0].pool))[0]
             self._take(pool)
 
     def _take(self, pool: PoolOffer) -> None:
@@ -244,12 +244,12 @@ class _Growth:
         return option
 
     def _by_size(self, pool: PoolOffer) -> list[Kind]:
-        """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88)."""
+        """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88); then pods that spread."""
         groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
         whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
         cpu, memory = max(1, whole.get(CPU, 0)), max(1, whole.get(MEMORY, 0))
         kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
-        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), kind.name))
+        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), not kind.spread, kind.name))
 
     def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
         """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""

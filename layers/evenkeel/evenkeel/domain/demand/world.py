@@ -95,18 +95,21 @@ class World:
         """Give who waits the room that is there or on its way. Returns who is left, by kind, and who was placed.
 
         The highest priority first, then the largest: what is placed keeps its place for the rest of the look, so that
-        nothing is ordered for it, and no node below it is taken away. Once more while that goes on, for those who
-        have to be with others.
+        nothing is ordered for it, and no node below it is taken away. Of equal size, pods that spread go first: others
+        would fill the first zone. Once more while that goes on, for those who have to be with others.
         """
         left = self.kinds.group(self.waiting)
-        order = sorted(left, key=lambda kind: (-kind.priority, -kind.cpu, -kind.memory, kind.name))
+        order = sorted(left, key=lambda kind: (-kind.priority, -kind.cpu, -kind.memory, not kind.spread, kind.name))
         placed: list[str] = []
         rooms = self.open_rooms()
         while order:
             before = len(placed)
             for kind in order:
                 pods = left[kind]
-                count = self.placing.fill_any(kind, rooms, len(pods))
+                count = more = self.placing.fill_any(kind, rooms, len(pods))
+                while more and kind.spread:  # each pod may let the next one onto any node
+                    more = self.placing.fill_any(kind, rooms, len(pods) - count)
+                    count += more
                 placed += [str(pod) for pod in pods[:count]]
                 left[kind] = pods[count:]
             order = [kind for kind in order if left[kind] and (kind.spread or kind.needs.affinity)]

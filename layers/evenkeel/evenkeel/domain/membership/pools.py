@@ -221,6 +221,7 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
     on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
     level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
+    max_step = pool.agreed("evenkeel.dev/max-step", lambda group: group.max_step, problems)
     dry_run = _dry_run(pool, rule, problems)
     ways = Ways(pool.groups, rule, pool.state, readable=not problems)
     origins = {
@@ -240,6 +241,7 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
     members["level"] = level or rule.level or pool.policy.level
+    members["max_step"] = max_step or rule.max_step or pool.policy.max_step
     members["dry_run"] = dry_run
     members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
     if problems or low is None or high is None:

@@ -21,7 +21,7 @@ class DemandPolicy:
     most_nodes: int = 1000  # asked for in one look
     reserve: Fraction = Fraction(1, 10)  # of cpu, memory and disk, where a template says no allocatable
     startup: timedelta = timedelta(minutes=15)  # a young node may still get its devices and lose its startup taints
-    by_order: bool = False  # the first pool that fits, in the order given; else the one with the least waste
+    order: tuple[str, ...] = ()  # pools by name or id: the first of them that fits; then the one with the least waste
     # shrinking
     threshold: Fraction = Fraction(1, 2)  # a node that uses more of itself is needed
     gpu_threshold: Fraction = Fraction(1, 2)  # the same, of a node with a GPU
@@ -162,6 +162,7 @@ class Advice:
 
     unread: Reason | None = None  # why nothing else is known
     beside_another: bool | None = None  # another autoscaler orders nodes there; None: nobody has looked
+    unknown_order: tuple[str, ...] = ()  # names of expander_order that no pool has
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
     fit_already: int = 0  # pods that wait and have room on nodes that are there or on their way

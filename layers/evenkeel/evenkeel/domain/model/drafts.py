@@ -14,7 +14,7 @@ from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.states import Publication, Sighting
+from evenkeel.domain.model.states import STEPS_APART, Publication, Sighting
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
@@ -176,6 +176,9 @@ class PoolDraft:
     advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
     unmet: int = 0  # nodes of the request that found no room, or have to stay
+    added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
+    later: int = 0  # nodes that max_step leaves to later runs
+    request_later: int = 0  # of those, nodes of the request
     unplaced: int = 0  # replicas given up, by this look or a move before it, that found no place
     stood_since: datetime | None = None  # since when requested is as it is, what this plan takes away included
     raises: bool = False  # requested has stood still for long enough to be raised
@@ -203,6 +206,29 @@ class PoolDraft:
     def most(self) -> int:
         """PoolMaximum, and the node above it that an open step may have."""
         return self.pool.max + self.surge
+
+    @property
+    def added_lately(self) -> int:
+        """Return how many nodes the runs of the last seconds have added under max_step."""
+        state = self.pool.state
+        is_late = state.added_at is not None and timedelta(0) <= self.now - state.added_at < STEPS_APART
+        return state.added if is_late else 0
+
+    @property
+    def may_add(self) -> int:
+        """Return how many nodes this plan may still add. A move between zones is no addition."""
+        most = self.pool.max_step
+        return LARGEST_COUNT if most is None else max(0, most - self.added_lately - self.added)
+
+    def add(self, added: int, wanted: int) -> int:
+        """Count nodes that this plan adds, and return how many of the wanted ones max_step leaves to later runs.
+
+        If max_step is not used up, what is still missing has another cause.
+        """
+        self.added += added
+        later = 0 if self.may_add else max(0, wanted - added)
+        self.later += later
+        return later
 
     @property
     def moves(self) -> bool:

@@ -329,6 +329,7 @@ class NodeGroup:
     zone_max: int | None = None  # evenkeel.dev/zone-max
     pool_min: int | None = None  # evenkeel.dev/pool-min
     pool_max: int | None = None
+    max_step: int | None = None  # evenkeel.dev/max-step
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None

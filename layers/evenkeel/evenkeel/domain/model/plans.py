@@ -89,6 +89,8 @@ class PoolPlan:
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
+    request_later: int = 0  # nodes of it that max_step leaves to later runs
+    added: int = 0  # nodes that this plan and those of the last seconds add under max_step
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for

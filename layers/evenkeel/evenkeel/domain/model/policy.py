@@ -43,6 +43,7 @@ class PoolRule:
     dry_run: bool | None = None  # None: as the cluster
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
+    max_step: int | None = None
 
     def selects(self, group: NodeGroup) -> bool:
         """Whether the rule's selector picks this group."""
@@ -66,6 +67,8 @@ class Policy:
     write_topology: bool = False  # whether bounds may be written to a Cluster's topology
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits in a suspect zone; None: as ever
     demand: DemandStage = DemandStage.OFF
+    pool_order: tuple[str, ...] = ()  # pools by name or id, in the order in which pods get nodes; none: by least waste
+    max_step: int | None = None  # nodes that one run may add to a pool; None: any number
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
     paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good

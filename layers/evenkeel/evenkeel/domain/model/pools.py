@@ -1,7 +1,7 @@
 """A pool with its members: with numbers that can be planned for, or invalid."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -38,6 +38,7 @@ class Members:
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
     dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
+    max_step: int | None = None  # nodes that one run may add; None: any number
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
@@ -79,6 +80,17 @@ AnyPool = Pool | InvalidPool
 def is_called(id: PoolId, names: Iterable[str]) -> bool:
     """Whether one of the names means this pool."""
     return not id.names.isdisjoint(names)
+
+
+def place_in(order: Sequence[str], id: PoolId) -> int:
+    """Return the place of a pool in an order of names or ids, from 0; its length if the pool is not in it."""
+    return next((place for place, name in enumerate(order) if name in id.names), len(order))
+
+
+def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
+    """Return the names of an order that none of these pools has."""
+    names = frozenset[str]().union(*(id.names for id in ids))
+    return tuple(name for name in order if name not in names)
 
 
 def tie_of(pool: str, group: NodeGroup) -> int:

@@ -81,6 +81,8 @@ class Rule(StrEnum):
     SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
+    GIVES_UP_FIRST = "gives-up-first", Topic.MAX
+    MAX_STEP = "max-step", Topic.NOTE
     BOUNDS_HELD = "bounds-held", Topic.MAX
     TAKEN_FROM = "taken-from", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX

@@ -126,6 +126,10 @@ class Wish:
     ours: tuple[Bounds, ...] = ()  # what we have written over it, or were about to
 
 
+# Runs that follow one another sooner share one max_step: a conflict, a repeated message or an event is no new step.
+STEPS_APART = timedelta(seconds=15)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolState:
     """What is remembered of a pool."""
@@ -142,6 +146,8 @@ class PoolState:
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
     grew_at: datetime | None = None  # when nodes were last asked for, by pods or by people
+    added_at: datetime | None = None  # when nodes were last added under max_step,
+    added: int = 0  # and how many within STEPS_APART
 
     @property
     def members(self) -> frozenset[str]:

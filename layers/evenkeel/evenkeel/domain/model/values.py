@@ -96,6 +96,18 @@ def read_count(value: object) -> int:
     return value
 
 
+def read_step(value: object) -> int:
+    """Return how many nodes one run may add, 1 to 2^31-1.
+
+    Raises:
+        BadValueError: not an integer, or outside that range.
+    """
+    step = read_count(value)
+    if step < 1:
+        raise BadValueError("no node could ever be added: write 1 or more, or remove it for any number")
+    return step
+
+
 def read_flag(value: object) -> bool:
     """``"true"`` or ``"false"`` as annotations carry them, in any case.
 

@@ -32,8 +32,9 @@ def probe_the_unseen(pool: PoolDraft) -> None:
         return
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
-        if unseen and draft.room and pool.requested < pool.ceiling:
+        if unseen and draft.room and pool.requested < pool.ceiling and pool.may_add:
             draft.requested = draft.probe
+            pool.add(draft.probe, draft.probe)
             draft.because(Rule.PROBE_UNSEEN)
 
 
@@ -61,7 +62,8 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     missing = minimum - requested
     if missing <= 0:
         return
-    allowed = max(0, min(missing, pool.ceiling - requested))
+    wanted = max(0, min(missing, pool.ceiling - requested))
+    allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
     for draft, more in _raise_healthy(healthy, allowed):
         missing -= more
@@ -70,9 +72,10 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
     for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
         missing -= 1
+        allowed -= 1
         draft.requested += draft.probe
         draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
-    pool.missing = missing
+    pool.missing = missing - pool.add(step - allowed, wanted)
 
 
 def _raise_healthy(healthy: Sequence[Draft], amount: int) -> list[tuple[Draft, int]]:
@@ -109,7 +112,10 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
         )
         for draft, size in healthy
     ]
-    for (draft, size), more in zip(healthy, water_fill(buckets, pool.ceiling - pool.requested), strict=True):
+    wanted = min(pool.ceiling - pool.requested, sum(bucket.room for bucket in buckets))
+    before = pool.requested
+    for (draft, size), more in zip(healthy, water_fill(buckets, min(wanted, pool.may_add)), strict=True):
         if more:
             draft.requested += more
             draft.because(Rule.OWN_MINIMUM, count=more, minimum=size.min)
+    pool.add(pool.requested - before, wanted)

@@ -146,9 +146,11 @@ def carry_out_request(pool: PoolDraft) -> None:
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     """Split the nodes over the groups that may have them. Returns how many found no room.
 
-    Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver.
+    Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver. What max_step leaves to
+    later runs is none of them.
     """
-    allowed = min(request.nodes, pool.free_on_request)
+    wanted = min(request.nodes, pool.free_on_request)
+    allowed = min(wanted, pool.may_add)
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
@@ -173,7 +175,9 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
             draft.because(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
         elif obstacle is not None:
             draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
-    return unmet
+    later = pool.add(request.nodes - unmet, wanted)
+    pool.request_later = 0 if request.is_of_plan else later  # the same pods ask again
+    return unmet - later
 
 
 def _caps(pool: PoolDraft) -> list[int | None]:

@@ -1,0 +1,142 @@
+"""The writes of one plan: at every instant between them, whichever fail, the maxima stay within PoolMaximum."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import RejectedError
+from evenkeel.application.run_state import RunState
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.writing import Writer
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.model.groups import Bounds, GroupKey, State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.writes import Patch
+from tests.builders import NOW, group, numbers, pool_plan, zones
+from tests.property.worlds import World, pools
+
+
+@dataclass
+class Api:
+    """An API server that keeps the maxima, and refuses the writes to some groups."""
+
+    refused: frozenset[str]
+    maxima: dict[str, int]
+    sums: list[int] = field(default_factory=list)  # the sum of the maxima after each write
+
+    def object_of(self, key: GroupKey) -> str:
+        return str(key)
+
+    def apply(self, patch: Patch, *_: Any) -> None:
+        key = str(patch.plan.group.key)
+        if key in self.refused:
+            raise RejectedError("refused")
+        if patch.bounds is not None:
+            self.maxima[key] = patch.bounds.max
+        self.sums.append(sum(self.maxima.values()))
+
+    def deletion_candidates(self, patch: Patch) -> list[str]:
+        return []
+
+    def mark(self, *_: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class At:
+    """A clock that does not run."""
+
+    def now(self) -> Any:
+        return NOW
+
+
+Order = Callable[[list[Any]], list[Any]]
+
+
+def maximum(bounds: Bounds | None) -> int:
+    return 0 if bounds is None else bounds.max
+
+
+def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
+    """Write the pool. Tasks that run side by side run in the order that ``order`` makes of them."""
+    api = Api(
+        refused,
+        {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups},
+    )
+
+    def together(tasks: Any) -> None:
+        for task in order(list(tasks)):
+            task()
+
+    writer = Writer(
+        api=cast(Any, api),
+        run_state=RunState(store=cast(Any, None), remembered=cast(Any, None), groups={}, pools={}),
+        summary=RunSummary(cluster="blue"),
+        clock=cast(Any, At()),
+        together=together,
+        is_late=lambda: False,
+    )
+    writer.write([pool])
+    return api
+
+
+def highest(pool: PoolPlan, data: st.DataObject) -> int:
+    """Return the largest sum of maxima at any instant, over orders of the writes, with none or one of them refused."""
+
+    def drawn(tasks: list[Any]) -> list[Any]:
+        return data.draw(st.permutations(tasks))
+
+    def runs() -> Iterator[Api]:
+        for refused in (frozenset[str](), *(frozenset({str(plan.group.key)}) for plan in pool.changes)):
+            for order in (list[Any], lambda tasks: tasks[::-1], drawn):
+                yield write(pool, refused, cast(Order, order))
+
+    return max((max(api.sums, default=0) for api in runs()), default=0)
+
+
+def within_its_maximum(world: World) -> World:
+    """The world with bounds that hold what is requested, and a PoolMaximum that holds all of them."""
+    groups = []
+    for found in world.observation.groups:
+        old = found.bounds or Bounds(0, 0)
+        bounds = Bounds(min(old.min, found.requested), max(old.max, found.requested))
+        groups.append(replace(found, bounds=bounds))
+    total = sum(maximum(each.bounds) for each in groups)
+    rules = tuple(replace(rule, max=max(total, rule.max or 0)) for rule in world.policy.pools)
+    observation = replace(world.observation, groups=tuple(groups))
+    return replace(world, observation=observation, policy=replace(world.policy, pools=rules))
+
+
+@given(pools(strategies=(BALANCED,)).map(within_its_maximum), st.data())
+def test_at_every_instant_of_the_writes_of_a_plan_the_maxima_stay_within_pool_maximum(
+    world: World, data: st.DataObject
+) -> None:
+    pool = world.pool()
+    planned = sum(maximum(plan.bounds or plan.group.bounds) for plan in pool.groups)
+    assume(pool.max is not None and planned <= pool.max)
+    assert highest(pool, data) <= (pool.max or 0)
+
+
+sizes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=4)
+
+
+@given(sizes, sizes, st.data())
+def test_whatever_replicas_do_no_max_rises_before_the_others_have_fallen(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    plans = tuple(
+        GroupPlan(
+            group=group(zone, min(old), bounds=(0, max(old))),
+            state=State.HEALTHY,
+            requested=min(new),
+            bounds=Bounds(0, max(new)),
+            reasons=(),
+        )
+        for zone, old, new in zip("abcd", before, after, strict=False)
+    )
+    pool = replace(pool_plan(zones((1,)), numbers(0, 99)), groups=plans)
+    most = max(sum(max(size) for size in each[: len(plans)]) for each in (before, after))
+    assert highest(pool, data) <= most
