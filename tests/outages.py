@@ -6,24 +6,30 @@ ever removed a machine that had a node.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
+from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.events import Failure
+from evenkeel.application.ports import Clusters
 from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.workload import Unscheduled, Workload
 from sandbox.kube.api import Request
+from sandbox.kube.autoscaler import STATUS, NodeGroup
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers.life import Timing
+from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeClock, InMemoryStore, register
 from tests.timed import TimedStack
+from tests.workloads import node, pod
 
 POOL, MAXIMUM = "workers", 12
-_LOOP = 10
 #: seconds of a step: short while things happen, longer once they hardly do
 _STEP, _LONG_STEP, _LONG_AFTER = 1, 5, 300
 #: from a refused launch to the function that hears of it: exporter, EventBridge and Lambda
@@ -57,6 +63,11 @@ class Outage:
     on_failure: str = "release"
     seed: int = 0
     appear: int = _APPEAR
+    away: int = 0  # seconds for which the API server is away, from the moment at which replicas were released
+    late: int = 0  # seconds from replicas to their machine objects
+    loop: int = 10  # seconds of the autoscaler's loop
+    limit: int | None = None  # the autoscaler's own limit of all nodes
+    parallel: bool = False  # the autoscaler orders in all zones at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +81,7 @@ class Result:
     killed: tuple[str, ...]  # machines with a node that went although nobody had scaled down
     looks: int
     patches: int
+    away_from: int | None = None  # seconds from the pods to the absence of the API server
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -107,10 +119,35 @@ class _Shortage(Cloud):
             self.limits[zone] = limit
 
 
+class _Away:
+    """The ways to a cluster, closed while its API server is away."""
+
+    def __init__(self, play: "Play", clusters: WirelessClusters) -> None:
+        self._play, self._clusters = play, clusters
+
+    def open(self, *arguments: Any, **named: Any) -> Any:
+        if self._play.is_away:
+            raise ClusterUnavailableError("demo: connection refused")
+        return self._clusters.open(*arguments, **named)
+
+    def open_workload(self, *_: Any, **__: Any) -> Any:
+        if self._play.is_away:
+            raise ClusterUnavailableError("demo: connection refused")
+        return self
+
+    def read(self, _machines: object, *, judges_nodes: bool) -> Workload:
+        assert judges_nodes in (False, True)
+        return self._play.workload()
+
+
 @dataclass
 class Play:
     """One outage, second by second.
 
+    ``view``: Evenkeel may read the pods. ``reports``: it reads the autoscaler's status. ``away_from``: when the API
+    server goes away where Evenkeel releases nothing. ``restarts_at``: when the autoscaler starts anew, and forgets its
+    backoffs. ``in_flight``: seconds until a write of the autoscaler arrives; ``adds``: it raises what it finds then,
+    and does not set what it wanted. All three in seconds from the pods.
     ``window`` seconds pass between a look and its first patch, its first delete mark or the patch after the marks, as
     ``window_before`` says; the controllers and the autoscaler live on meanwhile. ``at_once``: the controllers act right
     after each patch of ours.
@@ -122,6 +159,13 @@ class Play:
     window_before: str = "first patch"
     at_once: bool = False
     horizon: int = _HORIZON
+    view: bool = False
+    reports: bool = False
+    away_from: int | None = None
+    restarts_at: int | None = None
+    in_flight: int = 0
+    adds: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)  # further ones of the record
     killed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -133,8 +177,8 @@ class Play:
             clusters=[flavour],
             pools={flavour: [pool]},
             clock=self.clock.now,
-            timing=Timing(provision=timedelta(seconds=outage.boot)),
-            settings=Flags(scale_down=False),
+            timing=Timing(provision=timedelta(seconds=outage.boot), creation=timedelta(seconds=outage.late)),
+            settings=Flags(scale_down=False, most_nodes=outage.limit, parallel=outage.parallel),
         )
         self.cluster = world.clusters[flavour]
         self.objects = self.cluster.store
@@ -142,10 +186,23 @@ class Play:
         self.cloud.prepare(outage, self.clock)
         self.cluster.cloud = self.cluster.controllers.cloud = self.cloud
         store = InMemoryStore()
-        register(store, flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure)
-        self.stack = TimedStack(WirelessClusters(self.cluster.api, Life(), self.clock), self.clock, store)
+        fields: dict[str, Any] = {"autoscaler": "cluster-autoscaler", "autoscaler_loop": outage.loop, **self.fields}
+        if self.view:
+            fields["workload"] = {"access": {"kind": "same"}}
+        if self.reports:
+            fields["autoscaler_status"] = STATUS[1]
+        register(store, flavours=[flavour], on_failure=outage.on_failure, **fields)
+        clusters = _Away(self, WirelessClusters(self.cluster.api, Life(), self.clock))
+        self.store = store
+        self.stack = TimedStack(cast("Clusters", clusters), self.clock, store)
         self.looks = 0
         self._second = 0
+        self.is_away = False
+        self._has_released = False
+        if self.away_from is not None:
+            self.away_from += outage.appear
+        self._landing: list[tuple[int, Callable[[], None]]] = []
+        self._prepare_autoscaler()
         self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
         self._heard = 0
         self._marked = False
@@ -163,6 +220,49 @@ class Play:
 
         self.objects.delete = watched  # type: ignore[method-assign]
 
+    # -- the autoscaler, and the pods
+    def _prepare_autoscaler(self) -> None:
+        autoscaler = self.cluster.autoscaler
+        assert autoscaler is not None
+        autoscaler.writes_status = self.reports
+        scale, write_size = self.objects.scale, autoscaler._write_size
+
+        def scale_unless_away(*arguments: Any, **named: Any) -> Any:
+            if self.is_away:
+                raise ApiError(503, "connection refused")
+            return scale(*arguments, **named)
+
+        def write_later(group: NodeGroup, size: int) -> bool:
+            if self.is_away or not self.in_flight:
+                return write_size(group, size)
+            more, key = size - group.requested, (autoscaler._flavour.scalables, group.namespace, group.name)
+
+            def land() -> None:
+                live = self.objects.scale_of(*key)["spec"]["replicas"]
+                self.objects.scale(*key, live + more if self.adds else size, manager="cluster-autoscaler")
+
+            self._landing.append((self._second + self.in_flight, land))
+            return True
+
+        self.objects.scale = scale_unless_away  # type: ignore[method-assign]
+        autoscaler._write_size = write_later  # type: ignore[method-assign]
+
+    def workload(self) -> Workload:
+        """Pods and nodes: one pod fills a node."""
+        outage, since = self.outage, self.clock.at - timedelta(seconds=self._second - self.outage.appear)
+        nodes = [
+            node(f"{view.name}-{i}", view.zone, group=GroupKey(outage.flavour, view.namespace, view.name))
+            for view in self._views
+            for i in range(view.running)
+        ]
+        count = outage.pods if self._second >= outage.appear else 0
+        pods = [pod(f"p-{i}", cpu="3", node=there.name) for i, there in enumerate(nodes[:count])]
+        pods += [
+            pod(f"p-{i}", cpu="3", created_at=since, unscheduled=Unscheduled("Unschedulable", since))
+            for i in range(len(nodes), count)
+        ]
+        return Workload(pods=tuple(pods), nodes=tuple(nodes))
+
     # -- what happens while a run is under way
     def _before(self, request: Request) -> None:
         if self._slipped or request.method != "PATCH" or request.manager != "evenkeel":
@@ -176,6 +276,9 @@ class Play:
                 self._live()
 
     def _after(self, request: Request) -> None:
+        if request.method == "PATCH" and request.manager == "evenkeel" and self._second >= self.outage.appear:
+            requested = sum(view.requested for view in self.cluster.groups())
+            self._has_released |= requested < sum(view.requested for view in self._views)
         if request.method == "PATCH" and request.manager == "evenkeel" and self.at_once:
             self.cluster.controllers.step(self.clock.at)
 
@@ -190,15 +293,27 @@ class Play:
             self.cluster.set_demand(POOL, self.outage.pods)
             self.cloud.prepare(self.outage, self.clock)
             self._heard = 0
-        if self._second % _LOOP == 0 and self.cluster.autoscaler is not None:
-            self.cluster.autoscaler.step(self.clock.at)
-        self._reconcile()
+        outage, autoscaler = self.outage, self.cluster.autoscaler
+        assert autoscaler is not None
+        if outage.away and self.away_from is not None:
+            self.is_away = self.away_from <= self._second < self.away_from + outage.away
+        if self.restarts_at is not None and self._second == outage.appear + self.restarts_at:
+            autoscaler._start()
+        if self._second % outage.loop == 0:
+            autoscaler.step(self.clock.at)
+        landing, self._landing = self._landing, [each for each in self._landing if each[0] > self._second]
+        for due, land in landing:
+            if due <= self._second:
+                land()
+        if not self.is_away:
+            self._reconcile()
 
     def _reconcile(self) -> None:
         """The controllers' work, where there is any: something was written, or a launch or a node is due."""
         controllers = self.cluster.controllers
         due = (when for launch in controllers._launches.values() for when in (launch.joins_at, launch.next_try))
         timely = any(when is not None and self._stepped < when <= self.clock.at for when in due)
+        timely |= bool(controllers._short_since)
         # Gardener's creation timeout counts from the machine's creation.
         if timely or self.objects._version != self._known or self._second % 60 == 0:
             controllers.step(self.clock.at)
@@ -229,6 +344,8 @@ class Play:
                 )
             )
         self.stack.look(before=self._begin_look)
+        if self._has_released and self.away_from is None:
+            self.away_from = self._second + 1
 
     def _begin_look(self, cluster: str) -> None:
         self.looks += 1
@@ -263,4 +380,5 @@ class Play:
             killed=tuple(self.killed),
             looks=self.looks,
             patches=self.patches,
+            away_from=None if self.away_from is None else self.away_from - outage.appear,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Clock, Clusters, Queue, Store
 from evenkeel.application.rebalance import Rebalance
+from evenkeel.domain.looks import Chunk
 from tests.fakes import FakeBus, InMemoryStore, plenty
 
 _DEDUPLICATED = timedelta(minutes=5)
@@ -37,6 +38,12 @@ class TimedQueue:
         if seen is None or now >= seen + _DEDUPLICATED:
             self._seen[deduplication] = now
             self._waiting.setdefault(cluster, deque()).append(reason)
+
+    def request_looks(self, chunks: Iterable[Chunk]) -> None:
+        """A look at a cluster alone is a run here."""
+        for chunk in chunks:
+            for cluster in chunk.clusters:
+                self.look_again(cluster, "alone", chunk.delay)
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         self.sent[reason] += 1

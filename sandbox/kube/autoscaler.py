@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
+
+import yaml
 
 from evenkeel.cli.simulation import autoscaler_model as model
 from evenkeel.domain.model.groups import Bounds
@@ -122,6 +124,8 @@ FLAVOURS = {
 }
 POOL_LABEL = "evenkeel.dev/pool"
 _MANAGER = "cluster-autoscaler"
+#: its status ConfigMap
+STATUS = ("configmaps", "kube-system", "cluster-autoscaler-status")
 _EXHAUSTED = "ResourceExhausted"  # the code that Gardener's provider, which has its groups from flags, passes on
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 #: either of these says what a node has; OpenShift wrote the second before there was the first
@@ -176,6 +180,8 @@ class ClusterAutoscaler:
     blind: str | None = None
     #: what went wrong in the last loop
     errors: list[str] = field(default_factory=list)
+    #: whether it writes its status ConfigMap after each loop
+    writes_status: bool = False
 
     def __post_init__(self) -> None:
         self._flavour = FLAVOURS[self.controllers.flavour]
@@ -191,7 +197,8 @@ class ClusterAutoscaler:
             flags = replace(flags, balance=given.get("balance-similar-node-groups") == "true")
         if "scale-down-enabled" in given:
             flags = replace(flags, scale_down=given["scale-down-enabled"] == "true")
-        self._most = int(given["max-nodes-total"]) if "max-nodes-total" in given else None
+        if "max-nodes-total" in given:
+            flags = replace(flags, most_nodes=int(given["max-nodes-total"]))
         self.in_force = flags
         self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
 
@@ -236,6 +243,32 @@ class ClusterAutoscaler:
                     bounds = group.readable_bounds
                     assert bounds is not None
                     self.errors.append(f"{group.key}: size {size} is outside {bounds.min}..{bounds.max}")
+        if self.writes_status:
+            self._write_status(groups, now)
+
+    def _write_status(self, groups: list[NodeGroup], now: datetime) -> None:
+        """Write which groups are backed off, and why (clusterstate/api/types.go), if that has changed."""
+        kind = self.store.resource(self._flavour.scalables).kind
+        said = []
+        for group in groups:
+            of_flags = self.controllers.flavour == "gardener"
+            name = f"{group.namespace}.{group.name}" if of_flags else f"{kind}/{group.key}"
+            backoff = self.model.backoff_of(group.key, now.timestamp())
+            scale_up: dict[str, object] = {"status": "NoActivity"}
+            if backoff is not None:
+                since = datetime.fromtimestamp(backoff.since, UTC).isoformat()
+                info = {"errorCode": backoff.code, "errorMessage": f"{backoff.code}: {group.key}"}
+                scale_up = {"status": "Backoff", "lastTransitionTime": since, "backoffInfo": info}
+            said.append({"name": name, "scaleUp": scale_up})
+        status = {"data": {"status": yaml.safe_dump({"autoscalerStatus": "Running", "nodeGroups": said})}}
+        try:
+            if STATUS[2] not in self.store.names(STATUS[0]):
+                metadata = {"namespace": STATUS[1], "name": STATUS[2]}
+                self.store.create(STATUS[0], {"metadata": metadata, **status}, manager=_MANAGER)
+            elif self.store.get(*STATUS)["data"] != status["data"]:
+                self.store.patch(*STATUS, status, manager=_MANAGER)
+        except ApiError as error:
+            self.errors.append(f"status: {error}")
 
     def _actions(self, groups: list[NodeGroup], now: float) -> Iterator[model.Action[NodeGroup]]:
         for group in groups:
@@ -307,11 +340,7 @@ class ClusterAutoscaler:
         assert group.readable_bounds is not None
         live = self.store.scale_of(self._flavour.scalables, group.namespace, group.name)["spec"]["replicas"]
         high = group.readable_bounds.max
-        if self._most is not None:
-            nodes = min(nodes, self._most - sum(other.requested for other in self.groups()))
-        if nodes <= 0:
-            self.errors.append(f"{group.key}: max node total count already reached")
-        elif live + nodes > high:
+        if live + nodes > high:
             self.errors.append(f"{group.key}: size increase too large, desired {live + nodes} max {high}")
         elif self._write_size(group, live + nodes):
             group.requested += nodes

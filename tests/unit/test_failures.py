@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.health.failures import classify, is_of_bounds
+from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 
 MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [{}]"
@@ -144,21 +144,6 @@ def test_who_may_not_ask_gets_no_machine_in_another_zone_either(code, message) -
 )
 def test_a_limit_on_calls_is_no_quota(code, message) -> None:
     assert classify(code, message) is FailureClass.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("failed to increase node group size: size increase too large - desired:5 max:4", True),
-        ("size decrease too large - desired:1 min:2", True),
-        ("Size increase too large, desired: 5 max: 4", True),
-        ("Max size reached", True),
-        ("timed out waiting for nodes", False),
-        ("the size of the request is larger than your quota allows", False),
-    ],
-)
-def test_a_refusal_by_the_bounds_is_told_from_one_by_the_cloud(message, expected) -> None:
-    assert is_of_bounds(message) is expected
 
 
 @pytest.mark.parametrize(("code", "message"), [("", ""), ("Weird", "something went wrong"), ("\0", "\n\n")])

@@ -385,26 +385,27 @@ class TestNamesOfOurs:
 
 class TestAutoscalerStatus:
     @staticmethod
-    def told(message: str) -> bool:
+    def has_failure(code: str, message: str) -> bool:
         found = list(read("cluster-api", objects.cluster_api(ZONES[0], 1)).values())
-        backoff = {"errorCode": "cloudProviderError", "errorMessage": message}
+        backoff = {"errorCode": code, "errorMessage": message}
         scale_up = {"status": "Backoff", "lastTransitionTime": "2026-01-15T12:00:00Z", "backoffInfo": backoff}
         group = {"name": "MachineDeployment/demo/demo-workers-eu-central-1a", "scaleUp": scale_up}
         (one,) = with_autoscaler_status(found, FLAVOURS["cluster-api"], yaml.safe_dump({"nodeGroups": [group]}))
         return one.group.autoscaler_failure is not None
 
-    def test_what_the_cloud_refused_is_a_failure(self) -> None:
-        assert self.told("InsufficientInstanceCapacity: none here")
+    @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "timeout"])
+    def test_nodes_that_did_not_come_are_a_failure(self, code: str) -> None:
+        assert self.has_failure(code, "none here")
 
     @pytest.mark.parametrize(
         "message",
         [
+            "failed to increase node group size: dial tcp 10.0.0.1:6443: connect: connection refused",
             "failed to increase node group size: size increase too large - desired:5 max:4",
-            "size decrease too large - desired:1 min:2",
         ],
     )
-    def test_what_our_own_bounds_refused_is_none(self, message: str) -> None:
-        assert not self.told(message)
+    def test_a_request_of_the_autoscaler_that_failed_says_nothing_of_the_zone(self, message: str) -> None:
+        assert not self.has_failure("cloudProviderError", message)
 
 
 class TestReplicas:

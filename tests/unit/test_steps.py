@@ -18,7 +18,9 @@ from tests.builders import maxima, numbers, pool_plan, zones
 
 BEFORE = [
     "mind_step",
+    "recall_release",
     "redistribute",
+    "order_released",
     "take_back_overshoot",
     "probe_the_unseen",
     "begin_request",

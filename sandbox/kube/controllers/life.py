@@ -37,6 +37,8 @@ from sandbox.kube.store import Store, rfc3339
 class Timing:
     """How long things take."""
 
+    #: from replicas to their machine objects
+    creation: timedelta = timedelta(0)
     #: from an accepted launch to a node
     provision: timedelta = timedelta(seconds=60)
     #: from a deletion to the end of the machine
@@ -82,6 +84,7 @@ class MachineControllers(ABC):
         self._seed = seed
         self._random = random.Random(seed)
         self._launches: dict[str, _Launch] = {}
+        self._short_since: dict[str, datetime] = {}  # sets that have fewer machines than replicas
 
     def step(self, now: datetime) -> None:
         """Everything that the controllers would do at this moment, from the top down and the statuses back up."""
@@ -204,7 +207,7 @@ class MachineControllers(ABC):
             return
         active = machines if self.counts_deleting else [item for item in machines if not is_deleting(item)]
         wanted = machine_set["spec"].get("replicas", 0)
-        for _ in range(wanted - len(active)):
+        for _ in range(self._to_create(machine_set, wanted - len(active), now)):
             suffix = "".join(self._random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
             machine = self.machine_of(machine_set, f"{machine_set['metadata']['name']}-{suffix}")
             machine["metadata"] |= {
@@ -221,6 +224,18 @@ class MachineControllers(ABC):
             if not is_deleting(machine):
                 metadata = machine["metadata"]
                 self.store.delete(self.resource("machines"), metadata["namespace"], metadata["name"])
+
+    def _to_create(self, machine_set: Object, missing: int, now: datetime) -> int:
+        """Return how many machines the set creates now."""
+        uid = machine_set["metadata"]["uid"]
+        if missing <= 0:
+            self._short_since.pop(uid, None)
+            return 0
+        since = self._short_since.setdefault(uid, now)
+        if now < since + self.timing.creation:
+            return 0
+        del self._short_since[uid]
+        return missing
 
     def _reconcile_machine(self, machine: Object, now: datetime) -> None:
         launch = self._launches.setdefault(machine["metadata"]["uid"], _Launch())

@@ -23,7 +23,15 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reliefs import RefusedMaximum, Relief
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting, Wish
+from evenkeel.domain.model.states import (
+    ClusterState,
+    GroupState,
+    PoolState,
+    Publication,
+    Release,
+    Sighting,
+    Wish,
+)
 from evenkeel.domain.model.troubles import News, Shown, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
@@ -318,6 +326,15 @@ class HomingRecord(Strict):
         return cls(**{**vars(homing), "step": step, "given": given})
 
 
+class ReleaseRecord(Strict):
+    """Replicas that a pool has released next to an autoscaler."""
+
+    at: Moment
+    replicas: Count
+    requested: dict[str, Count] = {}
+    ordered: bool = False
+
+
 class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
@@ -334,6 +351,7 @@ class PoolRecord(Strict):
     grew_at: Moment | None = None
     added_at: Moment | None = None
     added: Count = 0
+    release: ReleaseRecord | None = None
     homing: HomingRecord | None = None
 
     def state(self) -> PoolState:
@@ -351,6 +369,7 @@ class PoolRecord(Strict):
             grew_at=self.grew_at,
             added_at=self.added_at,
             added=self.added,
+            release=Release(**dict(self.release)) if self.release else None,
             homing=self.homing.homing() if self.homing else Homing(),
         )
 
@@ -364,6 +383,7 @@ class PoolRecord(Strict):
             "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
             "relief": ReliefRecord.of(state.relief) if state.relief else None,
+            "release": ReleaseRecord(**vars(state.release)) if state.release else None,
             "homing": HomingRecord.of(state.homing) if state.homing != Homing() else None,
         }
         return cls(**{**vars(state), **fields})
@@ -417,6 +437,7 @@ class TroubleRecord(Strict):
     zones: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     missing: Count = 0
+    untaken: Count = 0
     requested: Count = 0
     running: Count = 0
     is_outage: bool = False

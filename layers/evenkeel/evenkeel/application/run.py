@@ -274,7 +274,7 @@ class Run:
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
                 self.run_state.save_pool(
-                    id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing())
+                    id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing(), release=None)
                 )
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.has_restored = before.restoring

@@ -206,6 +206,7 @@ WORDS: dict[Rule, Words] = {
     Rule.STEP_TAKEN_BACK: "lowered by 1: the machine that was ordered to bring the zones level is taken back: {why}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
+    Rule.CLOSED_FOR_ORDER: "max is what is requested: no autoscaler orders the released replicas, so Evenkeel does",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
@@ -713,6 +714,10 @@ _NO_NODES: dict[FailureClass | None, str] = {
     None: "Nobody says why: look at the machine controller, and at what else may keep it from making machines",
 }
 
+_NO_TAKER = (
+    "Look at the log, the backoff and the limits of your cluster-autoscaler: it has not ordered the released replicas; "
+    "with workload in the record Evenkeel orders them itself"
+)
 _TODO: dict[TroubleKind, str] = {
     TroubleKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
     TroubleKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
@@ -759,7 +764,7 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
     length, said = lasting(now - trouble.since), f": {trouble.said}" if trouble.said else ""
     match trouble.kind:
         case TroubleKind.MISSING:
-            words = f"{_missing(trouble, length)}{_class(trouble)}{_in(trouble.zones)}{said}"
+            words = f"{_missing(trouble, length)}{_class(trouble)}{_in(trouble.zones)}{_untaken(trouble)}{said}"
         case TroubleKind.REFUSED:
             words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
@@ -788,6 +793,10 @@ def _missing(trouble: Trouble, length: str) -> str:
     return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
 
 
+def _untaken(trouble: Trouble) -> str:
+    return f"; no autoscaler has ordered the {trouble.untaken} released" if trouble.untaken else ""
+
+
 def _in(zones: tuple[str, ...]) -> str:
     """The region once: a line of a terminal must reach the cloud's words."""
     region = zones[0][:-1] if zones else ""
@@ -807,6 +816,8 @@ def _problems(trouble: Trouble) -> str:
 
 def todo(trouble: Trouble) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
+    if trouble.untaken:
+        return _NO_TAKER
     return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
 
 
@@ -823,5 +834,6 @@ def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
 
 def runbook(trouble: Trouble) -> str:
     """Where the page on it stands in the repository."""
-    kind = trouble.failure_class.value if trouble.kind is TroubleKind.MISSING and trouble.failure_class else ""
+    is_missing = trouble.kind is TroubleKind.MISSING and not trouble.untaken
+    kind = trouble.failure_class.value if is_missing and trouble.failure_class else ""
     return f"{_RUNBOOK}#{kind or trouble.kind.value}"

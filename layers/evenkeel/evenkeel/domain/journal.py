@@ -20,7 +20,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     state = pool.remembered
     if not pool.changes:
         return state
-    state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool))
+    release = pool.releases or state.release
+    state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool), release=release)
     if pool.added:
         state = replace(state, added_at=time_of(id), added=pool.added)
     if not pool.moves:
@@ -32,7 +33,9 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if request is not None:
         move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
-    return replace(state, move=move, grew_at=time_of(id) if grows else state.grew_at)
+    if grows and release is not None:
+        release = replace(release, ordered=True)
+    return replace(state, move=move, grew_at=time_of(id) if grows else state.grew_at, release=release)
 
 
 def _wishes(pool: PoolPlan) -> dict[str, Wish]:

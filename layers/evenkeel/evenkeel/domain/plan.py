@@ -19,7 +19,7 @@ from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
 from evenkeel.domain.demand.moving import choose
-from evenkeel.domain.demand.orders import orders_for_pods, removals_for_nobody
+from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_for_nobody
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
@@ -49,6 +49,7 @@ from evenkeel.domain.replicas.raising import (
     wait_for_standstill,
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
+from evenkeel.domain.replicas.release import order_released, recall_release, untaken
 from evenkeel.domain.replicas.requests import begin_request, carry_out_request, share_out
 from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
@@ -158,9 +159,10 @@ def _planned(
     request: ScaleRequest | None,
     advice: PoolAdvice | None = None,
     choices: Choices = NO_CHOICES,
+    waited_for: Mapping[str, int] | None = None,
 ) -> _Planned:
     """A pool with the request that it carries out, and with what pods and nodes say of its plan without them."""
-    plan, moments, offer = _plan_pool(look, pool, request, advice, choices)
+    plan, moments, offer = _plan_pool(look, pool, request, advice, choices, waited_for)
     restored = is_restored(pool.id, look.policy)
     plan = restore_pool(plan, look.observation) if restored else restore_held(plan)
     plan, changes_at = relieve(plan, look.observation, look.state.groups, look.policy, look.now)
@@ -182,9 +184,14 @@ def _planned_all(
             _planned(look, pool, requests.get(pool.id), said[pool.id]) if pool.id in said else before
             for pool, before in zip(pools, planned, strict=True)
         ]
-    if (choices := _choices(observation, planned, now)) is not None:
+    waited_for = _waited_for(observation, planned, now)
+    choices = _choices(observation, planned, now)
+    if waited_for or choices is not None:
+        may_go = choices or NO_CHOICES
         planned = [
-            _planned(look, pool, requests.get(pool.id), said.get(pool.id), choices) if before.plan.asks else before
+            _planned(look, pool, requests.get(pool.id), said.get(pool.id), may_go, waited_for.get(pool.id))
+            if before.plan.asks or pool.id in waited_for
+            else before
             for pool, before in zip(pools, planned, strict=True)
         ]
     return planned, advised
@@ -201,6 +208,16 @@ def _advised(
     advised = advise(observation, offers, policy.demand, remembered, now, policy.pool_order)
     unknown = unknown_in(policy.pool_order, [each.plan.id for each in planned])
     return replace(advised, cluster=replace(advised.cluster, unknown_order=unknown)) if unknown else advised
+
+
+def _waited_for(
+    observation: Observation, planned: Sequence[_Planned], now: datetime
+) -> Mapping[PoolId, Mapping[str, int]]:
+    """Return the nodes that pods want of those that pools released; only of pools that ask."""
+    if observation.workload is None or not any(each.plan.asks_waiting for each in planned):
+        return {}
+    offers = [(each.plan, each.offer()) for each in planned if each.offer is not None]
+    return nodes_for_released(observation, offers, now)
 
 
 def _choices(observation: Observation, planned: Sequence[_Planned], now: datetime) -> Choices | None:
@@ -253,7 +270,9 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
     )
     return (
         mind_step,
+        recall_release,
         redistribute,
+        order_released,
         take_back_overshoot,
         probe_the_unseen,
         begin_request,
@@ -311,7 +330,12 @@ def _requests(
 
 
 def _plan_pool(
-    look: _Look, pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None, choices: Choices
+    look: _Look,
+    pool: AnyPool,
+    request: ScaleRequest | None,
+    advice: PoolAdvice | None,
+    choices: Choices,
+    waited_for: Mapping[str, int] | None,
 ) -> tuple[PoolPlan, list[datetime], Offer]:
     """The pool's plan, the moments at which time alone may change it, and what it has to offer to pods that wait."""
     state, now = look.state, look.now
@@ -332,6 +356,7 @@ def _plan_pool(
         request=request,
         advice=advice,
         choices=choices,
+        waited_for=waited_for,
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
     draft.ceiling = pool.max - draft.spoken_for()
@@ -462,7 +487,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
 
 
 def _pool_plan(draft: PoolDraft) -> PoolPlan:
-    pool = draft.pool
+    pool, (lacking, taker_due) = draft.pool, untaken(draft)
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -479,6 +504,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
             published=draft.publication,
             held_until=draft.held_until,
             homing=draft.homing,
+            release=draft.release,
         ),
         dry_run=pool.dry_run,
         origins=pool.origins,
@@ -496,4 +522,8 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         converging=draft.converging,
         asks=draft.asks,
         asks_idle=draft.asks_idle,
+        asks_waiting=draft.asks_waiting,
+        releases=draft.releases,
+        untaken=lacking,
+        taker_due=taker_due,
     )

@@ -150,13 +150,13 @@ class _Found:
         nodes = {
             plan.group.key: self._missing_of(plan, was=str(plan.group.key) in counted) for plan in self.pool.groups
         }
-        missing = sum(nodes.values()) + self._homeless
+        missing = sum(nodes.values()) + self._homeless + self._untaken
         if before is None and not (missing and (self.pool.starved or self._lasts(nodes))):
             return None
         concerned = [
             plan
             for plan in self.pool.groups
-            if nodes[plan.group.key] or (str(plan.group.key) in counted and self._fails(plan))
+            if nodes[plan.group.key] or ((self._untaken or str(plan.group.key) in counted) and self._fails(plan))
         ]
         calm = None if missing or before is None else before.calm_since or self.now
         if not missing and self._is_over(concerned, calm):
@@ -172,7 +172,8 @@ class _Found:
             zones=_zones(concerned),
             groups=_keys(concerned),
             missing=missing,
-            requested=sum(plan.requested for plan in self.pool.groups) + self._homeless,
+            untaken=self._untaken,
+            requested=sum(plan.requested for plan in self.pool.groups) + self._homeless + self._untaken,
             running=sum(plan.group.running for plan in self.pool.groups),
             is_outage=is_outage(plan.state for plan in self.pool.groups),
             calm_since=calm,
@@ -185,6 +186,12 @@ class _Found:
         """Nodes that no group of the pool can be asked for."""
         frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
         return self.pool.unplaced + (0 if frozen else self.pool.unmet_minimum)
+
+    @property
+    def _untaken(self) -> int:
+        """Return the released replicas that no autoscaler has ordered although it had the time."""
+        due = self.pool.taker_due
+        return self.pool.untaken if due is not None and self.now >= due else 0
 
     def _missing_of(self, plan: GroupPlan, *, was: bool) -> int:
         """Nodes of a group that are missing. ``was``: it was counted in the trouble that lasts."""
@@ -212,7 +219,8 @@ class _Found:
 
     def _lasts(self, nodes: Mapping[GroupKey, int]) -> bool:
         """Whether a node is missing for so long that it is trouble although others may take it over."""
-        return any(
+        released = self.pool.remembered.release
+        return (self._untaken > 0 and released is not None and self.now - released.at >= self.after) or any(
             nodes[plan.group.key] and state.waiting_since is not None and self.now - state.waiting_since >= self.after
             for plan, state in self._states()
         )
@@ -223,7 +231,8 @@ class _Found:
             for plan, state in self._states()
             if nodes[plan.group.key] and state.waiting_since is not None
         ]
-        return min([self.now, *waits])
+        released = self.pool.remembered.release
+        return min([self.now, *waits, *([released.at] if self._untaken and released is not None else [])])
 
     def _is_over(self, concerned: list[GroupPlan], calm: datetime | None) -> bool:
         """Whether trouble ends in which no node is missing any more.

@@ -9,8 +9,11 @@ import yaml
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import entries_of, failure_of, get_path
 from evenkeel.adapters.kubernetes.readers import GroupObjects
-from evenkeel.domain.health.failures import is_of_bounds
 from evenkeel.domain.model.groups import MachineFailure
+
+# The autoscaler's own request for nodes failed: the API server was away, or our bounds forbade it
+# (core/scaleup/orchestrator/executor.go, IncreaseSize). It says nothing of the zone.
+_OWN_REQUEST_FAILED = "cloudProviderError"
 
 
 def with_autoscaler_status(groups: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
@@ -32,11 +35,12 @@ def _failures(status: str) -> dict[str, MachineFailure]:
     for entry in entries_of(document, ("nodeGroups",)):
         if get_path(entry, ("scaleUp", "status")) != "Backoff":
             continue
+        if get_path(entry, ("scaleUp", "backoffInfo", "errorCode")) == _OWN_REQUEST_FAILED:
+            continue
         code, message = (get_path(entry, ("scaleUp", "backoffInfo", key)) for key in ("errorCode", "errorMessage"))
         since = get_path(entry, ("scaleUp", "lastTransitionTime"))
         since = since.isoformat() if isinstance(since, datetime) else since
-        if not is_of_bounds(str(message)):  # our own bounds, lowered between two looks of the autoscaler's
-            failures[str(entry.get("name"))] = failure_of(code, message, since)
+        failures[str(entry.get("name"))] = failure_of(code, message, since)
     return failures
 
 

@@ -168,7 +168,7 @@ _NAMES: Mapping[Rule, str] = {
         "converge": tuple(rule for rule in Rule if rule.name.startswith("STEP_")),
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
-        "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),
+        "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER),
         "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO, Rule.BOUNDS_HELD),
         "owner": (Rule.TAKEN_FROM,),
         "take-back": (Rule.TAKEN_BACK,),
@@ -388,7 +388,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 def _spent(plan: GroupPlan) -> str:
     """Why max is no more than what is requested, where nothing else says so."""
-    if any(reason.rule is Rule.MOVE_UNDER_WAY for reason in plan.reasons):
+    if any(reason.rule in (Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER) for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:
         return "its bounds from before Evenkeel allow no more"

@@ -73,6 +73,8 @@ class Flags:
     scale_down: bool = True  # --scale-down-enabled
     unneeded: int = 600  # --scale-down-unneeded-time
     delay_after_add: int = 600  # --scale-down-delay-after-add
+    most_nodes: int | None = None  # --max-nodes-total
+    parallel: bool = False  # --parallel-scale-up
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
@@ -113,10 +115,14 @@ class _Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Backoff:
+class Backoff:
+    """Why a group gets no orders, and until when."""
+
     until: float
     length: float
     last_failure: float
+    since: float  # of the failure after which the group was backed off without a pause
+    code: str  # as its status ConfigMap says it
 
 
 class ClusterAutoscaler(Generic[AnyGroup]):
@@ -128,7 +134,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
         self._flags = flags
         self._orders: dict[Hashable, _Order] = {}
-        self._backoffs: dict[Hashable, _Backoff] = {}
+        self._backoffs: dict[Hashable, Backoff] = {}
         self._unneeded: dict[str, dict[str, float]] = {}  # pool -> node -> since
         self._added_at: float | None = None
         self._expander = random.Random(seed)
@@ -157,11 +163,12 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         pools: dict[str, list[AnyGroup]] = {}
         for group in groups:
             pools.setdefault(group.pool, []).append(group)
-        orders = self._scale_up(pools, visible, demand, now)
+        orders = self._within_total(self._scale_up(pools, visible, demand, now), visible, now)
         for group, nodes in orders:
             requested = group.requested
             yield Increase(group, nodes)
-            self._follow_increase(group, requested, now)
+            if not self._follow_increase(group, requested, now) and not self._flags.parallel:
+                break  # the first that fails ends a scale-up (orchestrator/executor.go)
         if orders or not self._flags.scale_down:
             return  # the real loop ends after a scale-up
         yield from self._scale_down(pools, demand, now)
@@ -172,15 +179,19 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         Gardener's does for ResourceExhausted (clusterstate.go handleInstanceCreationErrors, static_autoscaler.go
         deleteCreatedNodesWithErrors), clusterapi's does not. Carried out like the actions of a loop.
         """
-        self._back_off(group, now)
+        self._back_off(group, now, "ResourceExhausted")
         self._orders.pop(group.key, None)
         size = group.requested - nodes
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
-    def in_backoff(self, key: Hashable, now: float) -> bool:
-        """Whether a group gets no orders; the last instant of a backoff belongs to it."""
+    def backoff_of(self, key: Hashable, now: float) -> Backoff | None:
+        """Return why a group gets no orders now. The last instant of a backoff belongs to it."""
         backoff = self._backoffs.get(key)
-        return backoff is not None and now <= backoff.until
+        return backoff if backoff is not None and now <= backoff.until else None
+
+    def in_backoff(self, key: Hashable, now: float) -> bool:
+        """Return True if a group gets no orders now."""
+        return self.backoff_of(key, now) is not None
 
     # Orders and what came of them
 
@@ -192,27 +203,30 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             del self._orders[group.key]  # done, or taken back by somebody who lowered replicas
         elif now - order.since > self._flags.provision_timeout:
             del self._orders[group.key]
-            self._back_off(group, now)
+            self._back_off(group, now, "timeout")
             nodes = min(order.increase, group.requested - group.running)
             size = group.requested - nodes
             yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
-    def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> None:
+    def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> bool:
+        """Return False if the group was not raised. It is backed off then."""
         if group.requested <= requested:
-            self._back_off(group, now)
-            return
+            self._back_off(group, now, "cloudProviderError")
+            return False
         self._added_at = now
         order = self._orders.setdefault(group.key, _Order(increase=0, since=now))
         order.increase += group.requested - requested
         order.since = now
+        return True
 
-    def _back_off(self, group: AnyGroup, now: float) -> None:
+    def _back_off(self, group: AnyGroup, now: float, code: str) -> None:
         backoff = self._backoffs.get(group.key)
-        length: float = self._flags.backoff
-        if backoff is not None:
-            # Inside a backoff the same length begins anew; after it, twice as much.
-            length = backoff.length if now <= backoff.until else min(2 * backoff.length, self._flags.longest_backoff)
-        self._backoffs[group.key] = _Backoff(until=now + length, length=length, last_failure=now)
+        length, since = float(self._flags.backoff), now
+        if backoff is not None and now <= backoff.until:
+            length, since = backoff.length, backoff.since  # the same length begins anew
+        elif backoff is not None:
+            length = min(2 * backoff.length, self._flags.longest_backoff)
+        self._backoffs[group.key] = Backoff(until=now + length, length=length, last_failure=now, since=since, code=code)
 
     def _unregistered(self, group: Group, now: float) -> list[Machine]:
         """Machines that have been without a node for longer than the provision timeout."""
@@ -229,6 +243,20 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             yield Delete(group, machine) if _allows(group, size) else Refused(group, size)
 
     # Scale-up
+
+    def _within_total(
+        self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
+    ) -> list[tuple[AnyGroup, int]]:
+        """Cut orders to the limit of all nodes. A cut is no failure of the group."""
+        if self._flags.most_nodes is None:
+            return orders
+        left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)
+        cut = []
+        for group, nodes in orders:
+            if (nodes := min(nodes, left)) > 0:
+                cut.append((group, nodes))
+                left -= nodes
+        return cut
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
         """Nodes on their way to a group that has an order of its own; those of other writers do not count."""

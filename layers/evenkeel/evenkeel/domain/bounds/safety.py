@@ -47,6 +47,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     elif pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
         maximum = draft.requested
         draft.because(Rule.MOVE_UNDER_WAY)
+    elif pool.closed and draft.state is not State.FENCED:
+        maximum = draft.requested
+        draft.because(Rule.CLOSED_FOR_ORDER)
     else:
         draft.reasons.append(proposal.why)
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:

@@ -9,12 +9,15 @@ lead to the same nodes, and to no second ones.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.demand.advice import Advised
-from evenkeel.domain.model.demand import Removal
-from evenkeel.domain.model.groups import MachineRef, PoolId
+from evenkeel.domain.demand.advice import Advised, advise
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import PoolOffer, Removal, Shrinking
+from evenkeel.domain.model.groups import MachineRef, Observation, PoolId, State
 from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS, ScaleRequest
+from evenkeel.domain.model.plans import PoolPlan
 
 
 def orders_for_pods(
@@ -28,6 +31,31 @@ def orders_for_pods(
             shares = {str(group): nodes for group, nodes in said.asked.nodes.items()}
             orders[pool] = ScaleRequest(id=FOR_PODS, nodes=sum(shares.values()), at=now, pool=str(pool), shares=shares)
     return orders
+
+
+def nodes_for_released(
+    observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
+) -> dict[PoolId, dict[str, int]]:
+    """Return the nodes that waiting pods want of those that pools released, by group; nothing where nobody knows.
+
+    Only healthy groups of these pools are asked, for as many as were released and not ordered again. What is on its way
+    anywhere serves its pods first.
+    """
+    offers = [_only_released(plan, offer) for plan, offer in pools]
+    advised = advise(observation, offers, DemandStage.OFF, Shrinking(), now)
+    if advised.cluster.unread is not None or advised.cluster.look_again is not None:
+        return {}
+    asking = [plan.id for plan, _ in pools if plan.asks_waiting]
+    return {id: {str(group): nodes for group, nodes in advised.pools[id].asked.nodes.items()} for id in asking}
+
+
+def _only_released(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
+    healthy = {group.group.key for group in plan.groups if group.state is State.HEALTHY}
+    return replace(
+        offer,
+        room=min(offer.room, plan.untaken) if plan.asks_waiting else 0,
+        groups=tuple(group if group.group in healthy else replace(group, room=0) for group in offer.groups),
+    )
 
 
 def removals_for_nobody(

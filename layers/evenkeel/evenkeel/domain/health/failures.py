@@ -103,15 +103,3 @@ def class_of(failure: MachineFailure) -> FailureClass:
 def is_own_affair(message: str) -> bool:
     """Whether a capacity failure says nothing to others who buy the same machines in the same zone."""
     return re.search(_OWN_AFFAIR, message[:4096], re.IGNORECASE) is not None
-
-
-# How a cloud provider of Cluster Autoscaler refuses an order beyond the bounds (clusterapi_unstructured.go, SetSize).
-_BEYOND_THE_BOUNDS = re.compile(r"size (increase|decrease) too large|(max|min) size reached", re.IGNORECASE)
-
-
-def is_of_bounds(message: str) -> bool:
-    """Whether Cluster Autoscaler was refused by the bounds of the group and not by the cloud.
-
-    It happens when bounds are lowered under its feet, and says nothing about the zone.
-    """
-    return _BEYOND_THE_BOUNDS.search(message[:4096]) is not None

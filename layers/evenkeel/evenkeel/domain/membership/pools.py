@@ -354,7 +354,7 @@ def _members(
         "suspect_provision_time": policy.suspect_provision_time,
         "converge": policy.converge,
         "asked_home": max((at for name, at in policy.asked_home.items() if is_called(pool.id, [name])), default=None),
-        "standstill": policy.autoscaler_loop * 1.5,
+        "autoscaler_loop": policy.autoscaler_loop,
         "state": pool.state,
         "known_as": pool.known_as,
         "unplaced": 0 if request else unplaced,

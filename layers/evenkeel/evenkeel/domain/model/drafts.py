@@ -14,7 +14,7 @@ from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.states import STEPS_APART, Publication, Sighting
+from evenkeel.domain.model.states import STEPS_APART, Publication, Release, Sighting
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
@@ -175,6 +175,12 @@ class PoolDraft:
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
     advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
+    release: Release | None = None  # what was released before, and is not ordered again yet
+    releases: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
+    untaken: int = 0  # replicas of the first that no group has gained since
+    waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
+    asks_waiting: bool = False  # whether it turns on that
+    closed: bool = False  # no autoscaler is to order in it: what was released is ordered by us
     unmet: int = 0  # nodes of the request that found no room, or have to stay
     added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
     later: int = 0  # nodes that max_step leaves to later runs

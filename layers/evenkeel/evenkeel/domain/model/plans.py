@@ -17,7 +17,7 @@ from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.reliefs import ReliefStep
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 
 @dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
@@ -100,6 +100,10 @@ class PoolPlan:
     # Groups of which somebody has to say which machine may go -> the group where one comes before; empty: it is there.
     asks: Mapping[str, str] = field(default_factory=dict)
     asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
+    asks_waiting: bool = False  # whether it turns on pods that wait, and they were not read
+    releases: Release | None = None  # what this plan's writes release: written down before
+    untaken: int = 0  # released replicas that nobody has ordered again
+    taker_due: datetime | None = None  # when somebody should have
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -207,8 +211,8 @@ class Plan:
 
     @property
     def asks(self) -> bool:
-        """Whether pods have to say which machine may go, or which node nobody needs, and have not been asked."""
-        return any(pool.asks or pool.asks_idle for pool in self.pools)
+        """Whether pods have to say which machine may go, which node nobody needs, or who waits, and were not asked."""
+        return any(pool.asks or pool.asks_idle or pool.asks_waiting for pool in self.pools)
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

@@ -39,7 +39,7 @@ class Members:
     asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
     dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
     max_step: int | None = None  # nodes that one run may add; None: any number
-    standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
+    autoscaler_loop: timedelta = timedelta(seconds=10)
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
@@ -50,6 +50,11 @@ class Members:
     def timeout_of(self, group: NodeGroup) -> timedelta:
         """Until when a machine of the group is on its way: its own option, else the pool's."""
         return group.provision_timeout or self.provision_timeout
+
+    @property
+    def standstill(self) -> timedelta:
+        """Return how long others must stand still before a raise."""
+        return self.autoscaler_loop * 1.5
 
     @property
     def zones(self) -> int:

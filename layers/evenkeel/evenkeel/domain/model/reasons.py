@@ -75,6 +75,7 @@ class Rule(StrEnum):
     # bounds
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
+    CLOSED_FOR_ORDER = "closed-for-order", Topic.MAX
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX

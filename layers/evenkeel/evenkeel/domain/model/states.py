@@ -131,6 +131,21 @@ STEPS_APART = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Release:
+    """Replicas that a pool released next to an autoscaler, until healthy zones have as many more. Groups by key."""
+
+    at: datetime
+    replicas: int
+    requested: Mapping[str, int] = field(default_factory=dict)  # by the groups right after it
+    ordered: bool = False  # Evenkeel has ordered what no autoscaler had
+
+    def untaken(self, requested: Mapping[str, int]) -> int:
+        """Return how many of the replicas no group has gained since, wherever it was."""
+        gained = sum(max(0, now - self.requested.get(key, 0)) for key, now in requested.items())
+        return max(0, self.replicas - gained)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolState:
     """What is remembered of a pool."""
 
@@ -148,6 +163,7 @@ class PoolState:
     grew_at: datetime | None = None  # when nodes were last asked for, by pods or by people
     added_at: datetime | None = None  # when nodes were last added under max_step,
     added: int = 0  # and how many within STEPS_APART
+    release: Release | None = None  # None: nothing that was released lacks a taker
 
     @property
     def members(self) -> frozenset[str]:

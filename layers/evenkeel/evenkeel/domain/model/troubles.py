@@ -58,6 +58,7 @@ class Trouble:
     zones: tuple[str, ...] = ()  # where, sorted
     groups: tuple[str, ...] = ()  # keys of the node groups that it is about, sorted
     missing: int = 0  # nodes
+    untaken: int = 0  # of those, what was released and no autoscaler has ordered again
     requested: int = 0  # of the pool
     running: int = 0
     is_outage: bool = False  # no zone of the pool is known to deliver
@@ -81,7 +82,8 @@ class Trouble:
         """What people are told anew where it changes. Words are not among it: clouds put the request's id into them."""
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
         who = self.said if self.kind in (TroubleKind.CONTESTED, TroubleKind.DRAIN_HANGS) else ""
-        return self.zones, self.failure_class, who, problems
+        matter = (self.zones, self.failure_class, who, problems)
+        return (*matter, "untaken") if self.untaken else matter
 
 
 @dataclass(frozen=True, kw_only=True)

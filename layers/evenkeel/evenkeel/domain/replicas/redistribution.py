@@ -8,6 +8,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.replicas.raising import raise_together
+from evenkeel.domain.replicas.release import remember_release
 
 
 def redistribute(pool: PoolDraft) -> None:
@@ -32,6 +33,8 @@ def redistribute(pool: PoolDraft) -> None:
     unplaced = min(unplaced, max(0, maximum - requested))
     placed = min(unplaced, room)
     released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers))
+    if pool.pool.on_failure is OnFailure.RELEASE:
+        remember_release(pool, released)
     if moving:
         placed += min(released, max(0, maximum - (requested - released) - placed))
     for draft, more in raise_together(takers, placed):

@@ -1,0 +1,145 @@
+"""Replicas that were released next to an autoscaler, until somebody has ordered them again.
+
+A release assumes that the autoscaler orders the replicas in a healthy zone. It may be unable to: a request that failed
+because the API server was away puts a healthy zone into its backoff for five minutes. So the pool remembers what it
+released. While pods wait for those nodes, Evenkeel orders what is left of them itself, once.
+
+    released    one loop + 30 s          two loops + 30 s
+    ---*---------------*------------------------*-----------> time
+       autoscaler      max = requested          order, max = requested until the nodes are there
+       may order       in every healthy zone
+
+During the last loop no autoscaler can order in the pool. What it ordered before has arrived and counts. So nothing is
+ordered twice, also where the autoscaler recovers at the same moment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import Release
+
+# A loop with much to do takes longer. Measured: an autoscaler that can order does so 3 to 13 s after a release.
+_SLACK = timedelta(seconds=30)
+# The longest backoff of an autoscaler. What it has not ordered by then, no pod waits for.
+RELEASE_KEPT = BackoffPolicy.longest
+
+
+def recall_release(pool: PoolDraft) -> None:
+    """Count what groups have gained since the release, and forget a release that needs no taker any more."""
+    release, at_work = pool.pool.state.release, pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE
+    if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
+        return
+    untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
+    if release.ordered and _was_interrupted(pool):
+        release = replace(release, ordered=False)  # what of it was done counts as gained
+    if _awaits_our_machines(pool) if release.ordered else untaken:
+        pool.release, pool.untaken = release, untaken
+
+
+def _was_interrupted(pool: PoolDraft) -> bool:
+    """Return True if a run ended before it had closed the journal of the order."""
+    return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
+
+
+def _awaits_our_machines(pool: PoolDraft) -> bool:
+    return any(
+        draft.group.waiting and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
+        for draft in pool.groups
+        if draft.state is State.HEALTHY
+    )
+
+
+def remember_release(pool: PoolDraft, replicas: int) -> None:
+    """Remember what this plan releases, with what is left of the release before."""
+    if not replicas or not pool.pool.autoscaler:
+        return
+    left = 0 if pool.release is None or pool.release.ordered else pool.untaken
+    requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
+    pool.release, pool.untaken = None, 0
+    pool.releases = Release(at=pool.now, replicas=left + replicas, requested=requested)
+    pool.look_at.append(_closes_at(pool, pool.releases))
+
+
+def order_released(pool: PoolDraft) -> None:
+    """Order what was released and no autoscaler has ordered, as far as pods wait for it.
+
+    Until it is ordered, and until its machines have become nodes, no autoscaler may order in the pool.
+    """
+    release = pool.release
+    if release is None:
+        return
+    if release.ordered:
+        pool.closed = True
+        return
+    pool.look_at.append(release.at + RELEASE_KEPT)
+    if pool.now < _closes_at(pool, release):
+        pool.look_at.append(_closes_at(pool, release))
+    elif pool.waited_for is None:
+        pool.asks_waiting = True
+    elif not any(pool.waited_for.values()):
+        pool.release, pool.untaken = None, 0  # no pod waits for them
+    elif pool.request is None or pool.request.is_of_plan:
+        pool.closed = True
+        _order(pool, pool.waited_for, max(_orders_at(pool, release), _closed_for_a_loop_at(pool)))
+
+
+def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
+    """Return how many released replicas have no taker, as the plan leaves them, and when they should have had one."""
+    release = pool.release
+    if release is None or release.ordered:
+        return 0, None
+    return release.untaken({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
+
+
+def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None:
+    if pool.now < at:
+        pool.look_at.append(at)
+        return
+    nodes = sum(waited_for.values())
+    pool.request = ScaleRequest(id=FOR_PODS, nodes=nodes, at=pool.now, pool=str(pool.pool.id), shares=waited_for)
+
+
+def _closes_at(pool: PoolDraft, release: Release) -> datetime:
+    """Return when the autoscaler has had its time, and one loop is left until the order."""
+    return release.at + pool.pool.autoscaler_loop + _SLACK
+
+
+def _orders_at(pool: PoolDraft, release: Release) -> datetime:
+    """Return when a release should have found a taker."""
+    return release.at + 2 * pool.pool.autoscaler_loop + _SLACK
+
+
+def _closed_for_a_loop_at(pool: PoolDraft) -> datetime:
+    """Return when no group will have let an autoscaler order for a whole loop."""
+    since = [pool.now if _is_open(draft) else _published_at(draft, pool.now) for draft in _closable(pool)]
+    return max(since, default=pool.now - pool.pool.autoscaler_loop) + pool.pool.autoscaler_loop
+
+
+def _closable(pool: PoolDraft) -> list[Draft]:
+    """Return the groups that autoscalers may order in, and whose bounds we write."""
+    return [
+        draft
+        for draft in pool.groups
+        if draft.state in (State.HEALTHY, State.PROBING)
+        and draft.group.bounds_are_read
+        and not draft.group.bounds_held
+        and draft.group.bounds is not None
+    ]
+
+
+def _is_open(draft: Draft) -> bool:
+    group = draft.group
+    bounds = (group.copied if group.two_objects else None) or group.bounds
+    return bounds is not None and bounds.max > max(group.requested, group.owner_min_max)
+
+
+def _published_at(draft: Draft, now: datetime) -> datetime:
+    """Return since when the bounds of a group that is at its max are as they are, as far as we wrote them."""
+    wrote = draft.group.published
+    return now - RELEASE_KEPT if wrote is None else min(wrote.at, now)
