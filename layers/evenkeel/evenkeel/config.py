@@ -44,6 +44,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
+from evenkeel.domain.model.troubles import TROUBLE_AFTER
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, shown
 from evenkeel.domain.restore import is_restored
 
@@ -544,10 +545,6 @@ class ShootRelief(Strict):
     enabled: bool = True  # False: what was raised is taken back, and nothing else
     # <namespace>/<name> of Shoots by their namespaces in the seed, where shoot--<project>--<name> does not tell
     shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
-
-
-# How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
-TROUBLE_AFTER = timedelta(minutes=5)
 
 
 class ClusterPolicy(Strict):
