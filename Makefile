@@ -57,12 +57,12 @@ check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
 
 # Lambda's own Python: on PATH (a shim of a version manager may be there and not run) or where pyenv keeps it.
-PYTHON313 = $(shell for p in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python3.13; do \
-  $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && $$p -c 'import sys; print(sys.executable)' && break; done)
+PYTHON313 = $(shell for p in python3.13 "$${HOME:-/}"/.pyenv/versions/3.13*/bin/python3.13; do \
+  "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && "$$p" -c 'import sys; print(sys.executable)' && break; done)
 
 build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3.13, in .aws-sam/build
 	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, which Lambda runs: the layers ship its compiled files. Neither python3.13 on PATH nor ~/.pyenv/versions/3.13* runs."; exit 1; }
-	PATH="$(dir $(PYTHON313)):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
+	PATH="$$(dirname "$(PYTHON313)"):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
 	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
 
@@ -83,15 +83,15 @@ build-host: build/host/dependencies.ready build/host/evenkeel.ready ## the same 
 build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/requirements.txt requirements/runtime.txt | .venv/.ready
 	@rm -rf build/host/DependenciesLayer build/host/runtime
 	@mkdir -p build/host
-	@$(MAKE) -C layers/dependencies build-DependenciesLayer ARTIFACTS_DIR=$(CURDIR)/build/host/DependenciesLayer \
-	  EVENKEEL_BUILD_ARCH=host EVENKEEL_PYTHON=$(HOST_PYTHON)
-	@$(HOST_PYTHON) -m pip install -qq --require-hashes --no-deps --target build/host/runtime -r requirements/runtime.txt
-	@echo $(HOST_PYTHON) >build/host/python
+	@$(MAKE) -C layers/dependencies build-DependenciesLayer ARTIFACTS_DIR="$(CURDIR)/build/host/DependenciesLayer" \
+	  EVENKEEL_BUILD_ARCH=host EVENKEEL_PYTHON="$(HOST_PYTHON)"
+	@"$(HOST_PYTHON)" -m pip install -qq --require-hashes --no-deps --target build/host/runtime -r requirements/runtime.txt
+	@echo "$(HOST_PYTHON)" >build/host/python
 	@touch $@
 
 build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py')
 	@rm -rf build/host/EvenkeelLayer
-	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
+	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR="$(CURDIR)/build/host/EvenkeelLayer" EVENKEEL_PYTHON="$$(cat build/host/python)"
 	@touch $@
 
 # The browser that the page is looked at in, and axe-core, which looks with it. Where none is on PATH it comes from the
@@ -105,8 +105,8 @@ chromium: | setup ## a browser and axe-core for the tests of the page (a minute,
 	  else echo "no npm to fetch axe-core with: the page is not looked at by it"; fi
 
 # Lists of packages of its own: those of the machine may be old, or gone, and only its administrator may renew them.
-APT = apt-get -qq -o Dir::State=$(CURDIR)/build/chromium/apt -o Dir::State::status=/var/lib/dpkg/status \
-  -o Dir::Cache=$(CURDIR)/build/chromium/apt/cache -o APT::Sandbox::User=root -o Debug::NoLocking=1
+APT = apt-get -qq -o Dir::State="$(CURDIR)/build/chromium/apt" -o Dir::State::status=/var/lib/dpkg/status \
+  -o Dir::Cache="$(CURDIR)/build/chromium/apt/cache" -o APT::Sandbox::User=root -o Debug::NoLocking=1
 
 build/chromium/.ready:
 	@rm -rf $(@D)

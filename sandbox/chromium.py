@@ -152,10 +152,15 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def tree(self) -> list[tuple[str, str]]:
-        """What a screen reader is told: roles and names, in order, without what is ignored."""
+        """Return roles and names as a screen reader gets them, in order, without ignored nodes.
+
+        Some builds of Chromium end a name with a space where an element ends: no reader speaks it.
+        """
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [
-            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
+            (node["role"]["value"], node.get("name", {}).get("value", "").strip())
+            for node in nodes
+            if not node.get("ignored")
         ]
 
     def picture(self, *, whole: bool = False) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
-from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, observe_cluster
+from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, contained, observe_cluster
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import GroupKey, Observation
@@ -60,6 +60,14 @@ def test_what_is_expected_is_told_as_it_is_and_without_what_it_was_made_from(ste
         observe_cluster(broken(step, error), record(), plenty)
     assert caught.value is error
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("folder", ["/home/us/evenkeel/tests", "/opt/python/evenkeel.py", "/srv/evenkeel/.venv/lib"])
+def test_a_file_below_another_folder_of_that_name_is_not_the_products_own(folder: str) -> None:
+    code: dict[str, Any] = {}
+    exec(compile("def call():\n    raise ValueError\n", f"{folder}/elsewhere.py", "exec"), code)
+    with pytest.raises(UnexpectedError, match=r"at observing\.py:\d+: please report this"):
+        contained("demo", "it was read", code["call"])
 
 
 def test_an_interrupt_is_no_trouble_of_a_cluster() -> None:

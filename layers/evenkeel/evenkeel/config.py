@@ -44,6 +44,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
+from evenkeel.domain.model.troubles import TROUBLE_AFTER
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, shown
 from evenkeel.domain.restore import is_restored
 
@@ -563,10 +564,6 @@ def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tupl
     if value is not None and (twice := [name for name in value if value.count(name) > 1]):
         raise ValueError(f"it names {twice[0]!r} twice: name each pool once")
     return value
-
-
-# How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
-TROUBLE_AFTER = timedelta(minutes=5)
 
 
 class ClusterPolicy(Strict):

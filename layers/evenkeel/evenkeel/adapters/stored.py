@@ -557,6 +557,7 @@ class RolloutRecord(Strict):
     waiting: tuple[str, ...] = ()
     wave: tuple[str, ...] = ()
     number: Count = 0
+    trouble_after: timedelta | None = None
     proven: tuple[str, ...] = ()
     left_out: dict[str, LeftOut] = {}
     halts: tuple[HaltRecord, ...] = ()

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TypeVar
 
+import evenkeel
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
 from evenkeel.application.ports import AskedClusters, Cluster, Clusters, Remaining, Remembered, WorkloadCluster
 from evenkeel.application.sharing import buyer_of
@@ -27,6 +28,8 @@ _log = logging.getLogger("evenkeel.look")
 LOOK_SECONDS = 8.0
 # Of an invocation, when a workload cluster hangs: a patch takes up to 13 s, and what is known is to be told.
 _KEPT_FOR_THE_REST = 15.0
+# Of the package itself: a checkout, and any folder above it, may be named evenkeel as well.
+_PACKAGE = PurePath(evenkeel.__file__).parent
 _NOTHING = ClusterState()
 _T = TypeVar("_T")
 
@@ -243,7 +246,7 @@ def _place(traceback: TracebackType | None) -> str:
     place = "an unknown place"
     while traceback is not None:
         path = PurePath(traceback.tb_frame.f_code.co_filename)
-        if "evenkeel" in path.parts:
+        if _PACKAGE in path.parents:
             place = f"{path.name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place

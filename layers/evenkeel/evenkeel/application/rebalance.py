@@ -32,10 +32,10 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.application.telling import PAUSED, UNREGISTERED, keep_verdict, kind_of
 from evenkeel.application.words import rfc3339
-from evenkeel.config import TROUBLE_AFTER, ConfigError
+from evenkeel.config import ConfigError
 from evenkeel.domain.looks import Chunk, Settled, Silence, after_silence, next_timer
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.troubles import TroubleKind, Verdict
+from evenkeel.domain.model.troubles import TROUBLE_AFTER, TroubleKind, Verdict
 from evenkeel.domain.trouble import judge_unread
 
 _log = logging.getLogger("evenkeel.rebalance")

@@ -7,7 +7,7 @@ killed half-way is gone on from, two at once do no more than one, and nobody's l
 import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -102,7 +102,8 @@ class _Steps:
     def _switch_on(self) -> bool:
         if self._to_all(self._live):
             # From now on what is read of them is read while they are live.
-            self._save(self.rollout.in_phase(Phase.WATCHING, self._now))
+            known, _ = self._trouble_after()
+            self._save(replace(self.rollout.in_phase(Phase.WATCHING, self._now), trouble_after=_longest(known)))
             self._ask_for_looks(self.rollout.wave)
         return False
 
@@ -111,11 +112,17 @@ class _Steps:
         self.ports.queue.request_looks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
 
     def _next_wave(self) -> bool:
-        rollout, now = self.rollout, self._now
-        if not rollout.has_stood(now):
+        now = self._now
+        if not self.rollout.has_soaked(now):
+            return False
+        known, unreadable = self._trouble_after()
+        if self.rollout.wave and self.rollout.trouble_after != _longest(known):
+            self._save(replace(self.rollout, trouble_after=_longest(known)))
+        rollout = self.rollout
+        if rollout.wave and not rollout.has_stood(now):
             return False
         looked_at = self.ports.store.looked_at()
-        unseen = [id for id in rollout.unseen(looked_at) if self.ports.store.registered(id) is not None]
+        unseen = [*rollout.unseen(looked_at, known), *unreadable]
         if unseen:
             if rollout.waited_too_long(now):
                 self._save(rollout.halting(unread_halts(unseen), now))
@@ -127,6 +134,25 @@ class _Steps:
             return False
         self._save(rollout)
         return True
+
+    def _trouble_after(self) -> tuple[dict[str, timedelta], list[str]]:
+        """Return ``trouble_after`` of each cluster of the wave as it is now, and those whose record cannot be read.
+
+        One that is not registered any more is in neither.
+        """
+        known: dict[str, timedelta] = {}
+        unreadable: list[str] = []
+
+        def read(cluster: str) -> None:
+            found = self.ports.store.registered(cluster)
+            record = None if found is None else found.record
+            if isinstance(record, str):
+                unreadable.append(cluster)
+            elif record is not None:
+                known[cluster] = record.opens_trouble_after
+
+        self.ports.together([partial(read, cluster) for cluster in self.rollout.wave])
+        return known, sorted(unreadable)
 
     def _choose(self, looked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
         """Who comes next, and who is left out."""
@@ -227,6 +253,10 @@ class _Steps:
         return is_taken or self.rollout.waited_too_long(self._now)  # whose bus is gone for good must come to an end
 
 
+def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
+    return max(trouble_after.values(), default=None)
+
+
 def why_left_out(
     found: Registered | None, verdict: Verdict, looked_at: datetime | None, now: datetime, stack_dry_run: bool
 ) -> LeftOut | None:
@@ -261,6 +291,7 @@ def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
         "number": rollout.number,
         "size": rollout.size,
         "soakSeconds": int(rollout.soak.total_seconds()),
+        "waveSoakSeconds": int(rollout.soak_time.total_seconds()),
         "wave": list(rollout.wave),
         "live": list(rollout.proven),
         "waiting": list(rollout.waiting),
@@ -281,6 +312,7 @@ def begun(  # noqa: PLR0913 (what is known of it, each named by its only caller)
     id: str,
     size: int,
     soak: timedelta,
+    trouble_after: timedelta | None,
     by: str,
     reason: str,
     now: datetime,
@@ -293,6 +325,7 @@ def begun(  # noqa: PLR0913 (what is known of it, each named by its only caller)
         soak=soak,
         phase=Phase.WATCHING,
         since=now - soak,
+        trouble_after=trouble_after,
         waiting=tuple(clusters),
         by=by,
         reason=reason,

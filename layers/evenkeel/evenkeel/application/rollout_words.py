@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from math import ceil
 
 from evenkeel.application.ports import Remembered
 from evenkeel.application.readiness import Readiness
@@ -85,18 +86,29 @@ def rollout_words(rollout: Rollout) -> str:
     on = len(rollout.proven)
     if not rollout.number and not rollout.phase.is_over:
         is_halting = rollout.phase is Phase.HALTING
-        return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}"
+        return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
     match rollout.phase:
         case Phase.SWITCHING:
             return f"{wave} is being switched on; {on} live before it, {rest}"
         case Phase.WATCHING:
-            return f"{wave} is watched until {rfc3339(rollout.since + rollout.soak)}; {on} live before it, {rest}"
+            until = rfc3339(rollout.since + rollout.soak_time)
+            return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
         case Phase.HALTING:
             return f"halting, {halt_words(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"
         case Phase.HALTED:
             return f"halted, {halt_words(rollout)}: {wave} is back in dry run; {on} stay live, {rest}"
         case Phase.DONE:
             return f"done at {rfc3339(rollout.since)}: {on} live{left if rollout.left_out else ''}"
+
+
+def _longer(rollout: Rollout) -> str:
+    """Return why a wave stands for longer than was asked for; empty where it does not."""
+    if rollout.soak_time == rollout.soak or rollout.trouble_after is None:
+        return ""
+    lengths = (rollout.soak, rollout.soak_time, rollout.trouble_after)
+    soak, stands, after = (f"{ceil(length / timedelta(minutes=1))} min" for length in lengths)
+    up_to = "" if rollout.number else "up to "
+    return f"; each wave is watched for {up_to}{stands}, not {soak}: trouble_after is {up_to}{after}"
 
 
 def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:

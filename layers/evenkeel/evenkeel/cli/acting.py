@@ -290,17 +290,22 @@ def _parameter(name: str, **rest: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
 
 
-def _act(action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any]) -> None:
-    """Ask, print, and leave with the exit code that the answer stands for."""
+def _act(
+    action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any], *, is_all: bool = True
+) -> None:
+    """Ask, print, and leave with the exit code that the answer stands for.
+
+    ``is_all`` False: it is known beforehand that some cluster cannot be asked.
+    """
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
     _leave_for_nobody(answer.get("clusters"), fields.get("selector"))
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
-    if not all(answer.get("ok") for answer in answers):
+    if not is_all or not all(answer.get("ok") for answer in answers):
         raise typer.Exit(CANNOT_READ)
     if action == "validate":
         _leave_for_invalid_pools(*answers)
-    if not all(answer.get("ready", True) for answer in answers):
+    if not all(answer.get("ready", True) for answer in answers) or any("plannedOnly" in answer for answer in answers):
         raise typer.Exit(NOT_READY)
 
 
@@ -308,9 +313,8 @@ def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: 
     """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
     touched, is_all = _agreed(action, stack, fields, output, yes=yes)
     of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
-    _act(action, stack, None, output, {**of_them, "clusters": [*touched], **as_shown(touched.values())})
-    if not is_all:
-        raise typer.Exit(CANNOT_READ)
+    asked = {**of_them, "clusters": [*touched], **as_shown(touched.values())}
+    _act(action, stack, None, output, asked, is_all=is_all)
 
 
 def _agreed(

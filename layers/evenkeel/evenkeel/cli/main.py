@@ -1,8 +1,8 @@
 """`evenkeel` on a laptop. One module per command; here they come together.
 
 Exit codes: 0 done; 1 it could not be done now (a cluster or a stack did not answer); 2 bad input, one line per fault;
-3 some pool is invalid; 4 a cluster is in trouble, or nobody has looked at it; 5 a cluster is not ready to go live, or a
-rollout was halted; 130 interrupted.
+3 some pool is invalid; 4 a cluster is in trouble, or nobody has looked at it; 5 a cluster is not ready to go live, a
+rollout was halted, or what was asked for is planned only, in dry run; 130 interrupted.
 """
 
 import os

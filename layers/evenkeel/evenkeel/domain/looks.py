@@ -12,14 +12,16 @@ from itertools import accumulate
 from math import ceil
 from typing import Self
 
+from evenkeel.domain.model.troubles import TROUBLE_AFTER
+
 # After a write, 15 s later: an autoscaler's own /scale patch carries no version and can land after ours. Then, while
 # nothing changes, after another 30 s and 60 s.
 SECOND_LOOKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
 # A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
-# The fourth such look comes after five minutes, when that is trouble.
-SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
+# The fourth such look comes when that is trouble, where the record does not say otherwise.
+SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), TROUBLE_AFTER - timedelta(minutes=3), TROUBLE_AFTER)
 # Messages are late by seconds. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
 # So far may the clocks of those be apart who ask for a look and who take it.

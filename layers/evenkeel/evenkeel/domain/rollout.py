@@ -18,6 +18,8 @@ from evenkeel.domain.model.troubles import TroubleKind, Verdict
 
 # A wave must have been looked at since it went live. One that is not, within so long after its time, is taken back.
 LONGEST_WAIT = timedelta(minutes=30)
+# The first look at a wave comes within so long. A node that is missing then is trouble ``trouble_after`` later.
+_FIRST_LOOK = timedelta(minutes=1)
 
 
 class Phase(StrEnum):
@@ -62,12 +64,13 @@ class Rollout:
     id: str
     at: datetime  # when it was begun
     size: int  # clusters of a wave
-    soak: timedelta  # how long a wave must stand without trouble
+    soak: timedelta  # how long a wave must stand without trouble, at least
     phase: Phase
     since: datetime  # when the phase began
     waiting: tuple[str, ...] = ()  # whose turn has not come, in order
     wave: tuple[str, ...] = ()  # the present one
     number: int = 0  # of the present wave, from 1 on
+    trouble_after: timedelta | None = None  # the largest of the wave's clusters; before the first wave, of all
     proven: tuple[str, ...] = ()  # of the waves before: they stay on
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     halts: tuple[Halt, ...] = ()
@@ -87,6 +90,7 @@ class Rollout:
             proven=self.proven + self.wave,
             wave=wave,
             number=self.number + bool(wave),
+            trouble_after=None,
             waiting=waiting,
             left_out={**self.left_out, **left_out},
         )
@@ -113,16 +117,31 @@ class Rollout:
             Halt(cluster=id, kind=troubles[0].kind, pool=troubles[0].pool) for id, troubles in found if troubles
         )
 
-    def unseen(self, looked_at: Mapping[str, datetime]) -> tuple[str, ...]:
-        """Clusters of the wave that nobody has read since all of it is on: they are not known to be well."""
-        return tuple(id for id in self.wave if id not in looked_at or looked_at[id] <= self.since)
+    @property
+    def soak_time(self) -> timedelta:
+        """How long the wave stands: the soak, or longer than its clusters need to open their trouble."""
+        return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_LOOK)
+
+    def unseen(self, looked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
+        """Return the clusters of the wave that were not read late enough to be known to be well.
+
+        Args:
+            looked_at: When each cluster was last read.
+            trouble_after: Of each cluster that counts. A node may be missing for so long before that is trouble.
+        """
+        late = {id: self.since + after + _FIRST_LOOK for id, after in trouble_after.items()}
+        return tuple(id for id in self.wave if id in late and (id not in looked_at or looked_at[id] < late[id]))
+
+    def has_soaked(self, now: datetime) -> bool:
+        """Return whether the wave stands for as long as was asked for. Its clusters may need longer."""
+        return now >= self.since + self.soak
 
     def has_stood(self, now: datetime) -> bool:
-        return now >= self.since + self.soak
+        return now >= self.since + self.soak_time
 
     def waited_too_long(self, now: datetime) -> bool:
         """For looks at the wave."""
-        return now >= self.since + self.soak + LONGEST_WAIT
+        return now >= self.since + self.soak_time + LONGEST_WAIT
 
 
 def wave_size(text: str, clusters: int) -> int | None:

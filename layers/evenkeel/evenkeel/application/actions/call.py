@@ -1,6 +1,6 @@
 """What the handler of an action is given: the ports, the cluster, who asks, and the fields of the event."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,12 +17,14 @@ from evenkeel.application.telling import kind_of
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, read_model
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError, shown
 from evenkeel.domain.trouble import judge, judge_unread, unless_stopped
 
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2
+PLANNED_ONLY = "planned only: dry run"
 
 Answer = dict[str, Any]
 """Has at least ``message``, one line for people."""
@@ -194,6 +196,30 @@ class Call:
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Whether nothing is written to the cluster."""
         return control.is_dry(record, self.stack_dry_run)
+
+    def dry_pools(self, remembered: Remembered, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
+        """Return the pools that a run plans and does not write: in dry run by themselves, or with their cluster."""
+        is_dry = remembered.is_dry(self.stack_dry_run)
+        stay_dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
+        return [pool for pool in stay_dry if not remembered.control.restores(pool.id)]
+
+    def with_dry_run(self, answer: Answer, remembered: Remembered, pools: Sequence[PoolPlan]) -> Answer:
+        """Return the answer with what of it is planned only, because the cluster or a pool is in dry run.
+
+        Args:
+            answer: What the action says where everything is written.
+            remembered: The cluster.
+            pools: The pools that the action is about. Where none is known, the mode of the cluster counts.
+        """
+        dry = self.dry_pools(remembered, pools)
+        everything = len(dry) == len(pools) if pools else remembered.is_dry(self.stack_dry_run)
+        if not dry and not everything:
+            return {**answer, "dryRun": False}
+        names = sorted({pool.id.name for pool in dry})
+        before = f"{PLANNED_ONLY}: " if everything else ""
+        after = "" if everything else f"; {PLANNED_ONLY} of pool {', '.join(names)}"
+        words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}
+        return {**answer, **words, "dryRun": everything, "plannedOnly": names}
 
     def change_control(self, remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
         """What actions have said, with these fields changed, as it is stored now.

@@ -11,10 +11,13 @@ from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
 from evenkeel.application.events import ZoneShift
 from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Remembered
+from evenkeel.application.preview import preview_of
 from evenkeel.application.words import rfc3339
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.values import shown
 
+_SECONDS_TO_READ = 3
 _ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -52,11 +55,12 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
     zone_shifts.record(call.cluster, zone, shift)
     if impaired:
-        return {
+        answer = {
             "message": f"zone {zone} of {call.cluster} is fenced until {rfc3339(until)}: its groups get no "
             f"growth. To lift it, ask again for 0m{doubt}",
             "alike": f"zone {zone} is fenced until {rfc3339(until)}, or until asked again for 0m{doubt}",
         }
+        return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered))
     if others := zone_shifts.still_impaired(call.cluster, zone):
         return {
             "message": f"zone {zone} of {call.cluster} is no longer fenced by hand (that moment is over); it is "
@@ -66,6 +70,25 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
         "message": f"zone {zone} of {call.cluster} is no longer fenced (that moment is over)",
         "alike": f"zone {zone} is no longer fenced",
     }
+
+
+def _pools_in(call: Call, zone: str, remembered: Remembered) -> list[PoolPlan]:
+    """Return the pools with a group in the zone; none where the cluster does not answer soon.
+
+    The fence is stored by now, and the answer is not to wait long for a cluster in trouble.
+    """
+    name, begun = remembered.record.zone_ids.get(zone, zone), call.clock.now()
+
+    def remaining() -> float:
+        return min(call.remaining(), _SECONDS_TO_READ - (call.clock.now() - begun).total_seconds())
+
+    if remembered.is_silent:
+        return []
+    try:
+        plan = preview_of(call.clusters, remembered, call.now, remaining).plan
+    except EvenkeelError:
+        return []
+    return [pool for pool in plan.pools if any(group.group.zone == name for group in pool.groups)]
 
 
 def _zone(call: Call, fields: FenceZoneFields, remembered: Remembered) -> tuple[str, str]:

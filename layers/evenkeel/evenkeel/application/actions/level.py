@@ -52,4 +52,5 @@ def level(call: Call, fields: LevelFields) -> Answer:
     paused = (
         ". The cluster is paused: nothing happens before it is resumed" if wanted.control.is_paused(call.now) else ""
     )
-    return {**answer, "message": f"{subject} is brought home, for {hours} hours at most: {steps}{paused}"}
+    answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}{paused}"
+    return call.with_dry_run(answer, remembered, [pool])

@@ -16,7 +16,6 @@ from evenkeel.domain.rollout import Phase, Rollout, wave_size
 
 # An item of the table has 400 KB, and says each name once.
 _LARGEST = 300_000
-_LEAST_SOAK = timedelta(minutes=5)  # a node that is missing is trouble after as long
 
 
 class RolloutFields(Fields):
@@ -27,7 +26,10 @@ class RolloutFields(Fields):
     soak: Annotated[
         timedelta,
         BeforeValidator(length),
-        Field(description="How long a wave must stand without trouble before the next: 15m, 1h."),
+        Field(
+            description="How long a wave must stand without trouble before the next: 15m, 1h. At least longer than the "
+            "largest trouble_after of its clusters."
+        ),
     ] = timedelta(minutes=15)
     abort: Flag = Field(
         default=False,
@@ -68,9 +70,22 @@ def _begun(call: Call, fields: RolloutFields) -> Rollout:
         raise BadRequestError(f"wave is {shown(fields.wave)}: write how many go live at once, 5% or 3")
     if fields.abort:
         raise BadRequestError("abort and clusters are there: name one of the two")
-    if fields.soak < _LEAST_SOAK:
-        raise BadRequestError("soak is too short: nothing is trouble before five minutes: choose 5m or more")
     if len(json.dumps(members)) > _LARGEST:
         raise BadRequestError(f"clusters is a list of {len(members)}: roll out fewer at a time, by a selector")
     id = ulid(call.now, call.random_bytes(10))
-    return begun(members, id=id, size=size, soak=fields.soak, by=call.by or "", reason=call.reason or "", now=call.now)
+    return begun(
+        members,
+        id=id,
+        size=size,
+        soak=fields.soak,
+        trouble_after=_longest_trouble_after(call, members),
+        by=call.by or "",
+        reason=call.reason or "",
+        now=call.now,
+    )
+
+
+def _longest_trouble_after(call: Call, members: tuple[str, ...]) -> timedelta | None:
+    """Return the largest ``trouble_after`` of these clusters as they are registered now; None where none is known."""
+    records = [record for id, record in call.registrations() if id in members and not isinstance(record, str)]
+    return max((record.opens_trouble_after for record in records), default=None)

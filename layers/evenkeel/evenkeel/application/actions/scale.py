@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
-from evenkeel.application.events import ScaleRequestEvent
-from evenkeel.application.preview import find_group, find_pool
+from evenkeel.application.events import ScaleRequestEvent, Verdict
+from evenkeel.application.preview import find_group, find_pool, preview_of
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord, read_model
 from evenkeel.domain.model.values import shown
@@ -53,13 +53,16 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
         },
         action,
     )
+    remembered, pools = call.load(), []
     try:
-        preview = call.preview()
+        preview = preview_of(call.clusters, remembered, call.now, call.remaining)
     except (AccessError, ClusterUnavailableError):
         pass  # it is kept for an hour: whoever can read the cluster by then finds out
     else:
-        find_pool(preview, fields.pool) if fields.pool is not None else find_group(preview, str(fields.group))
+        by_pool = fields.pool is not None
+        pools = [find_pool(preview, str(fields.pool)) if by_pool else find_group(preview, str(fields.group))[0]]
     outcome = RequestScale(store=call.store, queue=call.queue, clock=call.clock).store_and_ask(
         ScaleRequestEvent(cluster=call.cluster, record=record)
     )
-    return {"request": record.id, "message": outcome.message}
+    answer = {"request": record.id, "message": outcome.message}
+    return answer if outcome.verdict is Verdict.KNOWN else call.with_dry_run(answer, remembered, pools)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
+from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.demand_words import unknown_in_order
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.observing import contained
@@ -44,8 +44,10 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     unknown = [unknown_in_order(name) for name in unknown_in(order, [pool.id for pool in preview.pools])]
     if unknown:
         message += f"; {'; '.join(unknown)}"
+    planned_only: dict[str, Any] = {}
     if fields.apply and ours.changes:
-        message += f"; {_agree(call, preview, ours)}"
+        said, planned_only = _agree(call, preview, ours)
+        message += f"; {said}"
     elif fix:
         message += f"; changes proposed: {len(findings.changes)}"
     if fix and (theirs := len(findings.changes) - len(ours.changes)):
@@ -57,6 +59,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         "commands": findings.commands(preview.record) if fix else [],
         "refused": refused,
         "record": unknown,
+        **planned_only,
         "message": message,
     }
 
@@ -134,8 +137,11 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
     return _Findings(pools=pools, changes=tuple(changes))
 
 
-def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
-    """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
+def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict[str, Any]]:
+    """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster.
+
+    Returns what the message and the answer say of it.
+    """
     dry_run = call.is_dry(preview.record, preview.remembered.control)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
@@ -145,9 +151,12 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
     control = control.model_copy(update={"fixes": waiting + entries})
     call.store.save_record(record, control, preview.remembered.versions)
     call.request_look("validate")
-    if dry_run:
-        return f"{call.cluster} is in dry run: changes that the next look records, and does not write: {len(entries)}"
-    return f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries)}"
+    dry = {str(pool.id): pool.id.name for pool in call.dry_pools(preview.remembered, preview.plan.pools)}
+    planned = [dry[entry.pool] for entry in entries if entry.pool in dry]
+    says = f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries) - len(planned)}"
+    if not planned:
+        return says, {}
+    return f"{says}; {PLANNED_ONLY}: {len(planned)}", {"plannedOnly": sorted(set(planned))}
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.problems import Problem
+
+# How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
+# Where a cluster's record has no trouble_after.
+TROUBLE_AFTER = timedelta(minutes=5)
 
 
 class TroubleKind(StrEnum):
