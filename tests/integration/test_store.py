@@ -1118,6 +1118,7 @@ TROUBLE = Trouble(
     missing=3,
     requested=9,
     running=6,
+    wanted=9,
     is_outage=True,
     calm_since=NOW + MINUTE,
     failure_class=FailureClass.QUOTA,

@@ -19,13 +19,14 @@ from evenkeel.cli import acting, asking
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Waiting
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
-from evenkeel.domain.trouble import untold, with_news
-from tests.builders import MINUTE, group, key, zones
+from evenkeel.domain.trouble import judge, untold, with_news
+from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, zones
 from tests.fakes import NOW, FakeCluster, plenty
 from tests.house import House
 
@@ -136,6 +137,56 @@ class TestMissingNodes:
         assert told(house)[0] == ("Opened", MISSING)
         assert told(house)[-1] == ("Closed", MISSING)
         assert Counter(what for what, _ in told(house))["Closed"] == 1
+
+    @pytest.mark.parametrize("count", [1, 3])
+    @pytest.mark.parametrize("launched", [0, 2], ids=["before the failure", "after the failure"])
+    def test_it_ends_when_the_only_missing_node_arrives_inside_the_fence(self, count: int, launched: int) -> None:
+        house = House(zones((2,) * count, bounds=[(1, 9)] * count))
+        names = "abc"[:count]
+        stuck(house, (3,) * count, (2,) * count)
+        fail(house, names)
+        house.run()
+        assert [trouble.missing for trouble in verdict(house)] == [count]
+        house.runs(2)
+        for zone in names:
+            node = Machine(name=f"new-{zone}", has_node=True, created_at=NOW + launched * MINUTE)
+            house.cluster.change(key(zone), requested=3, running=3, machines=(node,))
+        house.runs(2)
+        assert verdict(house) == ()
+        assert [what for what, _ in told(house)] == ["Opened", "Closed"]
+
+    def test_what_an_autoscaler_gave_up_keeps_it_open_although_the_rest_runs(self) -> None:
+        house = House(zones((2,), bounds=[(1, 9)]))
+        stuck(house, (4,), (2,))
+        fail(house, "a")
+        house.runs(2)
+        node = Machine(name="new", has_node=True, created_at=house.clock.at)
+        house.cluster.change(key("a"), requested=3, running=3, machines=(node,))
+        house.runs(20)
+        assert [trouble.missing for trouble in verdict(house)] == [0]
+
+    def test_without_an_autoscaler_it_ends_when_people_want_no_more_nodes(self) -> None:
+        house = House(zones((2,), bounds=[(1, 9)]), autoscaler="none", pools=[{"name": "workers", "min": 1, "max": 12}])
+        stuck(house, (4,), (2,))
+        fail(house, "a")
+        house.run()
+        stuck(house, (2,), (2,))
+        house.run()
+        assert verdict(house) == ()
+
+    @pytest.mark.parametrize("waits", [True, False])
+    def test_what_was_given_up_is_wanted_no_more_where_pods_show_that_none_waits(self, waits: bool) -> None:
+        before = Trouble(
+            kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=2, wanted=4
+        )
+        state = in_backoff()
+        planned = plan_of([group("a", 2)], numbers(1, 12), states={key("a"): state})
+        (pool,) = planned.pools
+        pending = (Waiting(pods=("default/p",), since=NOW),) if waits else ()
+        advice = PoolAdvice(asked=PoolDemand(pool=pool.id, pending=pending))
+        planned = replace(planned, pools=(replace(pool, demand=advice),), demand=Advice())
+        after = judge(Verdict(troubles=(before,)), planned, {key("a"): state}, 5 * MINUTE)
+        assert bool(after.troubles) is waits
 
     def test_while_zones_are_probed_in_vain_it_neither_ends_nor_begins_again(self) -> None:
         """All zones out for two hours: backoffs end, one machine is tried, an autoscaler gives up and orders anew."""

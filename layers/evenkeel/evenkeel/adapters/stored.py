@@ -440,6 +440,7 @@ class TroubleRecord(Strict):
     untaken: Count = 0
     requested: Count = 0
     running: Count = 0
+    wanted: Count = 0
     is_outage: bool = False
     calm_since: Moment | None = None
     failure_class: FailureClass | None = Field(default=None, alias="class")

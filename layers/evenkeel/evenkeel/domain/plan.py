@@ -510,6 +510,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         origins=pool.origins,
         notes=_notes(draft),
         known_as=pool.known_as,
+        autoscaler=pool.autoscaler,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,
         contested=tuple([group.key for group in draft.groups if group.contested]),

@@ -12,10 +12,11 @@ zones have not become well. So it does not flap while a zone probes.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, State, is_outage
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import ProblemKind
@@ -53,8 +54,7 @@ def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verd
         if pool.valid and not pool.judged:  # half of a list, perhaps: this look says nothing of it
             troubles += [trouble for trouble in before.troubles if trouble.pool == id]
             continue
-        has_demand = plan.demand is not None
-        found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after, has_demand=has_demand)
+        found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after, demand=plan.demand)
         troubles += [trouble for trouble in found.all() if trouble is not None]
     return before.with_troubles([*troubles, *_beside_another(before, plan)])
 
@@ -118,7 +118,7 @@ class _Found:
     known: Mapping[str, Trouble]
     now: datetime
     after: timedelta
-    has_demand: bool  # somebody has asked for pods and nodes
+    demand: Advice | None  # what pods and nodes say of the cluster; None: they were not read
 
     def all(self) -> Iterator[Trouble | None]:
         yield self._missing()
@@ -159,7 +159,9 @@ class _Found:
             if nodes[plan.group.key] or ((self._untaken or str(plan.group.key) in counted) and self._fails(plan))
         ]
         calm = None if missing or before is None else before.calm_since or self.now
-        if not missing and self._is_over(concerned, calm):
+        runs, wanted = self._runs_and_wanted(counted)
+        wanted = wanted if missing or before is None else before.wanted
+        if not missing and self._is_over(concerned, calm, gave_up=runs < wanted):
             return None
         failing = self._worst(concerned, nodes, before)
         told = "" if failing is None else failing.message
@@ -175,6 +177,7 @@ class _Found:
             untaken=self._untaken,
             requested=sum(plan.requested for plan in self.pool.groups) + self._homeless + self._untaken,
             running=sum(plan.group.running for plan in self.pool.groups),
+            wanted=wanted,
             is_outage=is_outage(plan.state for plan in self.pool.groups),
             calm_since=calm,
             failure_class=None if failing is None else failing.failure_class,
@@ -234,16 +237,46 @@ class _Found:
         released = self.pool.remembered.release
         return min([self.now, *waits, *([released.at] if self._untaken and released is not None else [])])
 
-    def _is_over(self, concerned: list[GroupPlan], calm: datetime | None) -> bool:
-        """Whether trouble ends in which no node is missing any more.
+    def _runs_and_wanted(self, counted: Collection[str]) -> tuple[int, int]:
+        """Return how many requested nodes run, and how many are wanted, with those that no group can be asked for.
 
-        Where the zones have not shown that they deliver, an autoscaler may only have given up. Then it ends where
-        another group could have been asked for long enough.
+        A frozen group wants what it runs, unless the incident counts it already.
+        """
+        runs = {plan.group.key: min(plan.requested, plan.group.running) for plan in self.pool.groups}
+        wanted = sum(
+            runs[plan.group.key]
+            if plan.state is State.FROZEN and str(plan.group.key) not in counted
+            else plan.requested
+            for plan in self.pool.groups
+        )
+        return sum(runs.values()), wanted + self._homeless
+
+    def _is_over(self, concerned: list[GroupPlan], calm: datetime | None, *, gave_up: bool) -> bool:
+        """Return whether an incident ends in which no node is missing any more.
+
+        It ends when every node runs that was wanted, also where no zone has been probed since. If fewer run, an
+        autoscaler may only have given up. Then it ends where another group could have been asked for long enough, or
+        where pods show that none waits. Without an autoscaler, only people lower what is requested.
+
+        Args:
+            concerned: The groups that the incident is about.
+            calm: Since when no node is missing.
+            gave_up: Fewer nodes run than were wanted when a node was last missing.
         """
         if not any(self._fails(plan) for plan in concerned):
             return True
+        all_run = all(plan.group.running >= plan.requested for plan in concerned)
+        if all_run and (not gave_up or self._no_pod_waits()):
+            return True
         can_grow = any(plan.state is State.HEALTHY for plan in self.pool.groups)
         return can_grow and calm is not None and self.now - calm >= self.after
+
+    def _no_pod_waits(self) -> bool:
+        """Return whether nodes that are not requested any more are not wanted either, as far as that is known."""
+        demand, pool = self.demand, self.pool.demand
+        if demand is None or pool is None:
+            return demand is None and not self.pool.autoscaler
+        return not (demand.unmet or demand.not_counted or pool.asked.pending)
 
     def _worst(
         self, concerned: list[GroupPlan], nodes: Mapping[GroupKey, int], before: Trouble | None
@@ -301,7 +334,7 @@ class _Found:
     def _drain_hangs(self) -> Trouble | None:
         """Of who could not be read, what was known stays."""
         if self.pool.demand is None:
-            return self._before(TroubleKind.DRAIN_HANGS) if self.has_demand else None
+            return self._before(TroubleKind.DRAIN_HANGS) if self.demand is not None else None
         hanging = [node.hangs for node in self.pool.demand.nodes if node.hangs is not None]
         if not hanging:
             return None

@@ -93,6 +93,7 @@ class PoolPlan:
     added: int = 0  # nodes that this plan and those of the last seconds add under max_step
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
+    autoscaler: bool = True  # one orders nodes for pods, and may give an order up
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
     demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
     step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before

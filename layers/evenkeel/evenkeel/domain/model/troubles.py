@@ -65,6 +65,7 @@ class Trouble:
     untaken: int = 0  # of those, what was released and no autoscaler has ordered again
     requested: int = 0  # of the pool
     running: int = 0
+    wanted: int = 0  # nodes that were to run when a node was last missing
     is_outage: bool = False  # no zone of the pool is known to deliver
     calm_since: datetime | None = None  # no node is missing since then, but no zone has shown that it delivers
     failure_class: FailureClass | None = None  # None: nobody says why
