@@ -5,21 +5,26 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from rich.console import Console
 
 from bench.aws import RefusedError, Table
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.store import SHARDS, DynamoStore
 from evenkeel.adapters.aws.vault import SealedTokens
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
 from evenkeel.application.alerting import LastTold
 from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
 from evenkeel.application.readiness import Known, readiness_of
 from evenkeel.application.tokens import SealedToken
+from evenkeel.cli.answers import print_answer
 from evenkeel.config import (
     ConfigError,
     ControlRecord,
@@ -264,6 +269,16 @@ class TestByName:
         explained = House()._asked("explain", "bent")["history"]
         assert [line for line in explained if "pause, asked for by jane" in line]
         assert [line for line in explained if f"decision {DECISION}" in line]
+
+    def test_a_decision_of_another_shape_stands_among_the_actions_of_a_status_and_of_its_page(self) -> None:
+        status = House()._asked("status", "bent")
+        paused, named = status["actions"]
+        assert (paused["cause"], named["cause"], status["decisions"]) == ("pause", "unreadable", [])
+        assert (named["id"], named["cluster"]) == (DECISION, "bent")
+        assert document(page_of_status(status, "a test", NOW))
+        out = StringIO()
+        print_answer(status, Console(file=out, width=200))
+        assert "pause by jane" in out.getvalue()
 
     @pytest.mark.parametrize("sk", ["META", "VERDICT"])
     def test_a_cluster_says_in_the_list_of_all_that_it_cannot_be_read(self, sk: str) -> None:
