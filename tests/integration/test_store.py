@@ -593,18 +593,24 @@ class TestReadingAgain:
         assert registered.load("demo").record.scan_interval == 120
 
 
+def done(at: datetime, id: str = "") -> dict[str, Any]:
+    """What somebody did, as it is recorded."""
+    id = id or ulid(at, bytes(10))
+    return {"id": id, "at": at.isoformat(), "cluster": "demo", "cause": "pause", "by": None, "what": "demo is paused"}
+
+
 def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: Store) -> None:
     for minute in (3, 1, 2):
         at = NOW + minute * MINUTE
-        registered.save_decision("demo", ulid(at, bytes(10)), {"minute": minute}, at + 30 * MINUTE)
-    assert registered.decisions("demo", 2) == [{"minute": 3}, {"minute": 2}]
+        registered.save_decision("demo", ulid(at, bytes(10)), done(at), at + 30 * MINUTE)
+    assert registered.decisions("demo", 2) == [done(NOW + 3 * MINUTE), done(NOW + 2 * MINUTE)]
 
 
 def test_a_decision_is_never_overwritten(registered: Store) -> None:
-    registered.save_decision("demo", "01A", {"first": True}, NOW + MINUTE)
+    registered.save_decision("demo", "01A", done(NOW, "01A"), NOW + MINUTE)
     with pytest.raises(StateConflictError):
-        registered.save_decision("demo", "01A", {"first": False}, NOW + MINUTE)
-    assert registered.decisions("demo", 5) == [{"first": True}]
+        registered.save_decision("demo", "01A", done(NOW + MINUTE, "01A"), NOW + MINUTE)
+    assert registered.decisions("demo", 5) == [done(NOW, "01A")]
 
 
 def test_a_look_that_an_event_has_asked_for_is_known_to_the_next(registered: Store) -> None:
@@ -1069,11 +1075,11 @@ def test_what_is_known_and_decided_is_read_at_once_unless_it_is_too_much(registe
     ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(9)]
     registered.save_group("demo", KEY, FAILED, None)
     for id in ids[:2]:
-        registered.save_decision("demo", id, {"id": id}, NOW + timedelta(days=30))
+        registered.save_decision("demo", id, done(NOW, id), NOW + timedelta(days=30))
     registered.save_decision("demo", ulid(NOW + 9 * MINUTE, bytes(10)), {"id": "over"}, NOW - timedelta(days=1))
     remembered, decisions = registered.load_with_decisions("demo", ids[0])
     assert remembered == registered.load("demo")
-    assert decisions == [{"id": ids[1]}]
+    assert decisions == [done(NOW, ids[1])]
     for id in ids[2:]:
         registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
     remembered, decisions = registered.load_with_decisions("demo", "")

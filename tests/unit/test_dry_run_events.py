@@ -83,3 +83,20 @@ def test_an_event_in_dry_run_says_so_and_what_is_refused_hurts_nobody() -> None:
     assert dry["reason"] == "EvenkeelDryRunRebalanced"
     assert dry["message"] == f"Dry run, not written: {live['message']}"[:1024]
     assert dry["type"] == "Normal"
+
+
+def test_what_a_failure_says_orders_nothing_where_kubectl_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenkeel.adapters.kubernetes.cluster.sentences", lambda _: ["\x1b[31mred\u202eder\nline"])
+    house = House(UNEVEN)
+    plan = house.run().plan
+    assert plan is not None
+    group = plan.pools[0].changes[0]
+    api = Api()
+    api.now = house.clock.now  # type: ignore[method-assign]
+    cluster = KubernetesCluster.__new__(KubernetesCluster)
+    item = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": "ns", "uid": "1"}}
+    member = type("Member", (), {"scalable": item})()
+    cluster.__dict__.update(_api=api, _remaining=lambda: 30.0, _members={group.group.key: member})
+    cluster.emit_event(group, "01ABC", dry_run=False)
+    ((_, event),) = api.created
+    assert event["message"] == "redder line"

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
+from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.words import rfc3339
-from evenkeel.config import Count, Moment, read_model
+from evenkeel.config import ConfigError, Count, Moment, read_model
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.reasons import Rule
@@ -346,6 +347,18 @@ class _Decisions(BaseModel):
 def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[DecisionDocument, ...]:
     """Decisions as they are stored. Raises ConfigError: one line per bad value, each starting with ``where``."""
     return read_model(_Decisions, {"decisions": tuple(decisions)}, where).decisions
+
+
+def or_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry, or in the place of a decision that cannot be read one that names it and says why."""
+    if "pool" not in entry:
+        return entry
+    try:
+        read_decisions([entry], f"decision {entry['id']}")
+    except ConfigError as error:
+        kept = {name: entry.get(name) for name in ("id", "at", "cluster")}
+        return {**kept, "cause": UNREADABLE, "by": None, "what": error.faults[0]}
+    return entry
 
 
 @cache

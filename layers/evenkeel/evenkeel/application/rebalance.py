@@ -161,7 +161,6 @@ class _Rounds:
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
         if remembered.control.is_paused(clock.now()):
             self._notify_paused(remembered)
-            self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         if self._is_silent(remembered):
             return None
@@ -258,8 +257,9 @@ class _Rounds:
         return True
 
     def _notify_paused(self, remembered: Remembered) -> None:
-        """Send what its last run could not send, such as the end of an incident."""
+        """Send what its last run could not send, such as the end of an incident. Nothing else is done."""
         verdict = remembered.verdict
+        self.summary.message = f"{self.summary.cluster}: paused, nothing looked at"
         if verdict.outbox and (kept := self._keep_verdict(verdict, verdict, remembered.versions)) is not None:
             self._notify_later(kept)
 

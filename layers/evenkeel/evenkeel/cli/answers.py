@@ -14,7 +14,6 @@ from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.words import ago, counted, rfc3339
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell, terminal
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.values import printable
@@ -97,12 +96,7 @@ def _status(console: Console, answer: _Json) -> None:
     for pool in answer["pools"]:
         _pool(console, pool, now=now)
     _say(console, answer, "demand")
-    for entry in answer["decisions"]:
-        try:
-            (decision,) = read_decisions([entry], f"decision {entry['id']}")
-        except ConfigError as error:
-            _line(console, error.faults[0], "red")
-            continue
+    for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
         changes = "; ".join(_came_of(decision)) or "nothing changed"
         _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")

@@ -26,7 +26,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from evenkeel.adapters.aws_faults import AWS_ERRORS
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ
@@ -117,7 +117,7 @@ def _caller(session: Any) -> dict[str, str]:
 
 def of_caller(error: Exception) -> CannotAskError | None:
     """What whoever asks has to mend at their own end: credentials, region, profile. None: it is something else."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
         if code in _EXPIRED:
@@ -140,7 +140,7 @@ def of_caller(error: Exception) -> CannotAskError | None:
 def _why(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
     if (found := of_caller(error)) is not None:
         return found
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
         return CannotAskError(f"{service} does not answer: {text}")
     code = error.response.get("Error", {}).get("Code", "")

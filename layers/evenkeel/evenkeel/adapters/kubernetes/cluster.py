@@ -48,6 +48,7 @@ from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.removals import disagree
+from evenkeel.domain.model.values import printable
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -715,7 +716,7 @@ class KubernetesCluster:
         namespace, name = name_of(item)
         moment = rfc3339(self._api.now())
         reason = "Restored" if plan.leaves else _EVENT_REASONS[plan.state]
-        message = "; ".join(sentences(plan.reasons))
+        message = printable("; ".join(sentences(plan.reasons)))  # kubectl describe shows it in a terminal
         event = {
             "apiVersion": "v1",
             "kind": "Event",

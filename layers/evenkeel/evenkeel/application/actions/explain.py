@@ -13,7 +13,7 @@ from evenkeel.application.decisions import pool_json
 from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.level_words import pool_level
-from evenkeel.application.plan_documents import DecisionDocument, read_decisions
+from evenkeel.application.plan_documents import DecisionDocument, or_named, read_decisions
 from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.preview import Preview, find_group, find_pool
 from evenkeel.application.telling import trouble_json
@@ -301,18 +301,14 @@ def _scale_down_options(group: NodeGroup) -> Iterator[str]:
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
     """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
     keys = set(names)
-    lines = (line for entry in decisions for line in _lines_of(entry, keys, now))
+    lines = (line for entry in map(or_named, decisions) for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
 
 
 def _lines_of(entry: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
     when = f"{entry['at']} ({ago(now - datetime.fromisoformat(entry['at']))})"
     if "pool" in entry:
-        try:
-            (decision,) = read_decisions([entry], f"decision {entry['id']}")
-        except ConfigError as error:
-            yield f"At {when}: {error.faults[0]}."
-            return
+        (decision,) = read_decisions([entry], f"decision {entry['id']}")
         yield from _changes(decision, keys, now)
     elif entry["cause"] == UNREADABLE:
         yield f"At {when}: {entry['what']}."

@@ -9,7 +9,7 @@ from pydantic import Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
 from evenkeel.application.decisions import group_json, pool_json
 from evenkeel.application.demand_words import cluster_demand
-from evenkeel.application.plan_documents import document_json
+from evenkeel.application.plan_documents import document_json, or_named
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
 from evenkeel.application.telling import trouble_json
@@ -37,7 +37,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     remembered, preview, troubles = judged.remembered, judged.preview, judged.verdict.troubles
     control, dry_run = remembered.control, call.is_dry(remembered.record, remembered.control)
     paused = control.is_paused(call.now)
-    entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
+    entries = [or_named(entry) for entry in call.store.decisions(call.cluster, _DECISIONS_SHOWN)]
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
     mode = _mode(control, paused, dry_run) + _otherwise(preview, dry_run)
