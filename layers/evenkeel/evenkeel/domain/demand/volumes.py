@@ -19,6 +19,7 @@ ANYWHERE = frozenset(
     {"configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "csi", "gitRepo"}
 )
 OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
+_KNOWN = ANYWHERE | OF_CLAIMS
 
 _TODAY = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -209,4 +210,4 @@ def _serves(volume: Volume, claim: Claim) -> bool:
 
 def unknown_kinds(pod: Pod) -> Iterable[str]:
     """The kinds of a pod's volumes of which nobody here knows where they can be."""
-    return sorted({volume.kind for volume in pod.needs.volumes} - ANYWHERE - OF_CLAIMS)
+    return sorted({volume.kind for volume in pod.needs.volumes if volume.kind not in _KNOWN})
