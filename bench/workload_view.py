@@ -153,6 +153,17 @@ def _lists(nodes: int, pods: int) -> dict[str, list[Object]]:
         "/apis/storage.k8s.io/v1/csinodes": [
             {"metadata": {"name": f"n{number:05}"}, "spec": {"drivers": drivers}} for number in range(nodes)
         ],
+        "/apis/storage.k8s.io/v1/volumeattachments": [
+            {
+                "metadata": {"name": f"csi-{number}"},
+                "spec": {
+                    "attacher": "ebs.csi.aws.com",
+                    "nodeName": f"n{number % nodes:05}",
+                    "source": {"persistentVolumeName": each["metadata"]["name"]},
+                },
+            }
+            for number, each in enumerate(volumes)
+        ],
         "/apis/policy/v1/poddisruptionbudgets": budgets,
     }
 

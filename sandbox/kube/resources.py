@@ -116,6 +116,7 @@ NATIVE = (
     _native("persistentvolumes", "PersistentVolume", namespaced=False, status=True),
     _native("persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, status=True),
     _native("storageclasses", "StorageClass", namespaced=False, group="storage.k8s.io"),
+    _native("volumeattachments", "VolumeAttachment", namespaced=False, status=True, group="storage.k8s.io"),
     _native("csinodes", "CSINode", namespaced=False, group="storage.k8s.io"),
     _native("poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, status=True, group="policy"),
 )

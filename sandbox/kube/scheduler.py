@@ -149,6 +149,7 @@ class Sight:
     volumes: dict[str, Object] = field(default_factory=dict)
     classes: dict[str, Object] = field(default_factory=dict)
     limits: dict[str, Mapping[str, int]] = field(default_factory=dict)  # volumes per driver, by node
+    attachments: list[Object] = field(default_factory=list)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -182,6 +183,7 @@ class Sight:
                 }
                 for name, item in named("csinodes.storage.k8s.io").items()
             },
+            attachments=list(objects.get("volumeattachments.storage.k8s.io", ())),
             namespaces={name: labels_of(item) for name, item in named("namespaces").items()},
         )
 
@@ -254,6 +256,7 @@ KINDS = (
     "persistentvolumes",
     "storageclasses.storage.k8s.io",
     "csinodes.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
     "namespaces",
 )
 
@@ -327,11 +330,23 @@ def _volume_limits(seen: Sight, pod: Object, node: Object) -> Why:
         return found
 
     there, here = attached(seen.on(node)), attached([pod])
+    beside = _attachments(seen, node) - there
     for driver, limit in limits.items():
         new = sum(name == driver for name, _ in here - there)
-        if new and sum(name == driver for name, _ in there) + new > limit:
+        if new and sum(name == driver for name, _ in (*there, *beside)) + new > limit:
             yield "node(s) exceed max volume count"
             return
+
+
+def _attachments(seen: Sight, node: Object) -> set[tuple[str, str]]:
+    """Driver and volume of what is attached to a node, or soon is; also where no pod names it."""
+    found = set()
+    for item in seen.attachments:
+        spec = item["spec"]
+        name = spec["source"].get("persistentVolumeName", "")
+        if spec["nodeName"] == node["metadata"]["name"] and "csi" in seen.volumes.get(name, {"spec": {}})["spec"]:
+            found.add((spec["attacher"], name))
+    return found
 
 
 def _volumes(seen: Sight, pod: Object, node: Object) -> Why:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape
 from evenkeel.adapters.kubernetes.workload_objects import (
+    AttachmentShape,
     ClaimShape,
     ClassShape,
     CsiNodeShape,
@@ -305,6 +306,7 @@ def worlds(draw: st.DrawFn) -> tuple[Object, dict[str, list[Object]]]:
             for name in names
             if draw(st.booleans())
         ],
+        "volumeattachments.storage.k8s.io": [],
         "namespaces": [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()],
     }
     for pod in (*standing, asking):
@@ -318,6 +320,57 @@ def worlds(draw: st.DrawFn) -> tuple[Object, dict[str, list[Object]]]:
             if exclusive == ["ReadWriteOncePod"]:
                 asking["spec"]["volumes"] = [{"name": "shared", "persistentVolumeClaim": {"claimName": name["name"]}}]
     return asking, world
+
+
+@st.composite
+def attached_worlds(draw: st.DrawFn) -> tuple[Object, dict[str, list[Object]]]:
+    """Return a pod with a volume and a world in which only the limits of volumes tell nodes apart.
+
+    Volumes are attached to nodes for their pods, without a pod, or in the name of a volume that is gone.
+    """
+    names = ["n0", "n1"]
+    free = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    world: dict[str, list[Object]] = {
+        "nodes": [{"metadata": {"name": name, "labels": {}}, "status": {"allocatable": free}} for name in names],
+        "pods": [],
+        "persistentvolumeclaims": [],
+        "persistentvolumes": [],
+        "storageclasses.storage.k8s.io": classes(),
+        "csinodes.storage.k8s.io": [],
+        "volumeattachments.storage.k8s.io": [],
+        "namespaces": [],
+    }
+    for name in names:
+        drivers = [{"name": "disk.example", "allocatable": {"count": draw(st.integers(0, 4))}}]
+        world["csinodes.storage.k8s.io"].append({"metadata": {"name": name}, "spec": {"drivers": drivers}})
+    pods = [
+        {"metadata": {"name": f"p{number}", "namespace": "default"}, "spec": {"containers": []}, "status": {}}
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        metadata = {"name": name, "namespace": "default", "annotations": bound}
+        claim = {"metadata": metadata, "spec": {"volumeName": name, "accessModes": []}}
+        world["persistentvolumeclaims"].append(claim)
+    for pod in pods[1:]:
+        pod["spec"]["nodeName"] = draw(st.sampled_from(names))
+    world["pods"] = pods[1:]
+    for name in [*(pod["metadata"]["name"] for pod in pods), "left", "gone"]:
+        if name != "gone":
+            csi = {"driver": "disk.example", "volumeHandle": name}
+            claimed = {"namespace": "default", "name": name}
+            world["persistentvolumes"].append(
+                {"metadata": {"name": name}, "spec": {"csi": csi, "claimRef": claimed, "capacity": {"storage": "1Gi"}}}
+            )
+        for node in draw(st.lists(st.sampled_from(names), max_size=2)):
+            source = {"persistentVolumeName": name}
+            spec = {"attacher": draw(st.sampled_from(["disk.example"] * 3 + ["other"])), "nodeName": node}
+            world["volumeattachments.storage.k8s.io"].append(
+                {"metadata": {"name": f"csi-{name}"}, "spec": {**spec, "source": source}}
+            )
+    return pods[0], world
 
 
 def read(shape: Any, items: list[Object], *how: Any) -> tuple[Any, ...]:
@@ -338,12 +391,16 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
         pods=tuple(standing),
         claims=read(ClaimShape, world["persistentvolumeclaims"]),
         volumes=read(VolumeShape, world["persistentvolumes"]),
+        attachments=read(AttachmentShape, world["volumeattachments.storage.k8s.io"]),
         storage_classes=read(ClassShape, world["storageclasses.storage.k8s.io"]),
         namespaces=dict(read(NamespaceShape, world["namespaces"])),
     )
-    kinds, placing = Kinds(Volumes(workload)), Placing(workload.namespaces)
+    volumes = Volumes(workload)
+    kinds, placing = Kinds(volumes), Placing(workload.namespaces)
+    there = {node.name: [pod for pod in standing if pod.node == node.name] for node in workload.nodes}
+    beside = volumes.attached_without_pod(there)
     for node in workload.nodes:
-        placing.add(node, Counter(kinds.of(pod) for pod in standing if pod.node == node.name))
+        placing.add(node, Counter(kinds.of(pod) for pod in there[node.name]), beside.get(node.name, {}))
     kind = kinds.of(waiting)
     answers = {name: placing.misfit(kind, room) for name, room in placing.rooms.items()}
     return {name: "" if reason is None else reason.rule.value for name, reason in answers.items()}
@@ -361,3 +418,16 @@ def test_evenkeel_says_fits_exactly_where_the_sandboxs_scheduler_would_bind(
     for name, misfits in bound.items():
         event(misfits[0].split('"')[0] if misfits else "fits")
         assert bool(misfits) == bool(computed[name]), (name, misfits, computed[name])
+
+
+@settings(max_examples=200)
+@given(attached_worlds())
+def test_volumes_that_are_attached_count_as_the_scheduler_counts_them(
+    drawn: tuple[Object, dict[str, list[Object]]],
+) -> None:
+    asking, world = drawn
+    seen, computed = Sight.over(world), evenkeels(asking, world)
+    for node in world["nodes"]:
+        name = node["metadata"]["name"]
+        assert (seen.misfits(asking, node) == ["node(s) exceed max volume count"]) == (computed[name] == "volume-limit")
+        assert bool(seen.misfits(asking, node)) == bool(computed[name])

@@ -13,6 +13,7 @@ from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
+    Attachment,
     Claim,
     HostPort,
     NodeTerm,
@@ -528,6 +529,35 @@ def test_where_only_capacity_is_known_something_of_it_is_kept_back() -> None:
     assert look(pod(cpu="3600m"), pools=pools).nodes == 1
     assert look(pod(cpu="3601m"), pools=pools).nodes == 0
     assert look(pod(cpu="3601m"), pools=pools, policy=DemandPolicy(reserve=Fraction(0))).nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("attached", "nodes"),
+    [
+        ([], 0),
+        ([("n", "d", "left")], 1),
+        ([("n", "d", "pg")], 0),
+        ([("n", "d", "left"), ("n", "d", "pg")], 1),
+        ([("n", "d", "pg"), ("n", "d", "pg")], 0),
+        ([("other", "d", "left")], 0),
+        ([("n", "other", "left")], 0),
+        ([("n", "d", "gone"), ("n", "d", "")], 0),
+        ([("n", "d", "asked")], 1),
+    ],
+    ids=str,
+)
+def test_a_volume_that_is_attached_without_a_pod_counts_once_toward_the_limit_of_its_driver(
+    attached: list[tuple[str, str, str]], nodes: int
+) -> None:
+    """The node takes two: one is its pod's. As the scheduler has it, also one that the pod itself has left there."""
+    there = node(attach_limits={"d": 2})
+    volumes = tuple(Volume(name=name, driver="d") for name in ("pg", "left", "asked"))
+    claims = tuple(Claim(namespace="default", name=name, volume=name, bound=True) for name in ("pg", "asked"))
+    running = pod("pg", node="n", cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "pg"),))
+    asking = pod(cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "asked"),))
+    attachments = tuple(Attachment(node=on, driver=driver, volume=volume) for on, driver, volume in attached)
+    answer = look(asking, nodes=(there,), standing=(running,), claims=claims, volumes=volumes, attachments=attachments)
+    assert answer.nodes == nodes
 
 
 def test_a_claim_that_waits_for_its_pod_is_no_obstacle_where_the_fresh_node_has_the_key() -> None:

@@ -81,6 +81,18 @@ class TestWhoIsTold:
         (kept,) = pool["demand"]["needed"]
         assert (kept["node"], kept["rule"], kept["group"]) == ("n-a", "node-in-use", str(key("a")))
 
+    def test_what_keeps_a_node_for_a_pod_that_cannot_be_placed_is_on_every_answer_and_the_page(self) -> None:
+        running = Workload(pods=(pod("train", node="n-a", resource_claims=("gpu",)),), nodes=WAITING.nodes)
+        made = house(running)
+        why = "Evenkeel cannot place pod default/train on another node: it needs resource claims"
+        plan = made.ask("plan")["plan"]
+        (kept,) = plan["pools"][0]["demand"]["needed"]
+        assert (kept["node"], kept["rule"]) == ("n-a", "pod-not-placeable")
+        assert why in kept["reason"]
+        assert f"Needed is n-a: {why}" in made.ask("explain", pool="workers")["message"]
+        (section,) = page_of_plan(json.dumps(plan), "plan").sections
+        assert any(why in words for pool in section.pools for words in pool.demand)
+
     def test_names_are_cut_where_thousands_wait_and_counts_are_not(self) -> None:
         answer = house(Workload(pods=pods(500, cpu="64"))).ask("plan")["plan"]["demand"]["unmet"][0]
         assert (len(answer["pods"]), answer["count"]) == (12, 500)

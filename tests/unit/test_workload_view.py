@@ -104,6 +104,21 @@ def test_what_keeps_a_running_pod_from_being_placed_again_is_read_of_assigned_po
     assert {pod.name: unplaceable(pod) is None for pod in read.pods} == {"plain": True, "odd": False}
 
 
+def test_volume_attachments_are_read_where_a_pod_has_a_volume() -> None:
+    source = {"persistentVolumeName": "pv"}
+    items = [
+        {"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n1", "source": source}},
+        {"metadata": {"name": "b"}, "spec": {"attacher": "d", "nodeName": "n1", "source": {"inlineVolumeSpec": {}}}},
+    ]
+    claim = {"name": "d", "persistentVolumeClaim": {"claimName": "pg"}}
+    pages = Pages([waiting("db", spec={"volumes": [claim]})], [], volumeattachments=items)
+    found = pages.view().read(dict, judges_nodes=True).attachments
+    assert [(each.node, each.driver, each.volume) for each in found] == [("n1", "d", "pv"), ("n1", "d", "")]
+    without = Pages([waiting("web")], [], volumeattachments=items)
+    without.view().read(dict, judges_nodes=True)
+    assert "volumeattachments" not in without.asked
+
+
 def test_machines_are_asked_for_only_where_nodes_are_read() -> None:
     def machines() -> dict[str, MachineNode]:
         raise AssertionError("nobody needs them")

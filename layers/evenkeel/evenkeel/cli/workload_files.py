@@ -11,6 +11,7 @@ from msgspec.json import Decoder, encode
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.workload_objects import (
+    AttachmentShape,
     BudgetShape,
     ClaimShape,
     ClassShape,
@@ -33,6 +34,7 @@ SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("v1", "PersistentVolumeClaim"): ClaimShape,
     ("storage.k8s.io", "StorageClass"): ClassShape,
     ("storage.k8s.io", "CSINode"): CsiNodeShape,
+    ("storage.k8s.io", "VolumeAttachment"): AttachmentShape,
     ("policy", "PodDisruptionBudget"): BudgetShape,
     ("apps", "DaemonSet"): DaemonSetShape,
 }
@@ -73,6 +75,7 @@ class WorkloadFiles:
             nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in nodes),
             claims=found.get("PersistentVolumeClaim", ()),
             volumes=found.get("PersistentVolume", ()),
+            attachments=found.get("VolumeAttachment", ()),
             storage_classes=found.get("StorageClass", ()),
             budgets=found.get("PodDisruptionBudget", ()),
             namespaces=dict(found.get("Namespace", ())),

@@ -15,6 +15,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.transport import Allowance
 from evenkeel.adapters.kubernetes.workload_objects import (
+    AttachmentShape,
     BudgetShape,
     ClaimShape,
     ClassShape,
@@ -46,6 +47,7 @@ _LISTED = (
     *(("", plural) for plural in ("pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces")),
     ("storage.k8s.io", "storageclasses"),
     ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
     ("policy", "poddisruptionbudgets"),
 )
 _LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
@@ -165,6 +167,7 @@ class KubernetesWorkload:
             workload,
             claims=tuple(self._each("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
             volumes=tuple(self._each("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
+            attachments=tuple(self._each(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
             storage_classes=tuple(self._each(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
             nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in workload.nodes),
         )

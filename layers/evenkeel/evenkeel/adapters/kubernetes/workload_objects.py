@@ -22,6 +22,7 @@ from evenkeel.adapters.kubernetes.pods import (
 from evenkeel.application.ports import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
+    Attachment,
     Budget,
     Claim,
     Node,
@@ -162,6 +163,28 @@ class VolumeShape(Shape):
             access_modes=frozenset(spec.access_modes or ()),
             phase=(self.status.phase if self.status else None) or "",
         )
+
+
+class _Source(Shape):
+    persistent_volume_name: str | None = None
+
+
+class _AttachmentSpec(Shape):
+    attacher: str = ""
+    node_name: str = ""
+    source: _Source | None = None
+
+
+class AttachmentShape(Shape):
+    """A VolumeAttachment. One without a persistent volume is of an inline volume, which counts by its pod."""
+
+    metadata: Metadata
+    spec: _AttachmentSpec
+
+    def read(self) -> Attachment:
+        spec = self.spec
+        volume = spec.source.persistent_volume_name if spec.source else None
+        return Attachment(node=spec.node_name, driver=spec.attacher, volume=volume or "")
 
 
 class _ClaimAnnotations(

@@ -16,6 +16,8 @@ from evenkeel.domain.demand.tallies import Tallies
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import Node
 
+NOTHING: Mapping[str, int] = {}
+
 
 class _Step(NamedTuple):
     room: Room
@@ -34,9 +36,12 @@ class Placing:
         self._users: Counter[str] = Counter()  # of claims that no second pod may use
         self._steps: list[_Step] = []
 
-    def add(self, node: Node, standing: Mapping[Kind, int]) -> Room:
-        """A node with these pods on it, whether or not they fit."""
-        room = Room(node, self._shapes.of(node))
+    def add(self, node: Node, standing: Mapping[Kind, int], attached: Mapping[str, int] = NOTHING) -> Room:
+        """A node with these pods on it, whether or not they fit.
+
+        ``attached``: volumes by CSI driver that are attached to it beside those of the pods.
+        """
+        room = Room(node, self._shapes.of(node), attached)
         for kind, count in standing.items():
             room.change(kind, count)
         self._do(_Step(room, None, 1))

@@ -52,7 +52,7 @@ class Room:
         "user_of",
     )
 
-    def __init__(self, node: Node, shape: Shape) -> None:
+    def __init__(self, node: Node, shape: Shape, attached: Mapping[str, int]) -> None:
         self.node = node
         self.name = node.name
         self.labels: Mapping[str, str] = node.labels
@@ -63,7 +63,7 @@ class Room:
         self.memory = self.free.pop(MEMORY, 0)
         self.pods = self.free.pop(PODS, 0)
         self.limits = node.attach_limits
-        self.attached: Counter[str] = Counter()
+        self.attached: Counter[str] = Counter(attached)  # volumes by CSI driver
         self.ports: Counter[HostPort] = Counter()
         self.user_of: Counter[str] = Counter()  # claims that no second pod may use
         self.kinds: Counter[Kind] = Counter()

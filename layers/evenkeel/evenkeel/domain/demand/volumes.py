@@ -3,7 +3,7 @@
 Claims are looked up once per pod and become what a node has to be: what is left is compared like a node affinity.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ ANYWHERE = frozenset(
     {"configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "csi", "gitRepo"}
 )
 OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
+_KNOWN = ANYWHERE | OF_CLAIMS
 
 _TODAY = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -81,6 +82,7 @@ class Volumes:
         self._claims = {(claim.namespace, claim.name): claim for claim in workload.claims}
         self._volumes = {volume.name: volume for volume in workload.volumes}
         self._classes = {item.name: item for item in workload.storage_classes}
+        self._attachments = workload.attachments
         self._free: dict[str, list[Volume]] = defaultdict(list)
         for volume in sorted(workload.volumes, key=lambda volume: volume.name):
             if not volume.claim and volume.phase in ("Available", ""):
@@ -124,6 +126,32 @@ class Volumes:
             exclusive=frozenset(exclusive),
             alike=(alike, attached, frozenset(exclusive)),
         )
+
+    def attached_without_pod(self, standing: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
+        """Return how many volumes of each CSI driver are attached to each node that none of its pods names.
+
+        The scheduler counts them beside those of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). One
+        is left over while its pod is gone and the volume is not detached yet.
+
+        Args:
+            standing: The pods of each node, by its name.
+        """
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        named: dict[str, set[str]] = {}
+        for each in set(self._attachments):
+            volume = self._volumes.get(each.volume)
+            if volume is None or not volume.driver:
+                continue
+            if each.node not in named:
+                named[each.node] = {name for pod in standing.get(each.node, ()) for name in self._named_by(pod)}
+            if each.volume not in named[each.node]:
+                found[each.node][each.driver] += 1
+        return found
+
+    def _named_by(self, pod: Pod) -> Iterator[str]:
+        for volume in pod.needs.volumes:
+            if volume.kind in OF_CLAIMS and (claim := self._claims.get((pod.namespace, volume.claim))) is not None:
+                yield claim.volume
 
     def _driver(self, claim: Claim) -> str:
         """Who attaches a claim's volume: the one that made it, or, where there is none, the one that would."""
@@ -182,4 +210,4 @@ def _serves(volume: Volume, claim: Claim) -> bool:
 
 def unknown_kinds(pod: Pod) -> Iterable[str]:
     """The kinds of a pod's volumes of which nobody here knows where they can be."""
-    return sorted({volume.kind for volume in pod.needs.volumes} - ANYWHERE - OF_CLAIMS)
+    return sorted({volume.kind for volume in pod.needs.volumes if volume.kind not in _KNOWN})

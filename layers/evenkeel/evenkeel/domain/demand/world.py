@@ -6,7 +6,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.kinds import Kind, Kinds
-from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.placing import NOTHING, Placing
 from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.taints import is_going
@@ -23,7 +23,8 @@ class World:
     def __init__(self, workload: Workload, pools: tuple[PoolOffer, ...], policy: DemandPolicy, now: datetime) -> None:
         self.policy = policy
         self.now = now
-        self.kinds = Kinds(Volumes(workload))
+        volumes = Volumes(workload)
+        self.kinds = Kinds(volumes)
         self.placing = Placing(workload.namespaces)
         nodes_fresh = FreshNodes(workload, policy)
         self.fresh: dict[GroupKey, Fresh] = {}
@@ -36,8 +37,10 @@ class World:
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
+        attached = volumes.attached_without_pod(self.standing)
         for node in sorted(workload.nodes, key=lambda node: node.name):
-            self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name))
+            beside = attached.get(node.name, NOTHING)
+            self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name), beside)
         for pool in sorted(pools, key=lambda pool: pool.pool):
             for offer in sorted(pool.groups, key=lambda offer: offer.group):
                 for _ in range(offer.coming if offer.group in self.fresh else 0):

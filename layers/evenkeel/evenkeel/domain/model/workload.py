@@ -228,6 +228,15 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attachment:
+    """A VolumeAttachment: a persistent volume that is attached to a node, or is being attached or detached."""
+
+    node: str
+    driver: str  # spec.attacher
+    volume: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StorageClass:
     """A storage class."""
 
@@ -258,6 +267,7 @@ class Workload:
     nodes: tuple[Node, ...] = ()
     claims: tuple[Claim, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
     budgets: tuple[Budget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
