@@ -248,6 +248,7 @@ WORDS: dict[Rule, Words] = {
     Rule.CONVERGE_AWAITS: "zone {zone} requests {requested}, and {running} run",
     Rule.CONVERGE_FULL: "{requested} of PoolMaximum {maximum} are requested, and a successor has to come before a "
     "machine goes: let the record have converge: surge 1, or raise PoolMaximum",
+    Rule.CONVERGE_IDLE: "node {node} of {zone} is unneeded: scale-down takes it, and no successor is ordered",
     Rule.CONVERGE_STAYS: "no machine of {zone} may go: {why}",
     Rule.CONVERGE_NO_VIEW: "nobody knows its pods: let the record say where they are (workload), or consent to do "
     "without (converge: blind)",

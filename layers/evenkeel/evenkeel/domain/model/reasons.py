@@ -114,6 +114,7 @@ class Rule(StrEnum):
     CONVERGE_BEHIND = "converge-behind", Topic.NOTE
     CONVERGE_AWAITS = "converge-awaits", Topic.NOTE
     CONVERGE_FULL = "converge-full", Topic.NOTE
+    CONVERGE_IDLE = "converge-idle", Topic.NOTE
     CONVERGE_STAYS = "converge-stays", Topic.NOTE
     CONVERGE_NO_VIEW = "converge-no-view", Topic.NOTE
     CONVERGE_NO_MACHINE = "converge-no-machine", Topic.NOTE
