@@ -95,6 +95,7 @@ class GroupRecord(Strict):
     running_seen: Count | None = None
     waiting_since: Moment | None = None
     waiting_running: Count | None = None
+    stalled_since: Moment | None = None
     reverts: tuple[Moment, ...] = ()
     contested_since: Moment | None = None
     contested_by: str = ""
@@ -420,6 +421,7 @@ class TroubleRecord(Strict):
     requested: Count = 0
     running: Count = 0
     is_outage: bool = False
+    is_rollout: bool = False
     calm_since: Moment | None = None
     failure_class: FailureClass | None = Field(default=None, alias="class")
     said: str = ""

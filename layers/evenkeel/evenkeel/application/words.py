@@ -713,6 +713,11 @@ _NO_NODES: dict[FailureClass | None, str] = {
     None: "Nobody says why: look at the machine controller, and at what else may keep it from making machines",
 }
 
+_STALLED = (
+    "A rollout in this zone cannot go on, and it keeps Evenkeel from releasing the missing replicas: undo the rollout "
+    "until the zone delivers, or order nodes in the other zones with evenkeel scale-up"
+)
+
 _TODO: dict[TroubleKind, str] = {
     TroubleKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
     TroubleKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
@@ -807,7 +812,9 @@ def _problems(trouble: Trouble) -> str:
 
 def todo(trouble: Trouble) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
-    return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
+    if trouble.kind is TroubleKind.MISSING:
+        return _STALLED if trouble.is_rollout else _NO_NODES[trouble.failure_class]
+    return _TODO[trouble.kind]
 
 
 def explains(trouble: Trouble) -> bool:
@@ -823,5 +830,7 @@ def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
 
 def runbook(trouble: Trouble) -> str:
     """Where the page on it stands in the repository."""
+    if trouble.is_rollout:
+        return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
     kind = trouble.failure_class.value if trouble.kind is TroubleKind.MISSING and trouble.failure_class else ""
     return f"{_RUNBOOK}#{kind or trouble.kind.value}"

@@ -339,6 +339,10 @@ KEEPING = frozenset(
 Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...], tuple[str, ...]]
 
 
+# What freezes a group because its machines are being replaced.
+ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
+
+
 @dataclass(frozen=True)
 class Reason:
     """One rule and the numbers that it worked with, by the names that its words use."""

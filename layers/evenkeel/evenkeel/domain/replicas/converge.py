@@ -35,7 +35,7 @@ from evenkeel.domain.model.homing import (
     Homing,
     Step,
 )
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule, because
 from evenkeel.domain.replicas.removal import remove
 
 _COURSE = 100  # steps of a course that are told
@@ -423,13 +423,9 @@ def _rollout(pool: PoolDraft) -> Reason | None:
     """Machines that are being replaced somewhere."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
-        if frozen is not None and frozen.rule in _ROLLOUTS:
+        if frozen is not None and frozen.rule in ROLLOUTS:
             return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
     return None
-
-
-# What freezes a group because its machines are being replaced.
-_ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
 def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
