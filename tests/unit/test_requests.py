@@ -191,7 +191,7 @@ class TestRequests:
         ("scale_request", "why"),
         [
             (asked(2, pool="nobody"), "no pool here has that name"),
-            (asked(2, group="nobody"), "no pool here has that name, or a group of that name"),
+            (asked(2, group="nobody"), "no pool here has that name"),
             (asked(2, "nobody"), "only: 'nobody': no group of pool cluster-api/default/workers"),
             (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],

@@ -70,6 +70,12 @@ def _of_request(template: str) -> Words:
     return words
 
 
+def _nowhere(facts: Facts) -> str:
+    words = f"{_request(facts)} of {_quoted(facts['named'])}: no pool here has that name"
+    pools = _texts(facts["group_of"])
+    return f"{words}, but pool {', '.join(pools)} has a group of that name: name that pool" if pools else words
+
+
 def _quoted(fact: Fact) -> str:
     return ", ".join(shown(name) for name in fact) if isinstance(fact, tuple) else shown(fact)
 
@@ -504,7 +510,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
         "{what}: begun in pool {pool}, which is not here any more: ask again for what is missing"
     ),
     ProblemKind.REQUEST_AMBIGUOUS: _of_request("{what} of {named}: which of {pools}? Name one"),
-    ProblemKind.REQUEST_NOWHERE: _of_request("{what} of {named}: no pool here has that name, or a group of that name"),
+    ProblemKind.REQUEST_NOWHERE: _nowhere,
     ProblemKind.REQUEST_UNKNOWN_GROUPS: _of_request("{what}: only: {names}: no group of pool {pool}"),
     ProblemKind.REQUEST_POOL_INVALID: _of_request("{what}: pool {pool} is invalid: it waits for that to be mended"),
 }
