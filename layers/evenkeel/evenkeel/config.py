@@ -518,9 +518,8 @@ def _off(value: object) -> object:
 class DiscoveredPools(Strict):
     """Pools in the cluster's record, where groups that nobody assigns to a pool make pools with those like them."""
 
-    discover: Annotated[
-        Literal["similar", "off"], BeforeValidator(_off)
-    ]  # off: no pool is made so, whatever the defaults of a file say
+    # off: no pool is made so, whatever the defaults of a file say
+    discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
     rules: tuple[PoolEntry, ...] = ()
     ignored_labels: tuple[LabelKey, ...] = ()  # besides those that Cluster Autoscaler ignores
     labels: tuple[LabelKey, ...] = ()  # these decide alone

@@ -180,6 +180,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         elif obstacle is not None:
             draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
     later = pool.add(request.nodes - unmet, wanted)
+    pool.later += later
     pool.request_later = 0 if request.is_of_plan else later  # the same pods ask again
     return unmet - later
 
