@@ -43,6 +43,26 @@ def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], su
     assert home.state == before
 
 
+@settings(max_examples=40)
+@given(counts)
+def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) -> None:
+    home = Home(nodes, homing(maximum=sum(nodes) + 20, per_hour=60))
+    announced: list[tuple[int, tuple[tuple[str, str], ...]]] = []  # after so many steps
+    made: list[tuple[str, str]] = []
+    for _ in range(120):
+        told = home.look(60).converging
+        if told is not None and not told.begins:
+            announced.append((len(made), told.course))
+        if told is not None and told.begins and told.step is not None:
+            announced.append((len(made), told.course))
+            made.append((told.step.source[-1], told.step.destination[-1]))
+        home.boot()
+        home.drain()
+    assert _level(home)
+    for done, course in announced:
+        assert course == tuple(made[done:])
+
+
 happenings = st.lists(
     st.tuples(
         st.sampled_from(

@@ -7,12 +7,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.application.words import sentences
 from evenkeel.config import ScaleRequestRecord
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import STEPS_APART
-from tests.builders import NOW
+from tests.builders import NOW, numbers, pool_plan, zones
 from tests.crashing import How, Life
 from tests.ordering import Town
 from tests.property.worlds import World, pools
@@ -156,6 +158,14 @@ def test_runs_that_follow_at_once_share_one_step() -> None:
     town.clock.at += STEPS_APART
     town.run()
     assert town.runs == [5, 0, 5]
+
+
+def test_what_is_left_to_later_runs_is_told_and_counted_once() -> None:
+    for strategy in ("Balanced", "Backward-Compatible"):
+        pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))
+        assert sum(planned.requested for planned in pool.groups) == 5
+        assert sentences(pool.notes) == ["max_step is 5: nodes that later runs add: 53"]
+        assert pool.problems == ()
 
 
 def test_in_dry_run_no_chain_of_checks_begins() -> None:

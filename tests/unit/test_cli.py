@@ -358,6 +358,7 @@ class TestGrowth:
             ("a/b/c=2", "of 'a/b/c': no pool here has that name"),
             ("work\ners=2", "of 'work\\ners': no pool here has that name"),
             ("workers=2,only=a b", "only: 'a b': no group of pool"),
+            (f"demo-workers-{ZONES[0]}=2", "no pool here has that name, but pool workers has a group of that name"),
         ],
     )
     def test_a_request_that_cannot_be_is_one_line_and_exit_two(self, files: Files, text: str, says: str) -> None:

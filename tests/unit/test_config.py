@@ -330,6 +330,14 @@ class TestClusterRecord:
         assert len(listed.pools) == 1
         assert read_json(Registration, discovered.model_dump_json(exclude_none=True), "here") == discovered
 
+    @pytest.mark.parametrize("off", ["off", False])  # YAML reads off as false
+    def test_discovery_can_be_switched_off_and_the_rules_hold(self, off: object) -> None:
+        pools = {"discover": off, "rules": [{"name": "p", "min": 1, "max": 9}]}
+        record = read_model(Registration, {**RECORD, "pools": pools}, "here")
+        assert record.policy().similarity is None
+        assert [rule.name for rule in record.policy().pools] == ["p"]
+        assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
+
     def test_what_decides_over_similarity_reaches_the_policy(self) -> None:
         def similarity(**fields: object) -> Similarity | None:
             return read_model(ClusterFile, {"pools": {"discover": "similar", **fields}}, "here").policy().similarity

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
-from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.homing import Homing, Window
+from evenkeel.domain.model.homing import IDLE_GOES, Homing, Window
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.plans import Plan
@@ -20,7 +20,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.trouble import judge
-from tests.builders import stated
+from tests.builders import NOW, stated
 from tests.homing import Home, homing
 from tests.workloads import node, pod
 
@@ -632,6 +632,57 @@ def full(home: Home) -> Workload:
         if each.has_node and not each.deleting
     )
     return Workload(nodes=nodes, pods=tuple(pod(each.name, node=each.name, cpu="4") for each in nodes), whole=True)
+
+
+def partly(home: Home) -> Workload:
+    """The same, but the newest node of the fullest zone is empty."""
+    there = full(home)
+    last = max(each.name for each in there.nodes if each.name.startswith("c"))
+    pods = tuple(replace(each, needs=pod(cpu="3").needs) for each in there.pods if each.name != last)
+    return replace(there, pods=pods, autoscaler_sought=True)
+
+
+def test_no_successor_is_ordered_for_a_node_that_an_autoscaler_finds_unneeded() -> None:
+    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home.look()
+    home.look(SETTLED)
+    assert home.requested == (2, 2, 5)
+    assert home.why == "node c-9 of c is unneeded: scale-down takes it, and no successor is ordered"
+    home.scale("c", 4)
+    home.drain()
+    home.workload = full
+    home.look(60)
+    home.look(60)
+    assert sorted(home.requested) == [2, 3, 4]
+
+
+def test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven() -> None:
+    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home.look()
+    home.look(SETTLED)
+    while home.now < NOW + IDLE_GOES:
+        assert home.requested == (2, 2, 5)
+        home.look(60)
+    assert sorted(home.requested) == [2, 3, 5]
+
+
+def test_another_zone_may_give_meanwhile() -> None:
+    home = Home((0, 4, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home.look()
+    home.look(SETTLED)
+    assert home.requested == (1, 4, 5)
+    assert home.memory.step is not None
+    assert home.memory.step.source.endswith("b")
+
+
+def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none() -> None:
+    policy = homing(blind=False, demand=DemandStage.FULL, autoscaler=False)
+    home = Home((2, 2, 5), policy, workload=partly)
+    while home.requested[2] == 5:
+        home.look(60)
+        assert home.requested[:2] == (2, 2)
+    assert home.requested == (2, 2, 4)
+    assert home.now - NOW < timedelta(minutes=15)
 
 
 def test_an_autoscaler_that_fills_the_new_one_keeps_both_nodes_and_the_step_waits_until_there_is_room() -> None:

@@ -708,6 +708,14 @@ class TestFiles:
         assert found["green"]["labels"] == {"by": "common", "a": "2", "env": "prod"}
         assert (found["blue"]["scan_interval"], "scan_interval" in found["green"]) == (120, False)
 
+    def test_a_cluster_switches_off_discovery_and_keeps_the_rules_of_the_defaults(self) -> None:
+        pools = {"discover": "similar", "rules": [{"name": "p", "min": 1, "max": 9}]}
+        defaults = {"flavours": ["cluster-api"], "access": ACCESS, "pools": pools}
+        clusters = [{"id": "a"}, {"id": "b", "pools": {"discover": "off"}}]
+        found = self.read(one={"defaults": defaults, "clusters": clusters})
+        assert found["a"]["pools"] == pools
+        assert found["b"]["pools"] == {**pools, "discover": "off"}
+
     def test_an_access_of_another_kind_replaces_the_default_and_one_of_the_same_completes_it(self) -> None:
         defaults = {"flavours": ["cluster-api"], "access": {"kind": "eks", "region": "eu-central-1"}}
         found = self.read(

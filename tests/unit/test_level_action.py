@@ -27,10 +27,19 @@ def uneven(*counts: int, **fields: object) -> House:
 def test_a_dry_run_lists_the_steps_that_would_follow_and_changes_nothing() -> None:
     house = uneven()
     answer = house.ask("level", pool="workers", dry_run=True)
-    assert answer["steps"] == [{"from": "c", "to": "a"}, {"from": "c", "to": "b"}]
-    assert answer["message"] == "pool workers of demo: dry run: 2 steps: c to a, c to b"
+    assert answer["steps"] == [{"from": "c", "to": "a"}] * 2
+    assert answer["message"] == "pool workers of demo: dry run: 2 steps: c to a, c to a"
     assert house.store.load("demo").control.asked_home == {}
     assert not house.queue.requests
+
+
+def test_a_step_that_is_under_way_is_none_of_those_that_are_to_come() -> None:
+    house = uneven(0, 4, 5)
+    assert ": dry run: 3 steps: " in house.ask("level", pool="workers", dry_run=True)["message"]
+    house.ask("level", pool="workers")
+    house.carry_out()
+    message = house.ask("level", pool="workers", dry_run=True)["message"]
+    assert "dry run: a step is under way, then 2 steps: " in message
 
 
 def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotten_when_it_is_over() -> None:
@@ -55,7 +64,8 @@ def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_bud
     house.carry_out()
     status = house.ask("status")
     (pool,) = status["pools"]
-    begun, waits, *_, left = pool["level"]["says"]
+    begun, waits, course, left = pool["level"]["says"]
+    assert course == "1 more step would bring the zones level: c to a."
     assert begun.startswith("A step of levelling is under way since")
     assert left == "The budget leaves 3 steps within this hour."
     explained = house.ask("explain", pool="workers")["message"]

@@ -98,6 +98,17 @@ class TestAnnotations:
         assert made.taints == (Taint("dedicated", "gpu", "NoSchedule"),)
         assert made.source == "annotations"
 
+    def test_an_annotation_that_is_not_supported_is_reported_by_name_and_the_rest_is_read(self) -> None:
+        found = group("cluster-api", annotated(cpu="4", memory="16Gi", dra_driver="gpu.nvidia.com"))
+        (note,) = found.notes
+        assert str(note).startswith(
+            f"MachineDeployment demo/{found.key.name}: {CAPACITY}dra-driver is 'gpu.nvidia.com': "
+        )
+        assert "does not support this annotation" in note.problem
+        assert found.template is not None
+        assert found.template.complete
+        assert found.closed_because is None
+
     def test_without_a_gpu_type_cluster_api_has_no_name_for_gpus_and_openshift_has_nvidias(self) -> None:
         values = {"cpu": "4", "memory": "16Gi", "gpu_count": "2"}
         assert set(template("cluster-api", annotated("cluster-api", **values)).capacity) == {"cpu", "memory", "pods"}

@@ -191,7 +191,7 @@ class TestRequests:
         ("scale_request", "why"),
         [
             (asked(2, pool="nobody"), "no pool here has that name"),
-            (asked(2, group="nobody"), "no pool here has that name, or a group of that name"),
+            (asked(2, group="nobody"), "no pool here has that name"),
             (asked(2, "nobody"), "only: 'nobody': no group of pool cluster-api/default/workers"),
             (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],
@@ -284,6 +284,17 @@ class TestAfterACrash:
             pool = grown(members, policy=policy, pools=self.begun(3, {str(key("a")): 3}))
             assert sum(requested(pool)) == expected
             assert {planned.leaves for planned in pool.groups} == {leaves}
+
+    def test_a_restore_waits_for_the_steps_of_what_was_begun(self) -> None:
+        members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
+        policy = replace(numbers(0, 10), restoring=True, max_step=2)
+        (journal,) = self.begun(3, {str(key("a")): 3}).values()
+        lately = replace(journal, added_at=NOW - MINUTE / 6, added=2)
+        for before, expected in ((journal, 6), (lately, 4)):
+            pool = grown(members, policy=policy, pools={ID: before})
+            assert sum(requested(pool)) == expected
+            assert not any(planned.leaves for planned in pool.groups)
+            assert pool.request_later
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}

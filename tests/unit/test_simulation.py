@@ -22,11 +22,12 @@ from evenkeel.cli.simulation.engine import (
     runs_of,
     variants_of,
 )
+from evenkeel.cli.simulation.evenkeel import record_of
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.groups import Bounds, State
 from tests.unit.test_docs import rows
 
@@ -318,12 +319,28 @@ def pods_and_size(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
             {"pods": [{"name": "web", "count": 1, "pool": "wokers"}]},
             "pods.0.pool is 'wokers': no such pool: choose one of workers; did you mean workers?",
         ),
+        (
+            {"evenkeel": {"expander": "order", "expander_order": ["wokers"]}},
+            "evenkeel.expander_order.0 is 'wokers': no such pool: choose one of workers; did you mean workers?",
+        ),
+        (
+            {"evenkeel": {"expander": "order"}},
+            "evenkeel.expander_order is missing: expander is order: name the pools, the first one first",
+        ),
+        ({"evenkeel": {"max_step": 0}}, "evenkeel.max_step is '0': Input should be greater than or equal to 1"),
     ],
 )
 def test_what_is_wrong_with_pods_is_said_in_one_line(fields: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         scenario(**{**pods_and_size({"name": "web", "count": 1}), **fields})
     assert caught.value.faults == [f"test.yaml: {line}"]
+
+
+def test_the_record_of_a_scenario_has_its_order_of_pools_and_its_max_step() -> None:
+    wishes = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
+    played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=wishes)
+    policy = record_of(played, None, autoscaler=False, demand=DemandStage.SCALE_UP).policy()
+    assert (policy.pool_order, policy.max_step) == (("workers",), 3)
 
 
 def test_a_pool_has_its_own_zones_and_nodes_where_it_says_so() -> None:

@@ -21,8 +21,9 @@ from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Waiting
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.groups import Machine, MachineFailure
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.trouble import judge, untold, with_news
@@ -276,6 +277,68 @@ class TestMissingNodes:
         stuck(house, (6, 2, 2), (2, 2, 2))
         house.runs(10)
         assert verdict(house) == ()
+
+
+def rolling(house: House, *, running: int, **fields: Any) -> None:
+    """Zone a rolls out; these are its machines without a node."""
+    house.cluster.change(
+        key("a"), frozen_because=because(Rule.ROLLING_SETS, sets=2), requested=4, running=running, **fields
+    )
+
+
+REFUSED = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=NOW)
+
+
+class TestRollouts:
+    def test_a_rollout_in_a_zone_that_is_out_is_an_incident_once_it_has_lasted_and_says_what_to_do(self) -> None:
+        house = House()
+        without = tuple(Machine(name=f"m{i}", has_node=False, created_at=NOW, failure=REFUSED) for i in range(2))
+        rolling(house, running=2, machines=without)
+        house.runs(4)
+        assert verdict(house) == ()
+        before = house.cluster.groups[key("a")]
+        house.runs(3)
+        (trouble,) = verdict(house)
+        assert (trouble.kind, trouble.missing, trouble.zones) == (TroubleKind.MISSING, 2, ("a",))
+        assert trouble.failure_class is FailureClass.CAPACITY
+        assert house.cluster.groups[key("a")] == before
+        (event,) = [detail for kind, detail in house.bus.published if kind == "Trouble Opened"]
+        assert event["rollout"]
+        assert event["todo"].startswith("A rollout in this zone cannot go on, and it keeps Evenkeel from releasing")
+        assert event["runbook"] == "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
+        house.runs(5)
+        assert [what for what, _ in told(house)] == ["Opened"]
+        rolling(house, running=2, machines=tuple(replace(each, failure=None) for each in without))
+        house.cluster.change(key("a"), machines=(Machine(name="new", has_node=False, created_at=house.clock.at),) * 2)
+        house.run()
+        assert [what for what, _ in told(house)] == ["Opened", "Closed"]
+
+    def test_a_rollout_that_a_failure_event_has_stopped_is_one_as_well(self) -> None:
+        house = House()
+        rolling(house, running=2, machines=())
+        fail(house, "a")
+        house.runs(7)
+        (trouble,) = verdict(house)
+        assert (trouble.missing, trouble.said) == (2, "no room")
+
+    def test_a_rollout_in_which_machines_are_replaced_is_none(self) -> None:
+        house = House()
+        fail(house, "a")  # once, and no node has come since
+        for _ in range(12):
+            going = Machine(name="old", has_node=True, created_at=NOW, deleting=True)
+            booting = Machine(name="new", has_node=False, created_at=house.clock.at)
+            rolling(house, running=2, machines=(going, booting))
+            house.run()
+            assert verdict(house) == ()
+
+    def test_a_launch_that_is_refused_once_in_a_rollout_is_none(self) -> None:
+        house = House()
+        refused = Machine(name="m", has_node=False, created_at=NOW, failure=REFUSED)
+        for number in range(12):
+            coming = Machine(name="new", has_node=False, created_at=house.clock.at)
+            rolling(house, running=3, machines=(coming if number % 4 else refused,))
+            house.run()
+            assert verdict(house) == ()
 
 
 class TestOtherTrouble:

@@ -512,10 +512,15 @@ class PoolEntry(Strict):
         return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
 
 
+def _off(value: object) -> object:
+    return "off" if value is False else value  # YAML's reading of off
+
+
 class DiscoveredPools(Strict):
     """Pools in the cluster's record, where groups that nobody assigns to a pool make pools with those like them."""
 
-    discover: Literal["similar"]
+    # off: no pool is made so, whatever the defaults of a file say
+    discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
     rules: tuple[PoolEntry, ...] = ()
     ignored_labels: tuple[LabelKey, ...] = ()  # besides those that Cluster Autoscaler ignores
     labels: tuple[LabelKey, ...] = ()  # these decide alone
@@ -528,7 +533,10 @@ class DiscoveredPools(Strict):
             raise ValueError("labels decide alone: leave ignored_labels out, or labels")
         return self
 
-    def similarity(self) -> Similarity:
+    def similarity(self) -> Similarity | None:
+        """Return when groups are alike; None if pools are not discovered."""
+        if self.discover == "off":
+            return None
         usual = GARDENER if self.ratios == "gardener" else Similarity()
         return replace(usual, ignored_labels=frozenset(self.ignored_labels), labels=self.labels)
 
@@ -639,7 +647,7 @@ class ClusterPolicy(Strict):
 
     @property
     def discovered_pools(self) -> DiscoveredPools | None:
-        """How pools are discovered; None where they are not."""
+        """``pools`` in the form of an object; None in that of a list."""
         return self.pools if isinstance(self.pools, DiscoveredPools) else None
 
     def policy(self) -> Policy:

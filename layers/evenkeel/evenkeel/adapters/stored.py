@@ -103,6 +103,7 @@ class GroupRecord(Strict):
     running_seen: Count | None = None
     waiting_since: Moment | None = None
     waiting_running: Count | None = None
+    stalled_since: Moment | None = None
     reverts: tuple[Moment, ...] = ()
     contested_since: Moment | None = None
     contested_by: str = ""
@@ -442,6 +443,7 @@ class TroubleRecord(Strict):
     running: Count = 0
     wanted: Count = 0
     is_outage: bool = False
+    is_rollout: bool = False
     calm_since: Moment | None = None
     failure_class: FailureClass | None = Field(default=None, alias="class")
     said: str = ""

@@ -39,6 +39,10 @@ def course_words(told: Converging) -> str:
     return ", ".join(ways[:MOST_NAMED]) + more
 
 
+def _noun(told: Converging) -> str:
+    return "more step" if told.step is not None and not told.begins else "step"
+
+
 def _says(told: Converging) -> Iterator[str]:
     if told.step is not None:
         begun = "begins now" if told.begins else f"is under way since {rfc3339(told.step.begun_at)}"
@@ -49,6 +53,6 @@ def _says(told: Converging) -> Iterator[str]:
     if told.hangs_since is not None:
         yield f"It should have ended at {rfc3339(told.hangs_since)}, and no other begins before it has."
     if told.course:
-        yield f"{counted(len(told.course), 'step')} would bring the zones level: {course_words(told)}."
+        yield f"{counted(len(told.course), _noun(told))} would bring the zones level: {course_words(told)}."
     if told.course or told.step is not None:
         yield f"The budget leaves {counted(told.left, 'step')} within this hour."

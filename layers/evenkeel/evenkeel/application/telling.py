@@ -110,6 +110,7 @@ def trouble_json(trouble: Trouble, cluster: str, now: datetime, stack: str = NAM
         "requested": trouble.requested,
         "running": trouble.running,
         "outage": trouble.is_outage,
+        "rollout": trouble.is_rollout,
         "class": trouble.failure_class.value if trouble.failure_class else None,
         "said": trouble.said or None,
         "problems": [problem_json(problem) for problem in trouble.problems],

@@ -70,6 +70,12 @@ def _of_request(template: str) -> Words:
     return words
 
 
+def _nowhere(facts: Facts) -> str:
+    words = f"{_request(facts)} of {_quoted(facts['named'])}: no pool here has that name"
+    pools = _texts(facts["group_of"])
+    return f"{words}, but pool {', '.join(pools)} has a group of that name: name that pool" if pools else words
+
+
 def _quoted(fact: Fact) -> str:
     return ", ".join(shown(name) for name in fact) if isinstance(fact, tuple) else shown(fact)
 
@@ -249,6 +255,7 @@ WORDS: dict[Rule, Words] = {
     Rule.CONVERGE_AWAITS: "zone {zone} requests {requested}, and {running} run",
     Rule.CONVERGE_FULL: "{requested} of PoolMaximum {maximum} are requested, and a successor has to come before a "
     "machine goes: let the record have converge: surge 1, or raise PoolMaximum",
+    Rule.CONVERGE_IDLE: "node {node} of {zone} is unneeded: scale-down takes it, and no successor is ordered",
     Rule.CONVERGE_STAYS: "no machine of {zone} may go: {why}",
     Rule.CONVERGE_NO_VIEW: "nobody knows its pods: let the record say where they are (workload), or consent to do "
     "without (converge: blind)",
@@ -505,7 +512,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
         "{what}: begun in pool {pool}, which is not here any more: ask again for what is missing"
     ),
     ProblemKind.REQUEST_AMBIGUOUS: _of_request("{what} of {named}: which of {pools}? Name one"),
-    ProblemKind.REQUEST_NOWHERE: _of_request("{what} of {named}: no pool here has that name, or a group of that name"),
+    ProblemKind.REQUEST_NOWHERE: _nowhere,
     ProblemKind.REQUEST_UNKNOWN_GROUPS: _of_request("{what}: only: {names}: no group of pool {pool}"),
     ProblemKind.REQUEST_POOL_INVALID: _of_request("{what}: pool {pool} is invalid: it waits for that to be mended"),
 }
@@ -718,6 +725,11 @@ _NO_TAKER = (
     "Look at the log, the backoff and the limits of your cluster-autoscaler: it has not ordered the released replicas; "
     "with workload in the record Evenkeel orders them itself"
 )
+_STALLED = (
+    "A rollout in this zone cannot go on, and it keeps Evenkeel from releasing the missing replicas: undo the rollout "
+    "until the zone delivers, or order nodes in the other zones with evenkeel scale-up"
+)
+
 _TODO: dict[TroubleKind, str] = {
     TroubleKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
     TroubleKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
@@ -818,7 +830,9 @@ def todo(trouble: Trouble) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
     if trouble.untaken:
         return _NO_TAKER
-    return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
+    if trouble.kind is TroubleKind.MISSING:
+        return _STALLED if trouble.is_rollout else _NO_NODES[trouble.failure_class]
+    return _TODO[trouble.kind]
 
 
 def explains(trouble: Trouble) -> bool:
@@ -834,6 +848,8 @@ def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
 
 def runbook(trouble: Trouble) -> str:
     """Where the page on it stands in the repository."""
+    if trouble.is_rollout and not trouble.untaken:
+        return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
     is_missing = trouble.kind is TroubleKind.MISSING and not trouble.untaken
     kind = trouble.failure_class.value if is_missing and trouble.failure_class else ""
     return f"{_RUNBOOK}#{kind or trouble.kind.value}"

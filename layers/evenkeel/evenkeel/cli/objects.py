@@ -42,7 +42,8 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     Raises:
         ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
     """
-    by_node = policy.discovered_pools is not None and policy.discovered_pools.nodes
+    discovered = policy.discovered_pools
+    by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
     objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
     if policy.demand_stage is not DemandStage.OFF:
         objects.workload = WorkloadFiles()

@@ -20,7 +20,7 @@ from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, State, is_outage
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import ROLLOUTS, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 
@@ -179,6 +179,7 @@ class _Found:
             running=sum(plan.group.running for plan in self.pool.groups),
             wanted=wanted,
             is_outage=is_outage(plan.state for plan in self.pool.groups),
+            is_rollout=any(_rolls(plan) and self._fails(plan) for plan in concerned),
             calm_since=calm,
             failure_class=None if failing is None else failing.failure_class,
             said=_excerpt(told),
@@ -202,10 +203,15 @@ class _Found:
         waiting = max(0, min(plan.requested, group.requested) - group.running)
         if not waiting:
             return 0
-        if plan.state is State.FROZEN:
-            return waiting if was else 0  # it waits by design, as in a rolling update, or as it did before
+        if plan.state is State.FROZEN and not self._fails(plan):
+            # It waits by design, as in a rolling update, or as it did before.
+            if not (was and _rolls(plan)):
+                return waiting if was else 0
+            return group.missing_in_rollout(self.now, plan.provision_timeout)
         if was and self._fails(plan):
             return waiting
+        if plan.state is State.FROZEN:
+            return group.missing_in_rollout(self.now, plan.provision_timeout)
         if any(reason.rule is Rule.FENCED_BY_OTHERS for reason in plan.reasons):
             return 0  # nothing of its own has failed: what it has ordered is on its way
         coming = group.on_its_way(self.now, plan.provision_timeout)
@@ -218,24 +224,23 @@ class _Found:
     def _fails(self, plan: GroupPlan) -> bool:
         """Whether no node has come since the group's last failure."""
         state = self.groups.get(plan.group.key)
-        return state is not None and state.in_trouble and plan.state in (State.FENCED, State.PROBING)
+        if state is None:
+            return False
+        return _is_stalled(plan, state) or (state.in_trouble and plan.state in (State.FENCED, State.PROBING))
 
     def _lasts(self, nodes: Mapping[GroupKey, int]) -> bool:
         """Whether a node is missing for so long that it is trouble although others may take it over."""
         released = self.pool.remembered.release
         return (self._untaken > 0 and released is not None and self.now - released.at >= self.after) or any(
-            nodes[plan.group.key] and state.waiting_since is not None and self.now - state.waiting_since >= self.after
+            nodes[plan.group.key] and (since := _missing_since(state)) is not None and self.now - since >= self.after
             for plan, state in self._states()
         )
 
     def _began(self, nodes: Mapping[GroupKey, int]) -> datetime:
-        waits = [
-            state.waiting_since
-            for plan, state in self._states()
-            if nodes[plan.group.key] and state.waiting_since is not None
-        ]
+        waits = [_missing_since(state) for plan, state in self._states() if nodes[plan.group.key]]
         released = self.pool.remembered.release
-        return min([self.now, *waits, *([released.at] if self._untaken and released is not None else [])])
+        waits += [released.at] if self._untaken and released is not None else []
+        return min([self.now, *(since for since in waits if since is not None)])
 
     def _runs_and_wanted(self, counted: Collection[str]) -> tuple[int, int]:
         """Return how many requested nodes run, and how many are wanted, with those that no group can be asked for.
@@ -359,6 +364,19 @@ class _Found:
     def _trouble(self, kind: TroubleKind, began: datetime, **more: object) -> Trouble:
         trouble = Trouble(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))
         return replace(trouble, **more)  # type: ignore[arg-type]
+
+
+def _rolls(plan: GroupPlan) -> bool:
+    """Return True if a rollout freezes the group."""
+    return plan.group.frozen_because is not None and plan.group.frozen_because.rule in ROLLOUTS
+
+
+def _is_stalled(plan: GroupPlan, state: GroupState) -> bool:
+    return plan.state is State.FROZEN and state.stalled_since is not None
+
+
+def _missing_since(state: GroupState) -> datetime | None:
+    return state.waiting_since or state.stalled_since
 
 
 def _zones(plans: list[GroupPlan]) -> tuple[str, ...]:

@@ -145,6 +145,11 @@ def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemp
         for name, problems in (("labels", odd_labels), ("taints", odd_taints))
         for problem in problems[:_NOTES_EACH]
     ]
+    reading.notes += [
+        Fault(object=reading.name, field=name, value=shown(annotations[name]), problem=_UNSUPPORTED)
+        for name in sorted(annotations)
+        if name.startswith(CAPACITY) and name not in _SUPPORTED
+    ][:_NOTES_EACH]
     is_annotated = bool(capacity or labels or taints)
     return NodeTemplate(capacity=capacity, labels=labels, taints=taints, source="annotations" if is_annotated else "")
 
@@ -209,6 +214,12 @@ _AMOUNTS: tuple[tuple[str, str, Callable[[object], Fraction]], ...] = (
     ("ephemeral-disk", "ephemeral-storage", read_amount),
     ("maxPods", "pods", read_pieces),
 )
+
+
+_SUPPORTED = frozenset(
+    CAPACITY + name for name in (*(name for name, _, _ in _AMOUNTS), "gpu-count", "gpu-type", "labels", "taints")
+)
+_UNSUPPORTED = "Evenkeel does not support this annotation: pods that need what it promises get no node of this group"
 
 
 def _annotated_capacity(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Fraction]:

@@ -43,7 +43,8 @@ def level(call: Call, fields: LevelFields) -> Answer:
     if not told.course and told.step is None:
         return {**answer, "done": False, "message": f"{subject}: its zones are level: no node has to be moved"}
     waits = "" if told.why is None else f"; it waits: {sentence(told.why)}"
-    steps = f"{counted(len(told.course), 'step')}{': ' if told.course else ''}{course_words(told)}{waits}"
+    under_way = "a step is under way, then " if told.step is not None and not told.begins else ""
+    steps = f"{under_way}{counted(len(told.course), 'step')}{': ' if told.course else ''}{course_words(told)}{waits}"
     if fields.dry_run:
         return {**answer, "done": False, "message": f"{subject}: dry run: {steps}"}
     call.change_control(remembered, {"asked_home": asked})

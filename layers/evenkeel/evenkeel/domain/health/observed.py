@@ -14,6 +14,7 @@ from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure, NodeGroup, State
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.reasons import ROLLOUTS
 from evenkeel.domain.model.states import GroupState
 
 # Three times within an hour is no edit but an owner: a GitOps tool, a controller.
@@ -40,10 +41,12 @@ def observe_health(
     news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
-        return state if state is None or state.waiting_since is None else _not_waiting(state)
+        frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
+        return _stalled(group, frozen, now, provision_timeout)
     if state is None and not news:
         return None
-    before = after = state or GroupState()
+    before = state or GroupState()
+    after = before if before.stalled_since is None else replace(before, stalled_since=None)
     if put_back:
         after = _put_back(group, after, now)
     after = observe_running(after, group.running, _launched_since(group, after, now), now, backoff)
@@ -64,6 +67,27 @@ def observe_health(
         if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
             after = replace(after, running_seen=group.running)
     return state if after == before else after
+
+
+def _stalled(
+    group: NodeGroup, state: GroupState | None, now: datetime, provision_timeout: timedelta
+) -> GroupState | None:
+    """Return the state with the clock of a rollout that cannot go on: launches fail and nodes are missing.
+
+    It is for the report alone. The failures are judged once the rollout has ended.
+    """
+    refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
+    rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
+    fails = bool(refused) or (state is not None and state.in_trouble)
+    if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
+        return state if state is None or state.stalled_since is None else replace(state, stalled_since=None)
+    state = state or GroupState()
+    if state.stalled_since is not None:
+        return state
+    if refused and not state.in_trouble:
+        text = f"{refused[0].code}: {refused[0].message}"
+        state = replace(state, failure_class=class_of(refused[0]), message=text)
+    return replace(state, stalled_since=now)
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:

@@ -232,9 +232,7 @@ class PoolDraft:
         If max_step is not used up, what is still missing has another cause.
         """
         self.added += added
-        later = 0 if self.may_add else max(0, wanted - added)
-        self.later += later
-        return later
+        return 0 if self.may_add else max(0, wanted - added)
 
     @property
     def moves(self) -> bool:

@@ -378,6 +378,11 @@ class NodeGroup:
         """Whether a move or a request has changed its replicas lately."""
         return self.move is not None and now - time_of(self.move) < provision_timeout
 
+    def missing_in_rollout(self, now: datetime, provision_timeout: timedelta) -> int:
+        """Return the replicas without a node that no machine on its way, or being replaced, stands for."""
+        replaced = sum(machine.deleting for machine in self.machines or ())
+        return max(0, self.waiting - self.on_its_way(now, provision_timeout) - replaced)
+
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
         """Machines without a node that have not failed, are not preserved and younger than the provision timeout.
 

@@ -26,6 +26,8 @@ HELD = timedelta(hours=24)
 # After a step that came to nothing although its machine ran: the next would come to the same.
 AFTER_FAILURE = timedelta(hours=1)
 BUDGET = timedelta(hours=1)
+# An autoscaler takes an unneeded node after ten minutes, and not within ten minutes of a node that it ordered.
+IDLE_GOES = timedelta(minutes=30)
 # Whoever asks for a pass by hand waits for it that long.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)

@@ -115,6 +115,7 @@ class Rule(StrEnum):
     CONVERGE_BEHIND = "converge-behind", Topic.NOTE
     CONVERGE_AWAITS = "converge-awaits", Topic.NOTE
     CONVERGE_FULL = "converge-full", Topic.NOTE
+    CONVERGE_IDLE = "converge-idle", Topic.NOTE
     CONVERGE_STAYS = "converge-stays", Topic.NOTE
     CONVERGE_NO_VIEW = "converge-no-view", Topic.NOTE
     CONVERGE_NO_MACHINE = "converge-no-machine", Topic.NOTE
@@ -338,6 +339,10 @@ KEEPING = frozenset(
 )
 
 Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...], tuple[str, ...]]
+
+
+# What freezes a group because its machines are being replaced.
+ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class GroupState:
     ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted, as of the moment of sight
     waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
+    stalled_since: datetime | None = None  # frozen by a rollout in which launches fail and nodes are missing
     reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
     contested_since: datetime | None = None  # put back too often: not written until an operator resumes
     contested_by: str = ""

@@ -67,6 +67,7 @@ class Trouble:
     running: int = 0
     wanted: int = 0  # nodes that were to run when a node was last missing
     is_outage: bool = False  # no zone of the pool is known to deliver
+    is_rollout: bool = False  # a rollout keeps Evenkeel from releasing what is missing
     calm_since: datetime | None = None  # no node is missing since then, but no zone has shown that it delivers
     failure_class: FailureClass | None = None  # None: nobody says why
     said: str = ""  # in the words of whoever said it: the cloud, the API server, who contests

@@ -26,6 +26,7 @@ from evenkeel.domain.model.homing import (
     BUDGET,
     COMES_BACK,
     HELD,
+    IDLE_GOES,
     PASS_LASTS,
     SETTLES,
     Choice,
@@ -34,7 +35,7 @@ from evenkeel.domain.model.homing import (
     Homing,
     Step,
 )
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule, because
 from evenkeel.domain.replicas.removal import remove
 
 _COURSE = 100  # steps of a course that are told
@@ -351,6 +352,9 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
         if source.state is State.PROBING:  # what it gave could not come back for sure
             why = why or _in_state(source)
             continue
+        if (idle := _goes_by_itself(pool, source)) is not None:
+            why = why or idle
+            continue
         choice = _choice(pool, source, destination)
         if choice.why is not None:
             why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
@@ -374,6 +378,23 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
         pool.step = _open_to_growth(pool, step, source)
         return None
     return why
+
+
+def _goes_by_itself(pool: PoolDraft, source: Draft) -> Reason | None:
+    """Return the reason not to order a node for the source: scale-down takes one of its nodes without that.
+
+    Evenkeel's own does for sure: it keeps a clock for the node. Whether an autoscaler does is not known, so it gets
+    ``IDLE_GOES`` since the zones have differed.
+    """
+    nodes = () if pool.advice is None else pool.advice.nodes
+    idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
+    until = (pool.homing.uneven_since or pool.now) + IDLE_GOES
+    is_ours = any(node.since is not None for node in idle)
+    if not idle or not (is_ours or pool.now < until):
+        return None
+    if not is_ours:
+        pool.look_at.append(until)
+    return because(Rule.CONVERGE_IDLE, zone=source.group.zone, node=idle[0].node)
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
@@ -402,13 +423,9 @@ def _rollout(pool: PoolDraft) -> Reason | None:
     """Machines that are being replaced somewhere."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
-        if frozen is not None and frozen.rule in _ROLLOUTS:
+        if frozen is not None and frozen.rule in ROLLOUTS:
             return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
     return None
-
-
-# What freezes a group because its machines are being replaced.
-_ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
 def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
@@ -517,8 +534,14 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
-    """Source and destination of every step until zones are level, from what is requested now."""
+    """Source and destination of every step until zones are level: with the one that begins, without one under way."""
     played = [replace(draft, step_max=None) for draft in pool.groups]
+    begins = pool.homing.step is None and pool.step is not None
+    is_owed = pool.homing.step is not None and pool.homing.step.is_open and pool.step is None
+    step = pool.step or pool.homing.step
+    for draft in played:
+        if step is not None and ((begins and draft.key == step.destination) or (is_owed and draft.key == step.source)):
+            draft.requested -= 1
     course: list[tuple[str, str]] = []
     least = _least(pool)
     while len(course) < _COURSE and (ways := _ways(pool, played, least)):

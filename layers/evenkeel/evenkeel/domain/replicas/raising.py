@@ -75,7 +75,9 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         allowed -= 1
         draft.requested += draft.probe
         draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
-    pool.missing = missing - pool.add(step - allowed, wanted)
+    later = pool.add(step - allowed, wanted)
+    pool.missing = missing - later
+    pool.later = max(pool.later, later)  # nodes of a group's own min count for PoolMinimum
 
 
 def _raise_healthy(healthy: Sequence[Draft], amount: int) -> list[tuple[Draft, int]]:
@@ -118,4 +120,4 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
         if more:
             draft.requested += more
             draft.because(Rule.OWN_MINIMUM, count=more, minimum=size.min)
-    pool.add(pool.requested - before, wanted)
+    pool.later = pool.add(pool.requested - before, wanted)

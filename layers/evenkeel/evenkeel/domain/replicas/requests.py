@@ -63,7 +63,7 @@ def _refused(
         return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
     target = request.pool or request.group
     if not candidates:
-        return _problem(ProblemKind.REQUEST_NOWHERE, request, named=target)
+        return _problem(ProblemKind.REQUEST_NOWHERE, request, named=target, group_of=index.pools_of_group(target))
     if len(candidates) > 1:
         pools = ", ".join(str(pool.id) for pool in candidates)
         return _problem(ProblemKind.REQUEST_AMBIGUOUS, request, named=target, pools=pools)
@@ -98,6 +98,10 @@ class _Index:
     def groups_of(self, pool: AnyPool) -> frozenset[str]:
         """Every name that a group of the pool may be called by."""
         return self._groups[pool.id]
+
+    def pools_of_group(self, name: str) -> tuple[str, ...]:
+        """Return the names of the pools that have a group of this name or key."""
+        return tuple(sorted({pool.id.name for pool in self._by_group.get(name, ())}))
 
     def concerned(self, request: ScaleRequest) -> Sequence[AnyPool]:
         """The pools that the request may mean."""
@@ -176,6 +180,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         elif obstacle is not None:
             draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
     later = pool.add(request.nodes - unmet, wanted)
+    pool.later += later
     pool.request_later = 0 if request.is_of_plan else later  # the same pods ask again
     return unmet - later
 
