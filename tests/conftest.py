@@ -1,9 +1,29 @@
-"""For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once."""
+"""For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once.
 
+What a person has set for their own account, cluster and terminal is no part of a test.
+"""
+
+import os
 from functools import cache
 
 import botocore.session
 from hypothesis import HealthCheck, settings
+
+_LOOPBACK = "127.0.0.1,localhost"
+for name in [*os.environ]:
+    if name.startswith("AWS_") or name in (
+        "KUBECONFIG",
+        "COLUMNS",
+        "LINES",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "TTY_COMPATIBLE",
+    ):
+        del os.environ[name]
+os.environ["AWS_DEFAULT_REGION"] = "eu-central-1"
+# The servers of tests are here. What fetches packages still goes through the proxy of a person who has one.
+for name in ("NO_PROXY", "no_proxy"):
+    os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
 
 # Derandomized, so that a run is either green or red for a reason that stands in the change.
 # `pytest tests/property --hypothesis-profile=explore` looks further, with new examples each time.

@@ -1,4 +1,4 @@
-"""AWS endpoints for the integration tests: moto's server here, or whatever AWS_ENDPOINT_URL names.
+"""AWS endpoints for the integration tests: moto's server.
 
 With EVENKEEL_LOCALSTACK set (`make test-localstack`) every process of tests brings a LocalStack of its own.
 """

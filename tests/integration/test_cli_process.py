@@ -1,6 +1,7 @@
 """`evenkeel plan` as a process: what a shell sees. Each costs half a second, so there are few."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from evenkeel import __version__
 from sandbox.template import ROOT
 from tests.unit.test_cli import Files, pool_of
+
+PYTHON = shlex.quote(sys.executable)  # a checkout may lie in a folder with a space in its name
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_an_object_that_multiplies_itself_does_not_fill_the_memory() -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
     name = files.listed(*pool_of(1, 1, 1))
-    command = f"{sys.executable} -c 'from evenkeel.cli.main import main; main()' plan -f {name} -o json | true"
+    command = f"{PYTHON} -c 'from evenkeel.cli.main import main; main()' plan -f {name} -o json | true"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert b"Traceback" not in end.stderr
 
@@ -66,7 +69,7 @@ def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
 
 
 def test_a_full_disk_is_one_line() -> None:
-    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' --version >/dev/full"
+    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' --version >/dev/full"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
 
@@ -74,13 +77,13 @@ def test_a_full_disk_is_one_line() -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("plan -f nowhere.json", 2)])
 def test_who_has_closed_the_output_gets_the_exit_code(closed: str, arguments: str, code: int) -> None:
-    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' {arguments} {closed}"
+    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' {arguments} {closed}"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
 
 
 def test_who_has_closed_the_input_is_told_that_nothing_came() -> None:
-    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' plan -f - <&-"
+    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' plan -f - <&-"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stderr) == (2, b"evenkeel: standard input: it holds no object\n")
 
@@ -152,7 +155,8 @@ def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> N
 
 def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
     (tmp_path / "evenkeel").write_text(
-        f"#!{sys.executable}\nfrom evenkeel.cli.start import main\nmain()\n", encoding="utf-8"
+        f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nfrom evenkeel.cli.start import main\nmain()\n",
+        encoding="utf-8",
     )
     (tmp_path / "evenkeel").chmod(0o755)
     script = (
@@ -199,6 +203,6 @@ def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on
 
 @pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])
 def test_a_full_disk_is_one_line_whatever_is_printed(command: str) -> None:
-    shell = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' {command} >/dev/full"
+    shell = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' {command} >/dev/full"
     end = subprocess.run(["bash", "-c", shell], capture_output=True, check=False, timeout=60, cwd=ROOT)
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")

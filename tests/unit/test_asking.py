@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -159,7 +160,7 @@ from evenkeel.cli.start import main
 main()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
-    says = f"evenkeel: --plot needs matplotlib: {sys.executable} -m pip install matplotlib\n"
+    says = f"evenkeel: --plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib\n"
     assert (ran.returncode, ran.stderr) == (2, says)
 
 

@@ -19,13 +19,14 @@ from evenkeel.cli import acting, asking
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.looks import SILENT_LOOKS
 from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Waiting
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.trouble import judge, untold, with_news
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, zones
 from tests.fakes import NOW, FakeCluster, plenty
@@ -392,6 +393,10 @@ class TestOtherTrouble:
 
 
 class TestClustersThatCannotBeRead:
+    def test_the_fourth_look_falls_on_the_moment_at_which_silence_is_trouble_by_default(self) -> None:
+        assert House().record.opens_trouble_after == sum(SILENT_LOOKS[:3], timedelta()) == TROUBLE_AFTER
+        assert min(SILENT_LOOKS) > timedelta()
+
     def test_one_that_does_not_answer_is_in_trouble_after_five_minutes_and_its_pools_keep_theirs(self) -> None:
         house = House()
         house.cluster.change(key("b"), pool_max=1)

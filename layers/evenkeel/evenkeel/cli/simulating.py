@@ -1,5 +1,6 @@
 """`evenkeel simulate`: what would happen to a pool, with each strategy, in virtual time. Nothing is read or written."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,7 @@ def simulate_command(
         if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
             raise ConfigError([f"--plot is {shown(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
         if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin comes without
-            raise ConfigError([f"--plot needs matplotlib: {sys.executable} -m pip install matplotlib"])
+            raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
         scenario = _read(file)
         records = list(_run_all(scenario, _variants(scenario, strategy)))
         if plot is not None:
