@@ -14,7 +14,6 @@ ordered twice, also where the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import OnFailure
@@ -35,15 +34,14 @@ def recall_release(pool: PoolDraft) -> None:
     release, at_work = pool.pool.state.release, pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
-    untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
-    if release.ordered and _was_interrupted(pool):
-        release = replace(release, ordered=False)  # what of it was done counts as gained
-    if _awaits_our_machines(pool) if release.ordered else untaken:
-        pool.release, pool.untaken = release, untaken
+    if not release.ordered or _was_interrupted(pool):
+        pool.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
+    if pool.untaken or (release.ordered and _awaits_our_machines(pool)):
+        pool.release = release
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it had closed the journal of the order."""
+    """Return True if a run ended before it had closed the journal of the order. What of it was done is a gain."""
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -59,10 +57,9 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     """Remember what this plan releases, with what is left of the release before."""
     if not replicas or not pool.pool.autoscaler:
         return
-    left = 0 if pool.release is None or pool.release.ordered else pool.untaken
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
+    pool.releases = Release(at=pool.now, replicas=pool.untaken + replicas, requested=requested)
     pool.release, pool.untaken = None, 0
-    pool.releases = Release(at=pool.now, replicas=left + replicas, requested=requested)
     pool.look_at.append(_closes_at(pool, pool.releases))
 
 
@@ -74,8 +71,8 @@ def order_released(pool: PoolDraft) -> None:
     release = pool.release
     if release is None:
         return
-    if release.ordered:
-        pool.closed = True
+    pool.closed = release.ordered
+    if not pool.untaken:
         return
     pool.look_at.append(release.at + RELEASE_KEPT)
     if pool.now < _closes_at(pool, release):
@@ -92,7 +89,7 @@ def order_released(pool: PoolDraft) -> None:
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
     """Return how many released replicas have no taker, as the plan leaves them, and when they should have had one."""
     release = pool.release
-    if release is None or release.ordered:
+    if release is None or not pool.untaken:
         return 0, None
     return release.untaken({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
 
