@@ -18,7 +18,7 @@ FLAVOURS = ("cluster-api", "gardener", "openshift")
 SEEDS = 40
 WINDOWS = (0, 1, 2, 5, 10, 20)
 PLACES = ("first patch", "first mark", "patch after marks")
-WAYS = ("with a view", "with a view and autoscaler_status", "without a view")
+WAYS = ("with a view", Who.SCANS, "without a view")
 
 
 def certain(flavour: str, boot: int) -> list[Outage]:
@@ -63,7 +63,7 @@ def ways(outage: Outage) -> dict[str, Result]:
         "with a view and autoscaler_status": Play(outage, Who.EVENTS, view=True, reports=True).run(),
         "without a view": Play(outage, Who.EVENTS).run(),
         "without a view, with autoscaler_status": Play(outage, Who.EVENTS, reports=True).run(),
-        Who.SCANS: Play(outage, Who.SCANS, view=True).run(),
+        Who.SCANS: Play(outage, Who.SCANS, view=True).run(),  # with a view
         Who.NOBODY: Play(outage, Who.NOBODY, away_from=seen.away_from).run(),
     }
 
