@@ -18,6 +18,7 @@ FLAVOURS = ("cluster-api", "gardener", "openshift")
 SEEDS = 40
 WINDOWS = (0, 1, 2, 5, 10, 20)
 PLACES = ("first patch", "first mark", "patch after marks")
+WAYS = ("with a view", Who.SCANS, "without a view")
 
 
 def certain(flavour: str, boot: int) -> list[Outage]:
@@ -29,6 +30,42 @@ def certain(flavour: str, boot: int) -> list[Outage]:
         replace(common, name="all zones refuse for 10 s, 12 pods", pods=12, refuses_for=10),
         replace(common, name="every fourth launch is refused, 9 pods", every=4),
     ]
+
+
+def away(flavour: str, boot: int) -> list[Outage]:
+    """One zone refuses everything, and the API server goes away right after the release.
+
+    Cluster Autoscaler's requests fail meanwhile, in all zones at once (--parallel-scale-up), and it backs off from them
+    for five minutes.
+    """
+    return [
+        Outage(
+            name=f"API server away for {seconds} s, machine objects {late} s late, loop of {loop} s",
+            flavour=flavour,
+            boot=boot,
+            limits=(0, None, None),
+            away=seconds,
+            late=late,
+            loop=loop,
+            parallel=True,
+        )
+        for seconds in (20, 30)
+        for late in (0, 3)
+        for loop in (10, 30)
+    ]
+
+
+def ways(outage: Outage) -> dict[str, Result]:
+    """Play an outage with the API server away: with a view of the pods, without, by scans, without Evenkeel."""
+    seen = Play(outage, Who.EVENTS, view=True).run()
+    return {
+        "with a view": seen,
+        "with a view and autoscaler_status": Play(outage, Who.EVENTS, view=True, reports=True).run(),
+        "without a view": Play(outage, Who.EVENTS).run(),
+        "without a view, with autoscaler_status": Play(outage, Who.EVENTS, reports=True).run(),
+        Who.SCANS: Play(outage, Who.SCANS, view=True).run(),  # with a view
+        Who.NOBODY: Play(outage, Who.NOBODY, away_from=seen.away_from).run(),
+    }
 
 
 def by_chance(flavour: str, boot: int, seeds: int = SEEDS) -> list[Outage]:
@@ -99,6 +136,15 @@ def main() -> None:
                     killed += sum(len(result.killed) for result in results.values())
                     for problem in worse(results):
                         print(f"!!! {outage}: {problem}")
+        print("\nthe API server goes away right after the release\n")
+        _row("flavour", "away", "machine objects late", "loop", *WAYS, Who.NOBODY)
+        _row(*8 * ["--"])
+        for flavour in FLAVOURS:
+            for outage in away(flavour, 8):
+                results_of = ways(outage)
+                cells = (_cell(results_of[way]) for way in (*WAYS, Who.NOBODY))
+                _row(flavour, f"{outage.away} s", f"{outage.late} s", f"{outage.loop} s", *cells)
+                killed += sum(len(result.killed) for result in results_of.values())
         print(f"\none launch in four refused, {SEEDS} seeds: seconds until 9 nodes ran: mean, median, p90 and worst\n")
         _row("flavour", "boot", *Who, "with events later than nobody", "at most", "sooner")
         _row(*8 * ["--"])

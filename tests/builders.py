@@ -227,7 +227,9 @@ def reasons(found: PoolPlan, zone: str) -> str:
     return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in sentences(plan.reasons))
 
 
-def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW) -> NodeGroup:
+def written(
+    planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW, move: str | None = None
+) -> NodeGroup:
     """The group as the next look finds it once its patch has been applied: bounds, replicas and annotation.
 
     Running machines stay; where replicas went down, the machines are gone that are marked to go. ``adopted`` is what
@@ -264,6 +266,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         adopted=adopted,
         has_adopted=True,
         published=read_published(decision),
+        move=move if move and planned.journal_delta else before.move,
     )
 
 
@@ -273,7 +276,7 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
     return (
         Observation(
             groups=tuple(
-                written(planned, pool.adopted.get(str(planned.group.key)), now)
+                written(planned, pool.adopted.get(str(planned.group.key)), now, id)
                 for pool in found.pools
                 for planned in pool.groups
             )

@@ -78,6 +78,7 @@ class Result:
     after: int | None  # seconds until as many ran; None: none ever did
     met: bool
     surplus: int  # nodes and orders beyond what pods want, at the worst moment
+    most: int  # nodes and orders, at the worst moment
     killed: tuple[str, ...]  # machines with a node that went although nobody had scaled down
     looks: int
     patches: int
@@ -358,13 +359,14 @@ class Play:
     def run(self) -> Result:
         """Until the horizon, or until every pod has had its node for five minutes."""
         outage = self.outage
-        nodes, after, surplus = 0, None, 0
+        nodes, after, surplus, most = 0, None, 0, 0
         while self._second < outage.appear + self.horizon:
             self._live()
             self._look_after()
             views = self._views
             wanted = outage.pods if self._second >= outage.appear else sum(outage.replicas)
             running = min(wanted, sum(view.running for view in views))
+            most = max(most, sum(view.requested for view in views))
             surplus = max(surplus, sum(view.requested for view in views) - wanted)
             if self._second < outage.appear:
                 continue
@@ -377,6 +379,7 @@ class Play:
             after=after,
             met=nodes == outage.pods,
             surplus=surplus,
+            most=most,
             killed=tuple(self.killed),
             looks=self.looks,
             patches=self.patches,

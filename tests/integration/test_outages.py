@@ -3,11 +3,12 @@
 A part of what `python -m bench.outages` plays, in simulated time: the table in docs/outages.md.
 """
 
+from dataclasses import replace
 from statistics import mean
 
 import pytest
 
-from bench.outages import FLAVOURS, PLACES, by_chance, certain, three_ways, worse
+from bench.outages import FLAVOURS, PLACES, away, by_chance, certain, three_ways, ways, worse
 from tests.outages import Outage, Play, Who
 
 CERTAIN = [outage for flavour in FLAVOURS for outage in certain(flavour, 8)]
@@ -18,6 +19,65 @@ def test_events_never_make_an_outage_worse_and_neither_do_we(outage: Outage) -> 
     results = three_ways(outage)
     assert worse(results) == []
     assert [result.killed for result in results.values()] == [(), (), ()]
+
+
+@pytest.mark.parametrize("outage", CERTAIN, ids=lambda outage: f"{outage.flavour}: {outage.name}")
+def test_reading_pods_and_the_autoscalers_status_makes_no_outage_worse(outage: Outage) -> None:
+    without = Play(outage, Who.EVENTS).run()
+    with_both = Play(outage, Who.EVENTS, view=True, reports=True).run()
+    assert with_both.rank <= without.rank
+    assert (with_both.surplus, with_both.killed) == (without.surplus, ())
+
+
+@pytest.mark.parametrize("outage", away("cluster-api", 8), ids=lambda outage: outage.name)
+def test_what_is_released_while_the_api_server_goes_away_finds_a_taker(outage: Outage) -> None:
+    results = ways(outage)
+    for way in ("with a view", "with a view and autoscaler_status", Who.SCANS):
+        result = results[way]
+        assert result.met
+        assert result.away_from is not None
+        assert result.after is not None
+        assert result.after <= result.away_from + outage.away + 2 * outage.loop + 60
+    assert results["with a view and autoscaler_status"].rank <= results["with a view"].rank
+    assert results["without a view, with autoscaler_status"].rank <= results["without a view"].rank
+    assert all(result.rank <= results[Who.NOBODY].rank for result in results.values())
+    assert {(result.surplus, result.killed) for result in results.values()} == {(0, ())}
+
+
+@pytest.mark.parametrize("flavour", ["gardener", "openshift"])
+def test_where_owners_bound_the_zones_it_is_no_later_with_a_view_either(flavour: str) -> None:
+    for outage in away(flavour, 8)[::5]:
+        results = ways(outage)
+        assert results["with a view"].rank <= results["without a view"].rank <= results[Who.NOBODY].rank
+        assert results["with a view"].surplus <= results["without a view"].surplus
+        assert {result.killed for result in results.values()} == {()}
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("in_flight", [0, 3, 8])
+def test_nothing_is_ordered_twice_when_the_autoscaler_recovers_at_the_same_moment(in_flight: int, adds: bool) -> None:
+    """Its loops come 37, 47, 57… s after the pods; the pool is closed to it at 50 s, and the order comes at 60 s."""
+    outage = away("cluster-api", 8)[0]
+    for restarts_at in (44, 47, 56, 57, 60):
+        play = Play(outage, Who.EVENTS, view=True, restarts_at=restarts_at, in_flight=in_flight, adds=adds)
+        result = play.run()
+        assert (result.met, result.surplus) == (True, 0), f"it starts anew after {restarts_at} s"
+
+
+@pytest.mark.parametrize("window", [2, 9])
+def test_nor_when_it_recovers_while_a_run_is_under_way(window: int) -> None:
+    outage = away("cluster-api", 8)[2]
+    for restarts_at in (46, 56, 60):
+        play = Play(outage, Who.EVENTS, view=True, restarts_at=restarts_at, in_flight=4, window=window)
+        result = play.run()
+        assert (result.met, result.surplus) == (True, 0), f"it starts anew after {restarts_at} s"
+
+
+@pytest.mark.parametrize("limit", [9, 8, 7])
+def test_a_limit_of_the_autoscalers_own_is_not_passed(limit: int) -> None:
+    for outage in (away("cluster-api", 8)[0], certain("cluster-api", 8)[1]):
+        result = Play(replace(outage, limit=limit), Who.EVENTS, view=True).run()
+        assert (result.nodes, result.most) == (limit, limit)
 
 
 def test_one_refused_launch_in_four_costs_no_node_and_no_time() -> None:

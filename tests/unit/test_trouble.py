@@ -27,9 +27,10 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.trouble import judge, untold, with_news
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, zones
-from tests.fakes import NOW, FakeCluster, plenty
+from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
 
 DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
@@ -69,8 +70,44 @@ MISSING = f"demo/{WORKERS}/missing"
 
 
 class TestMissingNodes:
-    def test_a_failure_that_another_zone_can_take_over_is_no_trouble(self) -> None:
+    def test_a_failure_that_another_zone_takes_over_is_no_trouble(self) -> None:
         house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.run()
+        stuck(house, (2, 3, 3), (2, 3, 3))
+        house.runs(12)
+        assert (verdict(house), told(house)) == ((), [])
+
+    def test_what_was_released_and_no_autoscaler_orders_is_trouble_after_a_while_until_it_does(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.runs(5)
+        assert verdict(house) == ()
+        house.runs(3)
+        (trouble,) = verdict(house)
+        assert (trouble.kind, trouble.missing, trouble.untaken, trouble.zones) == (TroubleKind.MISSING, 2, 2, ("a",))
+        assert told(house) == [("Opened", MISSING)]
+        detail = house.bus.published[-1][1]
+        assert "2 of 8 nodes missing" in detail["headline"]
+        assert "no autoscaler has ordered the 2 released" in detail["headline"]
+        assert "Evenkeel orders them itself" in detail["todo"]
+        assert detail["runbook"] == "docs/trouble.md#missing"
+        stuck(house, (2, 3, 3), (2, 3, 3))
+        house.runs(12)
+        assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
+
+    def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.runs(45)
+        assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
+
+    def test_where_pods_are_read_and_none_waits_nothing_of_it_is_trouble(self) -> None:
+        house = House(workload={"access": {"kind": "same"}})
+        house.clusters.workloads["demo"] = FakeWorkload(Workload())
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a")
         house.runs(12)

@@ -14,12 +14,11 @@ ordered twice, also where the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import Release
@@ -35,15 +34,14 @@ def recall_release(pool: PoolDraft) -> None:
     release, at_work = pool.pool.state.release, pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
-    untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
-    if release.ordered and _was_interrupted(pool):
-        release = replace(release, ordered=False)  # what of it was done counts as gained
-    if _awaits_our_machines(pool) if release.ordered else untaken:
-        pool.release, pool.untaken = release, untaken
+    if not release.ordered or _was_interrupted(pool):
+        pool.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
+    if pool.untaken or (release.ordered and _awaits_our_machines(pool)):
+        pool.release = release
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it had closed the journal of the order."""
+    """Return True if a run ended before it had closed the journal of the order. What of it was done is a gain."""
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -59,11 +57,9 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     """Remember what this plan releases, with what is left of the release before."""
     if not replicas or not pool.pool.autoscaler:
         return
-    left = 0 if pool.release is None or pool.release.ordered else pool.untaken
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
+    pool.releases = Release(at=pool.now, replicas=pool.untaken + replicas, requested=requested)
     pool.release, pool.untaken = None, 0
-    pool.releases = Release(at=pool.now, replicas=left + replicas, requested=requested)
-    pool.look_at.append(_closes_at(pool, pool.releases))
 
 
 def order_released(pool: PoolDraft) -> None:
@@ -74,8 +70,8 @@ def order_released(pool: PoolDraft) -> None:
     release = pool.release
     if release is None:
         return
-    if release.ordered:
-        pool.closed = True
+    pool.closed = release.ordered
+    if not pool.untaken:
         return
     pool.look_at.append(release.at + RELEASE_KEPT)
     if pool.now < _closes_at(pool, release):
@@ -86,13 +82,15 @@ def order_released(pool: PoolDraft) -> None:
         pool.release, pool.untaken = None, 0  # no pod waits for them
     elif pool.request is None or pool.request.is_of_plan:
         pool.closed = True
-        _order(pool, pool.waited_for, max(_orders_at(pool, release), _closed_for_a_loop_at(pool)))
+        closed_since = _closed_since(pool)
+        if closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
+            _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
     """Return how many released replicas have no taker, as the plan leaves them, and when they should have had one."""
     release = pool.release
-    if release is None or release.ordered:
+    if release is None or not pool.untaken:
         return 0, None
     return release.untaken({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
 
@@ -115,31 +113,18 @@ def _orders_at(pool: PoolDraft, release: Release) -> datetime:
     return release.at + 2 * pool.pool.autoscaler_loop + _SLACK
 
 
-def _closed_for_a_loop_at(pool: PoolDraft) -> datetime:
-    """Return when no group will have let an autoscaler order for a whole loop."""
-    since = [pool.now if _is_open(draft) else _published_at(draft, pool.now) for draft in _closable(pool)]
-    return max(since, default=pool.now - pool.pool.autoscaler_loop) + pool.pool.autoscaler_loop
-
-
-def _closable(pool: PoolDraft) -> list[Draft]:
-    """Return the groups that autoscalers may order in, and whose bounds we write."""
-    return [
-        draft
+def _closed_since(pool: PoolDraft) -> datetime | None:
+    """Return since when no autoscaler can order in the pool; None: it can. Bounds that we do not write do not count."""
+    groups = [
+        draft.group
         for draft in pool.groups
-        if draft.state in (State.HEALTHY, State.PROBING)
-        and draft.group.bounds_are_read
-        and not draft.group.bounds_held
-        and draft.group.bounds is not None
+        if draft.state in (State.HEALTHY, State.PROBING) and draft.group.bounds_are_read and not draft.group.bounds_held
     ]
+    if any(_is_open(group) for group in groups):
+        return None
+    return max([group.published.at for group in groups if group.published is not None], default=pool.now - RELEASE_KEPT)
 
 
-def _is_open(draft: Draft) -> bool:
-    group = draft.group
+def _is_open(group: NodeGroup) -> bool:
     bounds = (group.copied if group.two_objects else None) or group.bounds
     return bounds is not None and bounds.max > max(group.requested, group.owner_min_max)
-
-
-def _published_at(draft: Draft, now: datetime) -> datetime:
-    """Return since when the bounds of a group that is at its max are as they are, as far as we wrote them."""
-    wrote = draft.group.published
-    return now - RELEASE_KEPT if wrote is None else min(wrote.at, now)

@@ -1,0 +1,123 @@
+"""What was released is ordered once: by an autoscaler that recovers at any moment, or by runs that die at any step."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+from tests.builders import key
+from tests.crashing import How, Life
+from tests.ordering import Town
+from tests.workloads import pods
+
+RECORD = {"autoscaler": "cluster-autoscaler", "demand": "off", "share_offerings": False}
+STEP, LOOP = timedelta(seconds=5), timedelta(seconds=10)
+
+
+class Outage(Town):
+    """Zone a has three replicas without machines, for which three pods wait.
+
+    The autoscaler is away until ``recovers``. Each of its writes lands ``in_flight`` after the loop that decided it,
+    and sets what the loop wanted. It counts nothing that it has not ordered itself.
+    """
+
+    def __init__(self, recovers: timedelta, in_flight: timedelta) -> None:
+        super().__init__(pods(3, "w", cpu="3"), nodes=(1, 2, 2), maximum=12, **RECORD)
+        self.started, self.recovers, self.in_flight = self.clock.at, recovers, in_flight
+        self.cluster.change(key("a"), requested=4, machines=())
+        failed = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        self.store.save_group("demo", key("a"), failed, None)
+        self.requested = self.most = self.total
+        self.dead = {"a"}
+        self.landing: list[tuple[timedelta, Callable[[], None]]] = []
+        self.open_orders: list[int] = []
+        self.next_loop = timedelta(0)
+
+    @property
+    def total(self) -> int:
+        return sum(group.requested for group in self.cluster.groups.values())
+
+    @property
+    def age(self) -> timedelta:
+        return self.clock.at - self.started
+
+    def live_on(self, time: timedelta = STEP) -> None:
+        """Time passes: machines come, writes of the autoscaler land, and its loops decide."""
+        waited = len(self.waiting)
+        self.pass_time(time)
+        served = waited - len(self.waiting)
+        while served and self.open_orders:
+            served -= 1
+            self.open_orders.pop()
+        landing, self.landing = self.landing, [each for each in self.landing if each[0] > self.age]
+        for due, land in landing:
+            if due <= self.age:
+                land()
+        if self.age >= self.next_loop:
+            self.next_loop = self.age + LOOP
+            if self.age >= self.recovers:
+                self._loop()
+        self.most = max(self.most, self.total)
+
+    def _loop(self) -> None:
+        groups = [group for group in self.cluster.groups.values() if group.bounds is not None]
+        room = [max(0, group.bounds.max - group.requested) if group.bounds else 0 for group in groups]
+        buckets = [
+            Bucket(level=group.requested, room=free, tie=i)
+            for i, (group, free) in enumerate(zip(groups, room, strict=True))
+        ]
+        wanted = max(0, len(self.waiting) - len(self.open_orders))
+        for group, more in zip(groups, water_fill(buckets, wanted), strict=True):
+            if more:
+                self.open_orders += [1] * more
+                self._write(group.key, group.requested + more)
+
+    def _write(self, group: object, size: int) -> None:
+        def land() -> None:
+            more = size - self.cluster.groups[group].requested  # type: ignore[index]
+            self.cluster.change(group, requested=size)  # type: ignore[arg-type]
+            self.coming += [(self.clock.at + timedelta(seconds=30), group)] * max(0, more)  # type: ignore[list-item]
+
+        self.landing.append((self.age + self.in_flight, land))
+
+
+def play(outage: Outage, deaths: dict[int, tuple[int, How]], unread: set[int], looks: int = 60) -> None:
+    """A run every five seconds, of which some die; in some looks the pods cannot be read."""
+    for number in range(looks):
+        outage.unread = ClusterUnavailableError("away") if number in unread else None
+        at, how = deaths.get(number, (None, How.BEFORE))
+        outage.run(Life(at=at, how=how))
+        outage.live_on()
+        assert outage.most <= outage.requested, f"{outage.most} requested after {outage.age}"
+
+
+SECONDS = st.integers(0, 100).map(lambda seconds: timedelta(seconds=seconds))
+DEATHS = st.dictionaries(
+    st.integers(0, 25), st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3
+)
+
+
+@settings(max_examples=20)
+@given(SECONDS, st.integers(0, 9), DEATHS, st.sets(st.integers(6, 30), max_size=4))
+def test_never_more_is_requested_than_before_and_every_pod_runs(
+    recovers: timedelta, in_flight: int, deaths: dict[int, tuple[int, How]], unread: set[int]
+) -> None:
+    outage = Outage(recovers, timedelta(seconds=in_flight))
+    play(outage, deaths, unread)
+    assert outage.waiting == []
+
+
+@settings(max_examples=10)
+@given(DEATHS)
+def test_where_the_autoscaler_stays_away_evenkeel_orders_all_of_it(deaths: dict[int, tuple[int, How]]) -> None:
+    outage = Outage(timedelta(days=1), timedelta(0))
+    play(outage, deaths, set())
+    assert outage.waiting == []
+    assert outage.total == outage.requested

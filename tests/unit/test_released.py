@@ -1,0 +1,244 @@
+"""What was released next to an autoscaler finds a taker: the autoscaler, or Evenkeel, never both."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.adapters.stored import PoolRecord
+from evenkeel.application.words import sentences
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.groups import Bounds, NodeGroup, State
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.states import ClusterState, PoolState, Release
+from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.replicas.release import RELEASE_KEPT
+from tests.builders import NOW, Played, in_backoff, key, maxima, numbers, requested, zones
+from tests.workloads import node, pod, pods, template
+
+#: seconds from a release until the pool is closed to the autoscaler, and until Evenkeel orders; a loop takes 10 s
+CLOSES, ORDERS = 40, 50
+
+
+def workload(waiting: int, groups: list[NodeGroup]) -> Workload:
+    """Each node is full, and so many pods wait that fill a node each."""
+    nodes = [node(f"{g.key.name}-{i}", g.zone or "", group=g.key) for g in groups for i in range(g.running)]
+    running = [pod(f"on-{each.name}", cpu="4", node=each.name) for each in nodes]
+    return Workload(pods=(*running, *pods(waiting, "w", cpu="3")), nodes=tuple(nodes))
+
+
+def released(waiting: int | None = 3, policy: Policy | None = None, **fields: object) -> Played:
+    """A pool right after zone a gave up its three replicas; None: nobody can read the pods."""
+    groups = zones((3, 3, 3), running=(0, 3, 3), template=template(), **fields)
+    play = Played(groups, policy or numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
+    found = play.look()
+    assert requested(found) == (0, 3, 3)
+    if waiting is not None:
+        play.workload = workload(waiting, play.groups)
+    return play
+
+
+def memory(play: Played) -> Release | None:
+    (pool,) = play.state.pools.values()
+    return pool.release
+
+
+def rules(found: PoolPlan, zone: str) -> set[Rule]:
+    return {reason.rule for group in found.groups if group.group.zone == zone for reason in group.reasons}
+
+
+def arrive(play: Played) -> None:
+    play.groups = [replace(found, running=found.requested) for found in play.groups]
+
+
+class TestOrder:
+    def test_an_autoscaler_that_has_not_ordered_for_two_loops_is_stood_in_for(self) -> None:
+        play = released()
+        assert sum(maxima(play.look(CLOSES - 1))) == 12
+        assert play.next_look() == 1
+        found = play.look(1)
+        assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
+        assert rules(found, "b") >= {Rule.CLOSED_FOR_ORDER}
+        assert sum(requested(play.look(9))) == 6
+        assert play.next_look() == 1
+        found = play.look(1)
+        assert sum(requested(found)) == 9
+        assert requested(found) == maxima(found)
+        assert "asked for (for pods that wait)" in " ".join(sentences(found.groups[1].reasons))
+
+    def test_it_is_ordered_once_and_the_pool_opens_when_the_nodes_are_there(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.look(ORDERS - CLOSES)
+        for _ in range(4):
+            found = play.look(15)
+            assert (sum(requested(found)), sum(maxima(found))) == (9, 9)
+        arrive(play)
+        play.workload = workload(3, play.groups)  # they fit none of the new nodes
+        for _ in range(10):
+            found = play.look(60)
+            assert sum(requested(found)) == 9
+        assert memory(play) is None
+        assert sum(maxima(found)) == 12
+
+    def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
+        play = released(waiting=1)
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 7
+
+    def test_pods_that_need_more_nodes_than_were_released_get_no_more(self) -> None:
+        play = released(waiting=5)
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
+
+    def test_what_groups_have_gained_counts(self) -> None:
+        play = released()
+        found = play.look(20, c=5)
+        play.workload = workload(3, play.groups)
+        play.look(CLOSES - 20)
+        found = play.look(ORDERS - CLOSES)
+        assert sum(requested(found)) == 9
+
+    def test_a_release_that_found_its_taker_is_forgotten_at_once(self) -> None:
+        play = released()
+        play.look(15, b=4, c=5)
+        assert memory(play) is None
+        assert play.look(60).asks_waiting is False
+
+    def test_the_released_zone_itself_counts_once_it_grows_again(self) -> None:
+        play = released()
+        play.state = replace(play.state, groups={})
+        play.look(15, a=3)
+        assert memory(play) is None
+
+    def test_the_pool_is_closed_for_a_whole_loop_before_the_order_also_where_that_came_late(self) -> None:
+        play = released()
+        found = play.look(70)
+        assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
+        found = play.look(9)
+        assert (sum(requested(found)), play.next_look()) == (6, 1)
+        assert sum(requested(play.look(1))) == 9
+
+    def test_one_that_opened_the_pool_again_is_waited_for(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.zone == "b" else g for g in play.groups]
+        found = play.look(ORDERS - CLOSES)
+        assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
+        assert sum(requested(play.look(10))) == 9
+
+    def test_a_slower_autoscaler_has_more_time(self) -> None:
+        play = released(policy=replace(numbers(0, 12), autoscaler_loop=timedelta(seconds=30)))
+        play.look(15)
+        assert play.next_look() == 45
+        play.look(45)
+        assert sum(requested(play.look(29))) == 6
+        assert sum(requested(play.look(1))) == 9
+
+    def test_nothing_passes_pool_maximum_or_a_zone_max(self) -> None:
+        play = released(policy=numbers(0, 8))
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 8
+        play = released(zone_max=4)
+        play.look(CLOSES)
+        assert requested(play.look(ORDERS - CLOSES)) == (0, 4, 4)
+
+    def test_a_zone_that_is_tried_again_gets_none_and_offers_none(self) -> None:
+        play = released()
+        play.state = replace(play.state, groups={key("a"): replace(in_backoff(), backoff_until=NOW)})
+        found = play.look(CLOSES)
+        assert (found.groups[0].state, maxima(found)) == (State.PROBING, (0, 3, 3))
+        assert requested(play.look(ORDERS - CLOSES))[0] == 0
+
+    def test_a_frozen_zone_gets_none(self) -> None:
+        play = released()
+        play.policy = replace(play.policy, paused={"workers": None})
+        for seconds in (CLOSES, ORDERS - CLOSES, 60):
+            assert requested(play.look(seconds)) == (0, 3, 3)
+
+
+class TestWhoIsWaitedFor:
+    def test_without_a_view_nothing_is_ordered_and_nothing_closed(self) -> None:
+        play = released(waiting=None)
+        for _ in range(40):
+            found = play.look(60)
+            assert (sum(requested(found)), sum(maxima(found))) == (6, 12)
+        assert memory(play) is None
+
+    def test_without_pods_that_wait_the_release_is_forgotten(self) -> None:
+        play = released(waiting=0)
+        found = play.look(CLOSES)
+        assert sum(maxima(found)) == 12
+        assert memory(play) is None
+
+    def test_pods_that_no_node_of_the_pool_would_hold_do_not_count(self) -> None:
+        play = released(waiting=0)
+        assert play.workload is not None
+        play.workload = replace(play.workload, pods=(*play.workload.pods, *pods(2, "large", cpu="64")))
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+
+    def test_pods_that_evenkeel_cannot_judge_do_not_count(self) -> None:
+        play = released(waiting=0)
+        assert play.workload is not None
+        play.workload = replace(play.workload, pods=(*play.workload.pods, pod("odd", scheduler="volcano")))
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+
+    def test_what_is_on_its_way_serves_its_pods_first(self) -> None:
+        play = released()
+        play.groups = [replace(g, requested=5) if g.zone == "c" else g for g in play.groups]
+        play.look(CLOSES)
+        found = play.look(ORDERS - CLOSES)
+        assert sum(requested(found)) == 9
+
+    def test_pods_are_asked_for_only_once_the_autoscaler_had_its_time(self) -> None:
+        play = released(waiting=None)
+        assert play.look(CLOSES - 1).asks_waiting is False
+        assert play.look(1).asks_waiting is True
+
+
+class TestMemory:
+    @pytest.mark.parametrize("on_failure", [OnFailure.HOLD, OnFailure.MOVE])
+    def test_another_treatment_of_failures_ends_it(self, on_failure: OnFailure) -> None:
+        play = released()
+        play.policy = numbers(0, 12, on_failure=on_failure)
+        play.look(15)
+        assert memory(play) is None
+
+    def test_without_an_autoscaler_nothing_is_remembered(self) -> None:
+        play = released(policy=replace(numbers(0, 12), autoscaler=False))
+        assert memory(play) is None
+
+    def test_what_is_only_planned_is_not_remembered(self) -> None:
+        groups = zones((3, 3, 3), running=(0, 3, 3))
+        play = Played(groups, numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
+        assert play.look().remembered.release is None
+
+    def test_a_second_release_adds_to_what_is_left_of_the_first(self) -> None:
+        play = released(waiting=4)
+        play.look(20, c=4)
+        play.groups = [replace(g, running=2) if g.zone == "b" else g for g in play.groups]
+        play.state = replace(play.state, groups={**play.state.groups, key("b"): in_backoff()})
+        play.workload = workload(4, play.groups)
+        assert requested(play.look(10)) == (0, 2, 4)
+        left = memory(play)
+        assert left is not None
+        assert left.replicas == 3
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
+
+    def test_it_ends_after_the_longest_backoff_of_an_autoscaler(self) -> None:
+        play = released(waiting=None)
+        play.look(RELEASE_KEPT.total_seconds() - 1)
+        assert memory(play) is not None
+        play.look(1)
+        assert memory(play) is None
+
+    def test_it_is_stored_and_read_again_also_from_before_it_was(self) -> None:
+        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered=True)
+        text = PoolRecord.of(PoolState(release=release)).model_dump_json()
+        assert PoolRecord.model_validate_json(text).state().release == release
+        assert PoolRecord.model_validate_json("{}").state().release is None
