@@ -30,7 +30,10 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if request is not None:
         move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
-    return replace(state, move=move, grew_at=time_of(id) if grows else state.grew_at)
+    if not grows:
+        return replace(state, move=move)
+    orders = state.orders if pool.orders_after is None else pool.orders_after
+    return replace(state, move=move, grew_at=time_of(id), orders=orders)
 
 
 def _wishes(pool: PoolPlan) -> dict[str, Wish]:

@@ -13,6 +13,7 @@ from evenkeel.domain.model.homing import Converging, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -98,6 +99,7 @@ class PoolPlan:
     # Groups of which somebody has to say which machine may go -> the group where one comes before; empty: it is there.
     asks: Mapping[str, str] = field(default_factory=dict)
     asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
+    orders_after: Mapping[str, PastOrder] | None = None  # remembered once it has ordered for pods; None: it does not
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:

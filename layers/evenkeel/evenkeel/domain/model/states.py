@@ -9,6 +9,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.reliefs import Relief
 
 
@@ -142,6 +143,7 @@ class PoolState:
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
     grew_at: datetime | None = None  # when nodes were last asked for, by pods or by people
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by a digest of both pods and node
 
     @property
     def members(self) -> frozenset[str]:
