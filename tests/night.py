@@ -203,12 +203,15 @@ def _refuse(one: Member) -> None:
     one.patch_group(ZONES[0], _bounds(one, 1, 2), "kubectl-edit")
 
 
-def _deploy(pods: int, budget: int | None = None) -> Callable[[Member], None]:
+def _deploy(
+    pods: int, budget: int | None = None, selector: Mapping[str, str] | None = None
+) -> Callable[[Member], None]:
     """A Deployment of which three pods fill a node, and as many as its budget says may be missing."""
 
     def deploy(one: Member) -> None:
         container = {"name": "shop", "image": "registry.example/shop", "resources": {"requests": {"cpu": "1200m"}}}
-        template = {"metadata": {"labels": _APP}, "spec": {"containers": [container]}}
+        own = {"containers": [container], **({"nodeSelector": dict(selector)} if selector else {})}
+        template = {"metadata": {"labels": _APP}, "spec": own}
         spec: dict[str, Any] = {"replicas": pods, "selector": {"matchLabels": _APP}, "template": template}
         one.cluster.store.create("deployments.apps", {"metadata": {"name": "shop"}, "spec": spec}, manager="kubectl")
         if budget is not None:
@@ -217,6 +220,14 @@ def _deploy(pods: int, budget: int | None = None) -> Callable[[Member], None]:
             one.cluster.store.create("poddisruptionbudgets.policy", body, manager="kubectl")
 
     return deploy
+
+
+def _label_by_hand(one: Member) -> None:
+    """One node is given a label that no other node gets, and pods ask for it."""
+    nodes = one.cluster.store.list("nodes")
+    node = next(each["metadata"] for each in nodes if each["metadata"]["labels"][_ZONE] != one.zone)
+    one.cluster.store.patch("nodes", "", node["name"], {"metadata": {"labels": _FAST}}, manager="kubectl")
+    _deploy(4, selector=_FAST)(one)
 
 
 def _renew(one: Member) -> None:
@@ -236,6 +247,7 @@ def _delete_a_machine(one: Member) -> None:
     one.cluster.store.delete(one.resource("machines"), machine["namespace"], machine["name"])
 
 
+_ZONE, _FAST = "topology.kubernetes.io/zone", {"disk": "fast"}
 _HOLD = {"on_failure": "hold"}  # its pods cannot go elsewhere
 _PODS = {"autoscaler": "none", "workload": {"access": {"kind": "same"}}}
 _ACTS: Mapping[str, Mapping[str, Any]] = {
@@ -267,6 +279,12 @@ _ACTS: Mapping[str, Mapping[str, Any]] = {
         "kind": "self-managed",
         "record": {**_PODS, "demand": "full"},
         "acts": {-39: _deploy(12, 0), -35: _delete_a_machine},
+    },
+    "web-7": {
+        "kind": "self-managed",
+        "replicas": (1, 1, 1),
+        "record": {**_PODS, "demand": "full"},
+        "acts": {-29: _label_by_hand},
     },
     "pay-5": {
         "replicas": (4, 1, 1),
@@ -513,7 +531,7 @@ def _starts(line: str) -> range:
 _FENCED = 3  # steps
 _HEAD = """# A night with forty clusters
 
-Forty simulated clusters on one stack, twenty of them in trouble, in all thirteen kinds of it, three dark.
+Forty simulated clusters on one stack, twenty-one of them in trouble, in all fourteen kinds of it, three dark.
 Every screen is what the commands print in a terminal of 80 columns, which breaks longer lines.
 `python -m tests.night` walks the night and writes this page; a test walks it again and compares.
 What each kind means: [trouble.md](trouble.md). It goes on in [night-healing.md](night-healing.md).

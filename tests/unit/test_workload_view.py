@@ -68,7 +68,7 @@ def test_a_pod_that_is_given_a_node_between_two_lists_is_seen_once_and_where_it_
     found = {pod.name: pod for pod in pages.view().read(dict, judges_nodes=False).pods}
     assert {name: pod.node for name, pod in found.items()} == {"web-1": "n1", "web-2": ""}
     assert found["web-1"].unscheduled is None
-    assert pages.asked == ["pods", "pods", "nodes"]
+    assert pages.asked == ["pods", "pods", "nodes", "daemonsets"]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ A newer release may have written fields that this one does not know: see `read_s
 # ruff: noqa: RUF012  (pydantic copies its defaults)
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
 from evenkeel.domain.journal import closed, opened
@@ -19,9 +20,11 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, PoolId
 from evenkeel.domain.model.homing import Given, Homing, Step
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import OfferingState, Word
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.reliefs import RefusedMaximum, Relief
 from evenkeel.domain.model.states import (
     ClusterState,
@@ -36,6 +39,8 @@ from evenkeel.domain.model.troubles import News, Shown, Told, Trouble, TroubleKi
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
 from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
+
+_log = logging.getLogger("evenkeel.stored")
 
 Unknown = Sequence[tuple[tuple[str | int, ...], Any]]
 """Fields of a stored record that only a newer release knows: where each stands, and its value."""
@@ -336,6 +341,39 @@ class ReleaseRecord(Strict):
     ordered: bool = False
 
 
+class ReasonRecord(Strict):
+    """A rule with its facts, as far as text and numbers can say them."""
+
+    rule: Rule
+    facts: dict[str, int | str | tuple[str, ...] | None] = {}
+
+    def reason(self) -> Reason:
+        return Reason(self.rule, self.facts)
+
+    @classmethod
+    def of(cls, reason: Reason) -> Self:
+        return cls.model_validate({"rule": reason.rule, "facts": _plain_facts(reason.facts)})
+
+
+class PastOrderRecord(Strict):
+    """What is remembered of an order for pods."""
+
+    at: Moment
+    seen: Moment
+    groups: tuple[str, ...]
+    is_open: bool = True
+    failed: Count = 0
+    node: str = ""
+    why: ReasonRecord | None = None
+
+    def order(self) -> PastOrder:
+        return PastOrder(**{**dict(self), "why": self.why.reason() if self.why else None})
+
+    @classmethod
+    def of(cls, order: PastOrder) -> Self:
+        return cls(**{**vars(order), "why": ReasonRecord.of(order.why) if order.why else None})
+
+
 class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
@@ -354,6 +392,20 @@ class PoolRecord(Strict):
     added: Count = 0
     release: ReleaseRecord | None = None
     homing: HomingRecord | None = None
+    orders: dict[str, PastOrderRecord] = {}
+
+    @field_validator("orders", mode="before")
+    @classmethod
+    def _readable(cls, stored: Any) -> dict[str, PastOrderRecord]:
+        """Orders that cannot be read are dropped: at worst, a node is ordered sooner than it would be."""
+        found = {}
+        entries = stored.items() if isinstance(stored, Mapping) else [("orders", stored)]
+        for key, entry in entries:
+            try:
+                found[str(key)] = PastOrderRecord.model_validate(entry)
+            except ValidationError as error:
+                _log.warning("dropped a stored order that cannot be read: %s: %s", shown(key), error.errors()[0]["msg"])
+        return found
 
     def state(self) -> PoolState:
         return PoolState(
@@ -372,6 +424,7 @@ class PoolRecord(Strict):
             added=self.added,
             release=Release(**dict(self.release)) if self.release else None,
             homing=self.homing.homing() if self.homing else Homing(),
+            orders={key: order.order() for key, order in self.orders.items()},
         )
 
     @classmethod
@@ -386,6 +439,7 @@ class PoolRecord(Strict):
             "relief": ReliefRecord.of(state.relief) if state.relief else None,
             "release": ReleaseRecord(**vars(state.release)) if state.release else None,
             "homing": HomingRecord.of(state.homing) if state.homing != Homing() else None,
+            "orders": {key: PastOrderRecord.of(order) for key, order in state.orders.items()},
         }
         return cls(**{**vars(state), **fields})
 
@@ -418,15 +472,20 @@ class ProblemRecord(Strict):
     """A problem as it is stored, with the facts that words and numbers can say."""
 
     kind: ProblemKind
-    facts: dict[str, int | str | tuple[str, ...] | None] = {}
+    facts: dict[str, int | str | tuple[str, ...] | ReasonRecord | None] = {}
+
+    def problem(self) -> Problem:
+        facts = {name: fact.reason() if isinstance(fact, ReasonRecord) else fact for name, fact in self.facts.items()}
+        return Problem(self.kind, facts)
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        plain = {
-            name: fact if isinstance(fact, int | tuple) or fact is None else str(fact)
-            for name, fact in problem.facts.items()
-        }
-        return cls.model_validate({"kind": problem.kind, "facts": plain})
+        reasons = {name: ReasonRecord.of(fact) for name, fact in problem.facts.items() if isinstance(fact, Reason)}
+        return cls.model_validate({"kind": problem.kind, "facts": {**_plain_facts(problem.facts), **reasons}})
+
+
+def _plain_facts(facts: Mapping[str, Fact]) -> dict[str, object]:
+    return {name: fact if isinstance(fact, int | tuple) or fact is None else str(fact) for name, fact in facts.items()}
 
 
 class TroubleRecord(Strict):
@@ -450,7 +509,7 @@ class TroubleRecord(Strict):
     problems: tuple[ProblemRecord, ...] = ()
 
     def trouble(self) -> Trouble:
-        return Trouble(**{**dict(self), "problems": tuple(Problem(**dict(each)) for each in self.problems)})
+        return Trouble(**{**dict(self), "problems": tuple(each.problem() for each in self.problems)})
 
     @classmethod
     def of(cls, trouble: Trouble) -> Self:

@@ -166,6 +166,14 @@ def _fits_no_pool(facts: Facts) -> str:
     return f"{who} can have no node: {why}"
 
 
+def _ineffective_order(facts: Facts) -> str:
+    """Pods, the node that was ordered for them, and the scheduler's rule that keeps them off it."""
+    names, count = _texts(facts["pods"]), int(str(facts["count"]))
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    who = f"{', '.join(names)}{more} {'waits' if count == 1 else 'wait'}"
+    return f"{who}; node {facts['node']} was ordered and does not help: {_shown(facts['why'])}"
+
+
 WORDS: dict[Rule, Words] = {
     Rule.FROZEN: "frozen: {why}",
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
@@ -403,6 +411,7 @@ WORDS: dict[Rule, Words] = {
     Rule.CLAIM_LOST: "its claim {claim} has lost its volume",
     Rule.CLAIM_UNBOUND: "its claim {claim} is not bound, and storage class {storage_class} waits for no pod",
     Rule.VOLUME_MISSING: "volume {volume} of its claim {claim} is not there",
+    Rule.NODE_NOT_READY: "the node is not Ready",
     Rule.NODE_CORDONED: "the node is cordoned",
     Rule.TAINT_NOT_TOLERATED: "it does not tolerate taint {taint}",
     Rule.NODE_SELECTOR: "its node selector wants {key} {wanted}, which is {found}",
@@ -425,6 +434,8 @@ WORDS: dict[Rule, Words] = {
     Rule.FRESH_NODE_UNKNOWN: "nobody says what cpu and memory its next node would have",
     Rule.POOL_AT_ITS_MAX: "the pool is at its max",
     Rule.LOOK_AT_ITS_MOST: "this look has asked for {nodes} nodes, the most of one look",
+    Rule.ORDER_DID_NOT_HELP: "node {node} was ordered for it and does not fit: {why}; the next node is ordered "
+    "after {until}",
     Rule.UNFIT_IN_POOL: "{pool}: {why}",
     Rule.FITS_NO_POOL: _fits_no_pool,
     Rule.POD_GOING: "it is being deleted",
@@ -499,6 +510,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.OVER_COMMITTED: "over-committed: {requested} requested, PoolMaximum is {maximum}: nobody may grow",
     ProblemKind.OVER_OFFERED: "over-offered: the maxima add up to {offered}, PoolMaximum is {maximum}: the owner of "
     "the bounds accepts no max below 1, so keep a node of PoolMaximum free for each empty zone",
+    ProblemKind.INEFFECTIVE_ORDER: _ineffective_order,
     ProblemKind.STARVED: "starved: {nodes} nodes find no healthy zone that can take them",
     ProblemKind.REQUEST_BEHIND_MOVE: _of_request("growth: {what}: it waits for the end of a move between zones"),
     ProblemKind.REQUEST_BEHIND_REQUEST: _of_request("{what}: it waits for request {first} of the same pool"),
@@ -746,6 +758,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
     TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
     "then no other node of the pool is drained",
+    TroubleKind.INEFFECTIVE_ORDER: "Make the new nodes fit the pods, or the pods fit the nodes: the rule that fails is "
+    "named. Until then Evenkeel orders at most one node an hour for them",
 }
 _TRY_IT = ("plan",)
 _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
@@ -786,6 +800,8 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
         case TroubleKind.STEP_HANGS:
             what = f"machine {trouble.said} does not go" if trouble.said else "no machine may go"
             words = f"levelling hangs {length}{_in(trouble.zones)}: {what}"
+        case TroubleKind.INEFFECTIVE_ORDER:
+            words = f"new nodes do not help waiting pods {length}{_in(trouble.zones)}{_problems(trouble)}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
         case _:

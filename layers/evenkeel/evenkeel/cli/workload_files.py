@@ -55,7 +55,7 @@ class WorkloadFiles:
         try:
             shape: Any = Decoder(_KINDS[kind]).decode(encode(item))
             if isinstance(shape, DaemonSetShape):
-                shape = Decoder(PodShape).decode(encode(shape.as_pod()))
+                shape = shape.as_pod()
             if isinstance(shape, NodeShape):
                 shape.read({})
                 self._nodes.append(shape)

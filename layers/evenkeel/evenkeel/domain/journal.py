@@ -33,9 +33,12 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if request is not None:
         move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
-    if grows and release is not None:
-        release = replace(release, ordered=True)
-    return replace(state, move=move, grew_at=time_of(id) if grows else state.grew_at, release=release)
+    orders = state.orders
+    if grows:
+        release = None if release is None else replace(release, ordered=True)
+        orders = orders if pool.orders_after is None else pool.orders_after
+        state = replace(state, grew_at=time_of(id))
+    return replace(state, move=move, release=release, orders=orders)
 
 
 def _wishes(pool: PoolPlan) -> dict[str, Wish]:

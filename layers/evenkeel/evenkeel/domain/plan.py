@@ -20,6 +20,7 @@ from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
 from evenkeel.domain.demand.moving import choose
 from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_for_nobody
+from evenkeel.domain.health.never_ready import with_never_ready
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
@@ -34,6 +35,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.homing import NO_CHOICES, Choices
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, unknown_in
@@ -73,6 +75,8 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
     # Paused or not: whoever asks to restore asks for writes.
     pools = [pool if is_restored(pool.id, policy) else _frozen(pool, policy, now) for pool in known_pools]
+    if policy.demand.orders:  # beside an autoscaler, that one judges the nodes that it orders
+        pools = with_never_ready(pools, observation.workload)
     news = _health_changes(pools, state, now)
     restored = {group.key for pool in pools if is_restored(pool.id, policy) for group in pool.groups}
     remembered = replace(state, groups={**state.groups, **news}) if news else state
@@ -505,6 +509,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
             held_until=draft.held_until,
             homing=draft.homing,
             release=draft.release,
+            orders=pool.state.orders if draft.advice is None else draft.advice.asked.orders,
         ),
         dry_run=pool.dry_run,
         origins=pool.origins,
@@ -527,4 +532,11 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         releases=draft.releases,
         untaken=lacking,
         taker_due=taker_due,
+        orders_after=_orders_after(draft),
     )
+
+
+def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
+    request = draft.request
+    is_order = request is not None and request.id == FOR_PODS and request.nodes > 0
+    return draft.advice.asked.orders_after if is_order and draft.advice is not None else None

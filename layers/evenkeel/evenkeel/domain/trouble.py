@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, State, is_outage
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
@@ -32,7 +32,7 @@ _STOPPED_AFTER = timedelta(minutes=5)
 _SLACK = timedelta(seconds=10)
 _LONGEST_WORDS = 300
 # So that a verdict fits into an item of the table, whatever happens: names in one trouble, problems of one pool.
-_MOST_NAMES, _MOST_PROBLEMS = 20, 5
+_MOST_NAMES, _MOST_PROBLEMS, _MOST_PODS = 20, 5, 3
 
 Groups = Mapping[GroupKey, GroupState]
 """What is remembered of groups, as a run leaves it."""
@@ -127,6 +127,7 @@ class _Found:
         yield self._contested()
         yield self._over_committed()
         yield self._drain_hangs()
+        yield self._ineffective_order()
         yield self._step_hangs()
 
     def _before(self, kind: TroubleKind) -> Trouble | None:
@@ -350,6 +351,28 @@ class _Found:
         return self._trouble(
             TroubleKind.DRAIN_HANGS, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(names)
         )
+
+    def _ineffective_order(self) -> Trouble | None:
+        """Nodes that were ordered for pods have arrived and do not help them. While pods are not read, it stays."""
+        if self.pool.demand is None:
+            return self._before(TroubleKind.INEFFECTIVE_ORDER) if self.demand is not None else None
+        orders = self.pool.demand.asked.ineffective[:_MOST_PROBLEMS]
+        if not orders:
+            return None
+        groups = {key for order in orders for key in order.groups}
+        plans = [plan for plan in self.pool.groups if str(plan.group.key) in groups]
+        problems = tuple(
+            Problem.of(
+                ProblemKind.INEFFECTIVE_ORDER,
+                pods=order.pods[:_MOST_PODS],
+                count=len(order.pods),
+                node=order.node,
+                why=order.why,
+            )
+            for order in orders
+        )
+        found = {"zones": _zones(plans), "groups": _keys(plans), "problems": problems}
+        return self._trouble(TroubleKind.INEFFECTIVE_ORDER, self.now, **found)
 
     def _step_hangs(self) -> Trouble | None:
         """A step of converge that only people, or whoever holds the machine, can end."""

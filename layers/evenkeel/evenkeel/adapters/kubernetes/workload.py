@@ -20,11 +20,12 @@ from evenkeel.adapters.kubernetes.workload_objects import (
     ClaimShape,
     ClassShape,
     CsiNodeShape,
+    DaemonSetShape,
     NamespaceShape,
     NodeShape,
     VolumeShape,
 )
-from evenkeel.application.errors import ClusterUnavailableError, TooLargeError
+from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode, Remaining
 from evenkeel.config import WorkloadEntry
 from evenkeel.domain.demand.volumes import OF_CLAIMS
@@ -49,6 +50,7 @@ _LISTED = (
     ("storage.k8s.io", "csinodes"),
     ("storage.k8s.io", "volumeattachments"),
     ("policy", "poddisruptionbudgets"),
+    ("apps", "daemonsets"),
 )
 _LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)")
@@ -92,6 +94,7 @@ class KubernetesWorkload:
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
         workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
         workload = replace(workload, autoscaler_sought=True, autoscaler_at=self.autoscaler_at())
+        workload = replace(workload, daemon_sets=self._daemon_sets())
         needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
         if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
             workload = self._with_volumes(workload)
@@ -147,6 +150,18 @@ class KubernetesWorkload:
                 "let workload.access lead to the cluster that runs on them"
             )
         return tuple(nodes)
+
+    def _daemon_sets(self) -> tuple[Pod, ...]:
+        """Return a pod of each DaemonSet. Where they may not be listed, they are seen from their pods."""
+        try:
+            listed = self._each(
+                "/apis/apps/v1/daemonsets",
+                DaemonSetShape,
+                lambda shape: None if shape.metadata.deletion_timestamp else self._pods.read(shape.as_pod()),
+            )
+            return tuple(pod for pod in listed if pod is not None)
+        except AccessRefusedError:
+            return ()
 
     def _budgets(self) -> tuple[Budget, ...]:
         """Where they are not stable yet (Kubernetes 1.20), an empty selector matches nothing."""

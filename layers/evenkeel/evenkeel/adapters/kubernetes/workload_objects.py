@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
 
 from evenkeel.adapters.kubernetes.pods import (
     Metadata,
     NodeSelectorShape,
     OwnerShape,
+    PodShape,
     SelectorShape,
     Shape,
     amounts,
@@ -76,6 +78,7 @@ class _NodeSpec(Shape):
 class _Condition(Shape):
     type: str = ""
     status: str = ""
+    last_transition_time: datetime | None = None
 
 
 class _NodeStatus(Shape):
@@ -93,6 +96,8 @@ class NodeShape(Shape):
         """A node, with its group where one of the machines calls it by its name or its id. Raises BadValueError."""
         metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
         kept = metadata.annotations.kept if metadata.annotations else None
+        conditions = [one for one in status.conditions or () if one.type == "Ready"]
+        ready = any(one.status == "True" for one in conditions)
         machine = machines.get(metadata.name) or machines.get(spec.provider_id or "")
         return Node(
             name=metadata.name,
@@ -103,7 +108,8 @@ class NodeShape(Shape):
             annotations={} if kept is None else {KEPT: kept},
             unschedulable=bool(spec.unschedulable),
             created_at=utc(metadata.creation_timestamp),
-            ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
+            ready=ready,
+            not_ready_since=None if ready or not conditions else utc(conditions[-1].last_transition_time),
             deleting=metadata.deletion_timestamp is not None or (machine is not None and machine.deleting),
             group=None if machine is None else machine.group,
             machine=None if machine is None else machine.machine,
@@ -341,17 +347,15 @@ class _DaemonSetSpec(Shape):
 
 
 class DaemonSetShape(Shape):
-    """Read from files alone: a look sees DaemonSets from their pods."""
-
     metadata: Metadata
     spec: _DaemonSetSpec
 
-    def as_pod(self) -> dict[str, Any]:
+    def as_pod(self) -> PodShape:
         """A pod as its controller would make it, before it is given to a node."""
         template = self.spec.template.metadata or _TemplateMetadata()
         owner = OwnerShape(kind="DaemonSet", name=self.metadata.name, controller=True)
         created: datetime | None = self.metadata.creation_timestamp
-        return {
+        pod = {
             "metadata": {
                 "name": self.metadata.name,
                 "namespace": self.metadata.namespace,
@@ -362,3 +366,4 @@ class DaemonSetShape(Shape):
             },
             "spec": self.spec.template.spec,
         }
+        return Decoder(PodShape).decode(encode(pod))

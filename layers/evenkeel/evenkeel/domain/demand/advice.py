@@ -67,6 +67,8 @@ def advise(
     if why_unread is not None:
         return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
+    if not stage.orders:
+        offers = tuple(replace(pool, orders={}) for pool in offers)
     found = demand(workload, offers, policy, now)
     leaving = remembered if not stage.removes else replace(remembered, leaving=_marked(workload, offers))
     judges = stage.judges_nodes and workload.whole
@@ -83,7 +85,8 @@ def advise(
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
     waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
     ripe = idle.look_at + timedelta(seconds=1) if idle is not None and idle.look_at is not None else None
-    moments = [moment for moment in (found.look_again or waits, ripe if stage.removes else None) if moment is not None]
+    again = (found.look_again or waits, found.retry_at, ripe if stage.removes else None)
+    moments = [moment for moment in again if moment is not None]
     return Advised(
         look_at=min(moments, default=None) if stage.orders else None,
         cluster=advice,
@@ -196,7 +199,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     room = pool.free_on_request
     busy = pool.moves or (pool.request is not None and not pool.request.is_of_plan)
     groups = tuple(_offer(pool, draft, room, because(Rule.POOL_BUSY) if busy else None) for draft in pool.groups)
-    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min)
+    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
 
 
 def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
@@ -221,6 +224,7 @@ def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> Gro
         unready_for=draft.group.unready_time,
         threshold=_share(draft.group.utilization_threshold),
         gpu_threshold=_share(draft.group.gpu_utilization_threshold),
+        provision_timeout=draft.provision_timeout,
     )
 
 
@@ -274,7 +278,7 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
         )
         for group in pool.groups
     )
-    return PoolOffer(pool=pool.id, groups=groups)
+    return PoolOffer(pool=pool.id, groups=groups, orders=pool.state.orders)
 
 
 def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:

@@ -6,12 +6,13 @@ so that what comes out is how many nodes each zone gets.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.requests import CPU, MEMORY, counts
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.waiting import judged_from
@@ -36,9 +37,12 @@ def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy,
     ready_at = judged_from(world.waiting, policy, now)
     if ready_at is not None and now < ready_at:
         return Demand(not_counted=tuple(world.not_counted), look_again=ready_at)
-    found = _found(world, offers)
+    memory = OrderMemory(workload, world, offers)
+    found = _found(world, offers, memory)
     ordered = _ordered(world, offers) if found.nodes else Counter[GroupKey]()
-    return _as_it_was_ordered(workload, offers, world, ordered, found) if ordered else found
+    if ordered:
+        found = _as_it_was_ordered(workload, offers, memory, world, ordered, found)
+    return replace(found, retry_at=memory.retry_at)
 
 
 def _ordered(world: World, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
@@ -53,7 +57,12 @@ def _ordered(world: World, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
 
 
 def _as_it_was_ordered(
-    workload: Workload, offers: Sequence[PoolOffer], world: World, ordered: Counter[GroupKey], found: Demand
+    workload: Workload,
+    offers: Sequence[PoolOffer],
+    memory: OrderMemory,
+    world: World,
+    ordered: Counter[GroupKey],
+    found: Demand,
 ) -> Demand:
     """The same, where a better place is known for who waits: the one that the nodes on their way were ordered for.
 
@@ -73,7 +82,7 @@ def _as_it_was_ordered(
         for pool in offers
     )
     policy = replace(world.policy, most_nodes=world.policy.most_nodes + ordered.total())
-    again = _found(World(replace(workload, nodes=there), asked_anew, policy, world.now), asked_anew)
+    again = _found(World(replace(workload, nodes=there), asked_anew, policy, world.now), asked_anew, memory)
     pools = []
     for pool in again.pools:
         more = Counter(pool.nodes) - ordered
@@ -104,10 +113,12 @@ def _pods(unmet: Iterable[Unfit]) -> int:
     return sum(len(each.pods) for each in unmet)
 
 
-def _found(world: World, offers: Sequence[PoolOffer]) -> Demand:
+def _found(world: World, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
+    world.vain = memory.vain
     left, placed = world.place_waiting()
-    growth = _Growth(world, offers, left)
+    growth = _Growth(world, offers, left, memory)
     growth.run()
+    growth.retry()
     return Demand(
         pools=tuple(growth.answer_of(offer) for offer in offers),
         unmet=tuple(growth.unmet()),
@@ -132,17 +143,26 @@ class _Given:
     nodes: Counter[GroupKey] = field(default_factory=Counter)
     rooms: list[Room] = field(default_factory=list)
     pods: dict[Kind, list[Pod]] = field(default_factory=dict)
+    retried: dict[Kind, set[GroupKey]] = field(default_factory=dict)  # whom the node that is ordered again is for
 
-
-# Rules that may let a pod in once others are placed.
-_CHANGING = frozenset({Rule.SPREAD_SKEW, Rule.WITHOUT_COMPANY})
+    def groups(self, kinds: Collection[Kind]) -> dict[Kind, set[GroupKey]]:
+        """Return where its new nodes hold pods of these kinds."""
+        found = {kind: set(groups) for kind, groups in self.retried.items()}
+        for room in self.rooms:
+            for kind in room.kinds:
+                if kind in kinds and room.node.group is not None:
+                    found.setdefault(kind, set()).add(room.node.group)
+        return found
 
 
 class _Growth:
     """Pool after pool is asked for nodes until nobody is left who fits any."""
 
-    def __init__(self, world: World, pools: Sequence[PoolOffer], left: Mapping[Kind, list[Pod]]) -> None:
+    def __init__(
+        self, world: World, pools: Sequence[PoolOffer], left: Mapping[Kind, list[Pod]], memory: OrderMemory
+    ) -> None:
         self._world = world
+        self._memory = memory
         self._placing = world.placing
         self._pools = pools
         self._pods = dict(left)
@@ -161,6 +181,42 @@ class _Growth:
                 return
             pool = min(options, key=lambda each: (self._rank[each[0].pool], each[1].waste, each[0].pool))[0]
             self._take(pool)
+
+    def retry(self) -> None:
+        """Order one node more in each pool for pods that its nodes did not help before. It is for nobody else.
+
+        What it shows, it shows of all of them that would fit it.
+        """
+        tried: dict[PoolId, GroupKey] = {}
+        offers = {offer.group: (pool, offer) for pool in self._pools for offer in pool.groups}
+        for kind in sorted((kind for kind, count in self._open.items() if count), key=lambda kind: kind.name):
+            for group in self._memory.due(kind):
+                pool, offer = offers[group]
+                if tried.get(pool.pool, group) != group:
+                    continue
+                if pool.pool not in tried and self._closed(pool, offer) is not None:
+                    continue
+                if self._retry(kind, pool, group, is_first=pool.pool not in tried):
+                    tried[pool.pool] = group
+                    break
+
+    def _retry(self, kind: Kind, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
+        """Order a node of a group for a kind, or count on the one that is ordered. Returns whether it would hold it."""
+        given = self._given[pool.pool]
+        mark = self._placing.mark()
+        count = self._placing.fill(kind, self._world.add_fresh(group), self._open[kind])
+        if not (count and is_first):
+            self._placing.back_to(mark)
+        if not count:
+            return False
+        given.retried.setdefault(kind, set()).add(group)
+        if is_first:
+            given.nodes[group] += 1
+            self._most -= 1
+            first = len(self._pods[kind]) - self._open[kind]
+            given.pods.setdefault(kind, []).extend(self._pods[kind][first : first + count])
+            self._open[kind] -= count
+        return True
 
     def _take(self, pool: PoolOffer) -> None:
         """Do what the pool's option says, and keep it."""
@@ -186,7 +242,7 @@ class _Growth:
             mark = self._placing.mark()
             room = self._world.add_fresh(offer.group)
             for kind, misfits in found.items():
-                if reason := self._placing.misfit(kind, room):
+                if reason := self._placing.misfit(kind, room) or self._memory.why_not(kind, offer.group):
                     misfits[offer.group] = reason
             self._placing.back_to(mark)
         return found
@@ -207,7 +263,7 @@ class _Growth:
     def _may_fit(self, pool: PoolOffer, kind: Kind) -> bool:
         """Whether some group of the pool holds the kind, or may once others are placed."""
         misfits = self._misfits[pool.pool][kind]
-        return len(misfits) < len(pool.groups) or any(reason.rule in _CHANGING for reason in misfits.values())
+        return len(misfits) < len(pool.groups) or any(reason.rule in CHANGING for reason in misfits.values())
 
     # ---------------------------------------------------------------- first fit, the largest first
 
@@ -254,12 +310,12 @@ class _Growth:
     def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
         """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""
         lets_others_in = bool(kind.spread or kind.needs.affinity)
-        new = self._given[pool.pool].rooms
+        new = self._world.rooms_for(kind, self._given[pool.pool].rooms)
         put = self._on_nodes_there(kind, new, wanted) if lets_others_in else self._placing.fill_any(kind, new, wanted)
         while put < wanted and (more := self._on_new_node(pool, kind, wanted - put, option)):
             put += more
             if lets_others_in:
-                put += self._on_nodes_there(kind, new, wanted - put)
+                put += self._on_nodes_there(kind, self._given[pool.pool].rooms, wanted - put)
         return put
 
     def _on_nodes_there(self, kind: Kind, new: Sequence[Room], wanted: int) -> int:
@@ -269,6 +325,7 @@ class _Growth:
         put = 0
         are_new = set(new)
         rooms = [*new, *(room for room in self._world.open_rooms() if room not in are_new)]
+        rooms = list(self._world.rooms_for(kind, rooms))
         while put < wanted and (more := self._placing.fill_any(kind, rooms, wanted - put)):
             put += more
         return put
@@ -282,7 +339,7 @@ class _Growth:
         misfits = self._misfits[pool.pool][kind]
         for offer in sorted(pool.groups, key=lambda offer: (offer.requested + new[offer.group], offer.group)):
             reason = misfits.get(offer.group)
-            if new[offer.group] >= offer.room or (reason is not None and reason.rule not in _CHANGING):
+            if new[offer.group] >= offer.room or (reason is not None and reason.rule not in CHANGING):
                 continue
             mark = self._placing.mark()
             room = self._world.add_fresh(offer.group)
@@ -320,7 +377,8 @@ class _Growth:
         pending = []
         for kind, pods in given.pods.items():
             misfits = self._misfits[pool.pool][kind]
-            zones = {offer.zone for offer in pool.groups if offer.group not in misfits}
+            retried = given.retried.get(kind, ())
+            zones = {offer.zone for offer in pool.groups if offer.group not in misfits or offer.group in retried}
             names = tuple(str(pod) for pod in pods)
             pending.append(Waiting(pods=names, since=_since(pods), zones=tuple(sorted(zones))))
         unfit = []
@@ -332,6 +390,9 @@ class _Growth:
             pending=tuple(sorted(pending, key=lambda each: (each.since, each.pods))),
             nodes={group: nodes for group, nodes in sorted(given.nodes.items()) if nodes},
             unfit=tuple(sorted(unfit, key=lambda each: (each.since, each.pods))),
+            orders=self._memory.orders(pool),
+            orders_after=self._memory.with_ordered(pool.pool, given.groups(self._pods.keys())) if given.nodes else {},
+            ineffective=self._memory.ineffective(pool.pool),
         )
 
     def unmet(self) -> list[Unfit]:

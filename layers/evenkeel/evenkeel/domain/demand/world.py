@@ -1,6 +1,7 @@
 """A look at a workload cluster as the simulation of both directions begins: who stands where, who waits."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,7 +27,7 @@ class World:
         volumes = Volumes(workload)
         self.kinds = Kinds(volumes)
         self.placing = Placing(workload.namespaces)
-        nodes_fresh = FreshNodes(workload, policy)
+        nodes_fresh = FreshNodes(workload, policy, now)
         self.fresh: dict[GroupKey, Fresh] = {}
         for pool in pools:
             self.fresh |= nodes_fresh.of_pool(pool)
@@ -35,12 +36,16 @@ class World:
         self.standing: dict[str, list[Pod]] = defaultdict(list)
         self.starting: dict[str, GroupKey] = {}  # young nodes that are not yet what they will be, and whose
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
+        # Groups whose next node does not hold a kind, although it seems to. Earlier orders have shown that.
+        self.vain: Callable[[Kind], Collection[GroupKey]] = lambda _: ()
+        self._timeouts = {offer.group: offer.provision_timeout for pool in pools for offer in pool.groups}
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
         attached = volumes.attached_without_pod(self.standing)
         for node in sorted(workload.nodes, key=lambda node: node.name):
             beside = attached.get(node.name, NOTHING)
             self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name), beside)
+        self.there = self.placing.rooms.keys() - self.starting.keys()  # nodes that are what they are
         for pool in sorted(pools, key=lambda pool: pool.pool):
             for offer in sorted(pool.groups, key=lambda offer: offer.group):
                 for _ in range(offer.coming if offer.group in self.fresh else 0):
@@ -73,7 +78,9 @@ class World:
     def _as_it_will_be(self, node: Node) -> Node:
         """A young node that is still starting counts as what the next one of its group would be."""
         fresh = None if node.group is None else self.fresh.get(node.group)
-        if node.group is None or fresh is None or not is_starting(node, fresh.node, self.now, self.policy):
+        if node.group is None or fresh is None:
+            return node
+        if not is_starting(node, fresh.node, self.now, self.policy, self._timeouts[node.group]):
             return node
         self.starting[node.name] = node.group
         late = fresh.named(node.name)
@@ -94,6 +101,11 @@ class World:
         """Every node that takes pods, those that are not there yet included."""
         return [room for room in self.placing.rooms.values() if room.is_open]
 
+    def rooms_for(self, kind: Kind, rooms: Sequence[Room]) -> Sequence[Room]:
+        """Return the rooms that count for a kind: in groups that did not help it, only nodes that are there."""
+        vain = self.vain(kind)
+        return [room for room in rooms if room.name in self.there or room.node.group not in vain] if vain else rooms
+
     def place_waiting(self) -> tuple[dict[Kind, list[Pod]], list[str]]:
         """Give who waits the room that is there or on its way. Returns who is left, by kind, and who was placed.
 
@@ -109,9 +121,10 @@ class World:
             before = len(placed)
             for kind in order:
                 pods = left[kind]
-                count = more = self.placing.fill_any(kind, rooms, len(pods))
+                open_to_it = self.rooms_for(kind, rooms)
+                count = more = self.placing.fill_any(kind, open_to_it, len(pods))
                 while more and kind.spread:  # each pod may let the next one onto any node
-                    more = self.placing.fill_any(kind, rooms, len(pods) - count)
+                    more = self.placing.fill_any(kind, open_to_it, len(pods) - count)
                     count += more
                 placed += [str(pod) for pod in pods[:count]]
                 left[kind] = pods[count:]

@@ -38,7 +38,7 @@ def observe_health(
     ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
     """
     put_back = _bounds_put_back(group) or _replicas_put_back(group)
-    news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
+    news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets or group.never_ready
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
@@ -49,7 +49,7 @@ def observe_health(
     after = before if before.stalled_since is None else replace(before, stalled_since=None)
     if put_back:
         after = _put_back(group, after, now)
-    after = observe_running(after, group.running, _launched_since(group, after, now), now, backoff)
+    after = observe_running(after, group.delivered, _launched_since(group, after, now), now, backoff)
     after = _time_waited(group, after, now, backoff, provision_timeout)
     failures = [(failure, failure.at or created_at) for failure, created_at in _machine_failures(group)]
     if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
@@ -58,6 +58,7 @@ def observe_health(
         if not backoff.is_forgotten(at, now):
             text = f"{failure.code}: {failure.message}"
             after = record_failure(after, at, class_of(failure), text, backoff, now=now)
+    after = _with_never_ready(group, after, now, backoff, provision_timeout)
     for of_set in of_sets:
         for at in of_set.reports:
             if not backoff.is_forgotten(at, now):
@@ -65,7 +66,7 @@ def observe_health(
     if after.in_trouble and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
         if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
-            after = replace(after, running_seen=group.running)
+            after = replace(after, running_seen=group.delivered)
     return state if after == before else after
 
 
@@ -123,9 +124,24 @@ def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int |
     launches = [
         (machine.launched_at or now) if machine.name in state.refused else machine.created_at
         for machine in group.machines
-        if machine.has_node and not machine.deleting
+        if machine.has_node and not machine.deleting and machine.name not in group.never_ready
     ]
     return sum(launch > state.last_failure for launch in launches)
+
+
+def _with_never_ready(
+    group: NodeGroup, state: GroupState, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
+) -> GroupState:
+    """Return the state with a failure for each node that was not Ready in time.
+
+    At a time of its own, so that one node is one failure, however long it stays.
+    """
+    minutes = int(provision_timeout.total_seconds() // 60)
+    for name, created_at in sorted(group.never_ready.items()):
+        if (at := created_at + provision_timeout) <= now and not backoff.is_forgotten(at, now):
+            message = f"machine {name} has a node that was not Ready within {minutes} min"
+            state = record_failure(state, at, FailureClass.TIMEOUT, message, backoff, now=now)
+    return state
 
 
 def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:

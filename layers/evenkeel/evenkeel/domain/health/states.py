@@ -126,6 +126,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         tie=tie,
         provision_timeout=pool.timeout_of(group),
         coming=group.on_its_way(now, pool.timeout_of(group)),
+        starting=sum(now - created_at < pool.timeout_of(group) for created_at in group.never_ready.values()),
         held=_held(group),
         replicas_are_ours=not group.max_only
         and (remembered is None or not (remembered.contested_replicas or remembered.replicas_applied_by)),
@@ -136,7 +137,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         marked=() if remembered is None else remembered.marked,
     )
     if health.slow_start:
-        draft.slow_start_max = group.running + health.slow_start
+        draft.slow_start_max = group.running - draft.starting + health.slow_start
     if health.warned_requested is not None and remembered is not None:
         if state is State.FENCED:
             # Nothing of its own has failed: whatever it has ordered is on its way.

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from evenkeel.domain.model.groups import GroupKey, MachineRef, PoolId
+from evenkeel.domain.model.past_orders import IneffectiveOrder, PastOrder
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -54,6 +55,7 @@ class GroupOffer:
     unready_for: timedelta | None = None  # the same
     threshold: Fraction | None = None  # the same
     gpu_threshold: Fraction | None = None  # the same
+    provision_timeout: timedelta = timedelta(minutes=15)  # until then a node that is not Ready is still starting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class PoolOffer:
     groups: tuple[GroupOffer, ...]
     room: int = 0  # how many nodes more it may have: PoolMaximum less what is requested
     min: int = 0  # PoolMinimum
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what it remembers of its orders for pods
 
     @property
     def requested(self) -> int:
@@ -97,6 +100,9 @@ class PoolDemand:
     pending: tuple[Waiting, ...] = ()  # what its new nodes are for
     nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
     unfit: tuple[Unfit, ...] = ()  # what waits and would not fit, or gets no node here
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what the pool remembers after this check
+    orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # the same, once ``nodes`` are ordered
+    ineffective: tuple[IneffectiveOrder, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +122,7 @@ class Demand:
     not_counted: tuple[NotCounted, ...] = ()
     fits_already: tuple[str, ...] = ()  # pods with room on nodes that are there or on their way
     look_again: datetime | None = None  # all that waits is too young to be judged before
+    retry_at: datetime | None = None  # when a node is ordered again for pods whose last order did not help
 
     @property
     def nodes(self) -> int:

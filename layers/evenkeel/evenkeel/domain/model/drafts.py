@@ -28,6 +28,7 @@ class Draft:
     moves_elsewhere: bool = True  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int = 0
     coming: int = 0  # machines without a node that are on their way
+    starting: int = 0  # machines whose node is not Ready yet, and may still become so
     held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     contested: bool = False  # somebody keeps putting back what we write
@@ -105,7 +106,7 @@ class Draft:
     @property
     def probe(self) -> int:
         """How far a probing group may grow: by one machine, unless one is on its way already."""
-        return 0 if self.group.running + self.group.preserved < self.requested else 1
+        return 0 if self.group.running - self.starting + self.group.preserved < self.requested else 1
 
     @property
     def owner_min(self) -> int:

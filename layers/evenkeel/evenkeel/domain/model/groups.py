@@ -282,6 +282,7 @@ class NodeGroup:
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
     launched: int | None = None  # of a pool of instances: those that there are, nodes or not, and nobody says which go
+    never_ready: Mapping[str, datetime] = field(default_factory=dict)  # machine -> when its node was made
     preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
@@ -346,6 +347,11 @@ class NodeGroup:
     def frozen(self, why: Reason) -> Self:
         """The group, frozen for this reason; what freezes it already stays its reason."""
         return self if self.frozen_because is not None else replace(self, frozen_because=why)
+
+    @property
+    def delivered(self) -> int:
+        """The machines that have become nodes of use: those whose node was never Ready are not among them."""
+        return max(0, self.running - len(self.never_ready))
 
     @property
     def preserved(self) -> int:

@@ -13,6 +13,7 @@ from evenkeel.domain.model.homing import Converging, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -105,6 +106,7 @@ class PoolPlan:
     releases: Release | None = None  # what this plan's writes release: written down before
     untaken: int = 0  # released replicas that nobody has ordered again
     taker_due: datetime | None = None  # when somebody should have
+    orders_after: Mapping[str, PastOrder] | None = None  # remembered once it has ordered for pods; None: it does not
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:

@@ -27,6 +27,7 @@ class ProblemKind(StrEnum):
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"
     STARVED = "starved"
+    INEFFECTIVE_ORDER = "ineffective-order"  # in an incident only
     # of a request for nodes
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"

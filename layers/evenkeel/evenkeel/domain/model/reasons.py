@@ -245,6 +245,7 @@ class Rule(StrEnum):
     CLAIM_LOST = "claim-lost", Topic.NOTE
     CLAIM_UNBOUND = "claim-unbound", Topic.NOTE
     VOLUME_MISSING = "volume-missing", Topic.NOTE
+    NODE_NOT_READY = "node-not-ready", Topic.NOTE
     NODE_CORDONED = "node-cordoned", Topic.NOTE
     TAINT_NOT_TOLERATED = "taint-not-tolerated", Topic.NOTE
     NODE_SELECTOR = "node-selector", Topic.NOTE
@@ -267,6 +268,7 @@ class Rule(StrEnum):
     FRESH_NODE_UNKNOWN = "fresh-node-unknown", Topic.NOTE
     POOL_AT_ITS_MAX = "pool-at-its-max", Topic.NOTE
     LOOK_AT_ITS_MOST = "look-at-its-most", Topic.NOTE
+    ORDER_DID_NOT_HELP = "order-did-not-help", Topic.NOTE
     UNFIT_IN_POOL = "unfit-in-pool", Topic.NOTE
     FITS_NO_POOL = "fits-no-pool", Topic.NOTE
     # demand: why a pod without a node is not counted

@@ -9,6 +9,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
+from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.reliefs import Relief
 
 
@@ -165,6 +166,7 @@ class PoolState:
     added_at: datetime | None = None  # when nodes were last added under max_step,
     added: int = 0  # and how many within STEPS_APART
     release: Release | None = None  # None: nothing that was released lacks a taker
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by a digest of both pods and node
 
     @property
     def members(self) -> frozenset[str]:

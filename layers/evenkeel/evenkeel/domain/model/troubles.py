@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.problems import Problem
+from evenkeel.domain.model.reasons import Reason
 
 # How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
 # Where a cluster's record has no trouble_after.
@@ -32,6 +33,7 @@ class TroubleKind(StrEnum):
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"  # a node that is to go, whose pods stay
+    INEFFECTIVE_ORDER = "ineffective-order"  # nodes that were ordered for pods do not help them
     STEP_HANGS = "step-hangs"  # a machine of converge does not go, so that nothing else is moved
 
     @property
@@ -86,6 +88,9 @@ class Trouble:
     @property
     def matter(self) -> tuple[object, ...]:
         """What people are told anew where it changes. Words are not among it: clouds put the request's id into them."""
+        if self.kind is TroubleKind.INEFFECTIVE_ORDER:  # pods and nodes come and go under new names
+            rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
+            return self.zones, tuple(sorted(rules))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
         who = self.said if self.kind in (TroubleKind.CONTESTED, TroubleKind.DRAIN_HANGS) else ""
         matter = (self.zones, self.failure_class, who, problems)

@@ -185,6 +185,7 @@ class Node:
     unschedulable: bool = False
     created_at: datetime | None = None
     ready: bool = True
+    not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: it is Ready, or not known
     deleting: bool = False  # the node object, or the machine behind it
     attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
     group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known

@@ -1,0 +1,49 @@
+"""What a pool remembers of the nodes that it ordered for pods, so that no order repeats without effect."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.reasons import Reason, Rule
+
+# One pool remembers so many orders, for so long. The longest wait between two orders is shorter.
+MOST_ORDERS = 20
+ORDERS_KEPT = timedelta(hours=3)
+_FIRST_WAIT = timedelta(minutes=10)
+_LONGEST_WAIT = timedelta(hours=1)
+
+
+def wait_after(failed: int) -> timedelta:
+    """Return the time from the last of so many orders that did not help to the next one."""
+    return min(_LONGEST_WAIT, _FIRST_WAIT * (1 << min(failed - 1, 8))) if failed > 0 else timedelta(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastOrder:
+    """The last order for pods with equal needs, of one expected node.
+
+    ``seen`` and the creation of a node are both times of the API server, so the clock of the worker plays no part.
+    """
+
+    at: datetime
+    seen: datetime  # the latest time that the API server had set by then: a node of this order is younger
+    groups: tuple[str, ...]  # where the nodes are expected, by key
+    is_open: bool = True  # no node of this order has shown yet whether it helps
+    failed: int = 0  # orders in a row that did not help
+    node: str = ""  # the last node that did not help
+    why: Reason | None = None  # the rule by which the pods do not fit that node
+
+    @property
+    def counted(self) -> int:
+        """The orders that make the next one wait. For nodes that are never Ready, the backoff of their group does."""
+        return 0 if self.why is not None and self.why.rule is Rule.NODE_NOT_READY else self.failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class IneffectiveOrder:
+    """Pods that wait although a node that was ordered for them has arrived."""
+
+    pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
+    since: datetime  # the order
+    node: str
+    why: Reason
+    groups: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""No order repeats without effect, whatever the nodes that arrive look like, and none that helps comes later for it."""
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.stored import PoolRecord, read_stored
+from evenkeel.domain.model.past_orders import ORDERS_KEPT, PastOrder, wait_after
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import PoolState
+from tests.builders import NOW
+from tests.crashing import How, Life
+from tests.vain_orders import CASES, HOUR, MINUTE, TAINT, App, Make, Story, VainWorld, tainted, zero_taint
+
+RED = Make(taints=(TAINT,))
+ORDERED = [name for name, case in CASES.items() if case.ordered]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_orders_that_do_not_help_become_one_an_hour_and_are_an_incident(name: str) -> None:
+    case = CASES[name]
+    world = case.make()
+    world.live(6 * HOUR)
+    hours = world.per_hour(6)
+    assert hours[0] <= case.first
+    assert max(hours[2:]) <= case.later
+    assert bool(sum(hours)) == case.ordered
+    incident = world.incident()
+    assert (incident is not None) == case.ordered
+    if incident is not None:
+        problem = incident.problems[0]
+        assert problem.kind is ProblemKind.INEFFECTIVE_ORDER
+        assert problem.facts["count"] == 3
+        assert str(problem.facts["node"]).startswith("workers-")
+        assert isinstance(problem.facts["why"], Reason)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pod_that_becomes_placeable_gets_its_node_and_the_incident_ends(name: str) -> None:
+    case = CASES[name]
+    world = case.make()
+    world.live(2.5 * HOUR)
+    before = world.waiting()
+    case.fix(world)
+    fixed = world.now()
+    orders = len(world.orders)
+    if case.is_visible:
+        world.live(MINUTE)
+        assert len(world.orders) > orders or world.waiting() < before
+    while world.waiting() == before and world.now() - fixed < 2 * HOUR:
+        world.live(MINUTE)
+    assert world.now() - fixed <= (20 if case.is_soon else 75) * MINUTE
+    world.live(15 * MINUTE)
+    assert world.waiting() == 0
+    assert world.incident() is None
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "Ready" not in name])
+def test_other_pods_of_the_pool_get_their_nodes_with_the_next_check(name: str) -> None:
+    world = CASES[name].make()
+    world.live(2.5 * HOUR)
+    world.apps["other"] = App(name="other", pods=8, cpu="2", tolerates=True)
+    world.schedule()
+    orders = len(world.orders)
+    world.live(MINUTE)
+    assert sum(nodes for _, nodes in world.orders[orders:]) > 1
+    world.live(11 * MINUTE)
+    assert world.waiting("other") == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "renames"),
+    [({}, 10), ({"ahead": 10 * MINUTE}, 0), ({"ahead": -10 * MINUTE}, 0)],
+    ids=["pods are made anew", "the clock of the API server is ahead", "it is behind"],
+)
+def test_neither_new_pods_nor_clocks_restart_orders(fields: dict[str, Any], renames: int) -> None:
+    world = tainted(**fields)
+    world.apps["web"].is_unique = True
+    world.renames = renames * MINUTE
+    world.live(3 * HOUR)
+    assert world.per_hour(3) == [5, 1, 1]
+
+
+def test_pods_do_not_move_their_order_from_pool_to_pool() -> None:
+    world = VainWorld([App(name="web", pods=3, cpu="3")], makes=RED, pools=["first", "second", "third"])
+    world.live(4 * HOUR)
+    hours = world.per_hour(4)
+    assert hours[0] <= 6
+    assert max(hours[1:]) <= 2
+
+
+def test_so_many_kinds_of_pods_that_not_all_are_remembered_order_no_more() -> None:
+    apps = [App(name=f"app{number:02}", pods=1, cpu=f"{2500 + number}m") for number in range(25)]
+    world = VainWorld(apps, makes=RED, maximum=60)
+    world.live(3 * HOUR)
+    assert world.per_hour(3)[1:] == [1, 1]
+
+
+def test_a_worker_may_die_at_every_step_of_an_order_that_does_not_help() -> None:
+    """The first order, and the one that is tried again."""
+    for when in (timedelta(0), 11 * MINUTE):
+        life, undisturbed = Life(), zero_taint()
+        undisturbed.live(when)
+        undisturbed.run(life)
+        undisturbed.live(30 * MINUTE)
+        for at in range(len(life.steps)):
+            for how in (How.BEFORE, How.AFTER, How.LOST):
+                world = zero_taint()
+                world.live(when)
+                world.run(Life(at=at, how=how))
+                world.live(30 * MINUTE)
+                ordered = sum(nodes for _, nodes in world.orders)
+                assert 3 < ordered <= sum(nodes for _, nodes in undisturbed.orders) + 1, (when, at, how)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_waits_in_the_end_where_nodes_are_as_expected(seed: int) -> None:
+    world = Story(seed).play()
+    assert {app: count for app in world.apps if (count := world.waiting(app))} == {}
+    assert world.incident() is None
+
+
+# ---------------------------------------------------------------- what is stored
+
+ORDER = PastOrder(
+    at=NOW,
+    seen=NOW - MINUTE,
+    groups=("cluster-api/default/workers-a",),
+    is_open=False,
+    failed=2,
+    node="n1",
+    why=Reason(Rule.NODE_AFFINITY, {"terms": 1, "keys": ("disk",)}),
+)
+
+
+def test_orders_are_stored_and_read_again() -> None:
+    state = PoolState(orders={"a/b": ORDER, "c/d": PastOrder(at=NOW, seen=NOW, groups=())})
+    text = PoolRecord.of(state).model_dump_json()
+    assert read_stored(PoolRecord, text, "POOL")[0].state() == state
+    assert read_stored(PoolRecord, "{}", "POOL")[0].state() == PoolState()
+    assert len(PoolRecord.of(PoolState(orders={"a" * 12 + "/" + "b" * 12: ORDER})).model_dump_json()) < 700
+
+
+@pytest.mark.parametrize("stored", ['"no"', '{"at": "yesterday"}', '{"at": 1, "later": true}', "null", "[]"])
+def test_a_stored_order_that_cannot_be_read_is_dropped_and_logged(
+    stored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = PoolRecord.of(PoolState(digest="d", orders={"a/b": ORDER})).model_dump_json()
+    text = good.replace('"orders":{', f'"orders":{{"x/y":{stored},')
+    with caplog.at_level(logging.WARNING):
+        state = read_stored(PoolRecord, text, "POOL")[0].state()
+    assert state == PoolState(digest="d", orders={"a/b": ORDER})
+    assert "dropped a stored order" in caplog.text
+    assert "x/y" in caplog.text
+
+
+@pytest.mark.parametrize("stored", ['"no"', "[1]", "7"])
+def test_a_memory_of_orders_that_is_none_is_dropped(stored: str, caplog: pytest.LogCaptureFixture) -> None:
+    state = read_stored(PoolRecord, f'{{"digest": "d", "orders": {stored}}}', "POOL")[0].state()
+    assert state == PoolState(digest="d")
+    assert "dropped a stored order" in caplog.text
+
+
+def test_the_wait_doubles_up_to_an_hour_and_memory_lasts_longer() -> None:
+    waits = [wait_after(failed) / MINUTE for failed in range(8)]
+    assert waits == [0, 10, 20, 40, 60, 60, 60, 60]
+    assert max(waits) * MINUTE < ORDERS_KEPT
+    assert wait_after(10_000) == HOUR
+    never = replace(ORDER, why=Reason(Rule.NODE_NOT_READY))
+    assert (ORDER.counted, never.counted) == (2, 0)

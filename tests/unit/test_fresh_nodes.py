@@ -1,0 +1,150 @@
+"""The next node of a group: which node is its sample, which of its labels and taints count, and what comes with it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from evenkeel.domain.demand.fresh import Fresh, FreshNodes
+from evenkeel.domain.demand.kinds import Kinds
+from evenkeel.domain.demand.order_memory import node_digest, pods_digest
+from evenkeel.domain.demand.volumes import Volumes
+from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Owner, Pod, PodTerm, Spread, Workload
+from tests.builders import MINUTE, NOW
+from tests.workloads import (
+    EVERYTHING,
+    amounts,
+    group_key,
+    node,
+    offer,
+    pod,
+    pool_offer,
+    requirement,
+    selector,
+    taint,
+    template,
+)
+
+DAY = timedelta(days=1)
+RED = taint("team=red:NoSchedule")
+
+
+def made(name: str, *, age: timedelta = DAY, **fields: Any) -> Node:
+    zone = fields.pop("zone", "a")
+    return node(name, zone, group=group_key(zone), created_at=NOW - age, **fields)
+
+
+def daemon(name: str, on: str = "", cpu: str = "100m", **fields: Any) -> Pod:
+    fields.setdefault("tolerations", EVERYTHING)
+    where = {"node": on} if on else {"unscheduled": None}
+    return pod(f"{name}-{on}", cpu=cpu, owner=Owner("DaemonSet", name), namespace="kube-system", **where, **fields)
+
+
+def fresh(*nodes: Node, zone: str = "a", promised: NodeTemplate | None = None, **parts: Any) -> Fresh:
+    """The next node of a zone, in a pool that promises such nodes."""
+    groups = tuple(offer(each, template=promised or template()) for each in "ab")
+    pools = replace(pool_offer(zones="ab"), groups=groups)
+    found = FreshNodes(Workload(nodes=nodes, **parts), DemandPolicy(), NOW)
+    return found.of_pool(pools)[group_key(zone)]
+
+
+def test_the_newest_ready_node_is_the_sample() -> None:
+    old, new = made("z", size={"cpu": "8"}), made("a", age=MINUTE, size={"cpu": "2"})
+    assert fresh(old, new).node.allocatable["cpu"] == 2
+    assert fresh(old, replace(new, ready=False)).node.allocatable["cpu"] == 8
+    assert fresh(old, replace(new, unschedulable=True)).node.allocatable["cpu"] == 8
+    assert fresh(old, replace(new, deleting=True)).node.allocatable["cpu"] == 8
+
+
+def test_without_a_node_another_zone_of_the_pool_shows_what_nodes_become_and_then_the_template() -> None:
+    assert fresh(made("n", zone="b", size={"cpu": "2"})).node.allocatable["cpu"] == 2
+    assert fresh(promised=template(cpu="6")).node.allocatable["cpu"] == 6
+
+
+def test_a_young_node_without_its_devices_is_no_sample_and_an_old_one_is() -> None:
+    old = made("old", size={"nvidia.com/gpu": 1})
+    assert "nvidia.com/gpu" in fresh(old, made("new", age=MINUTE)).node.allocatable
+    assert "nvidia.com/gpu" not in fresh(old, made("new", age=30 * MINUTE)).node.allocatable
+
+
+def test_a_label_that_one_of_many_nodes_has_says_nothing_about_the_next() -> None:
+    labels = {"disk": "fast"}
+    new = made("new", age=MINUTE, labels=labels, taints=(RED,))
+    assert (fresh(new).node.labels.get("disk"), fresh(new).node.taints) == ("fast", (RED,)), "one of one"
+    for others in (1, 2):
+        nodes = [made(f"old-{number}") for number in range(others)]
+        assert fresh(new, *nodes).node.labels == {ZONE: "a"}
+        assert "disk" not in fresh(new, *nodes).node.labels
+        assert fresh(new, *nodes).node.taints == ()
+        promised = template(labels=labels, taints=(RED,))
+        assert fresh(new, *nodes, promised=promised).node.labels["disk"] == "fast"
+        assert fresh(new, *nodes, promised=promised).node.taints == (RED,)
+    most = [made("old", labels=labels, taints=(RED,)), made("plain"), new]
+    assert (fresh(*most).node.labels["disk"], fresh(*most).node.taints) == ("fast", (RED,))
+    other_zone = fresh(new, made("old"), zone="b").node
+    assert (other_zone.labels.get("disk"), other_zone.labels[ZONE]) == (None, "b")
+
+
+def test_daemon_sets_that_are_listed_run_where_their_templates_let_them() -> None:
+    listed = (
+        daemon("agent", cpu="500m"),
+        daemon("gpu", node_selector={"gpu": "yes"}),
+        daemon("plain", tolerations=()),
+    )
+    at_zero = fresh(promised=template(taints=(RED,)), daemon_sets=listed)
+    assert [each.owner.name for each in at_zero.pods if each.owner] == ["agent"]
+    # A pod that runs shows what admission has made of the template.
+    running = daemon("agent", on="n", cpu="700m")
+    mirror = pod("proxy", node="n", owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    gone = daemon("gone", on="n")
+    found = fresh(made("n"), pods=(running, mirror, gone), daemon_sets=listed)
+    assert {str(each) for each in found.pods} == {str(running), str(mirror), "kube-system/plain-"}
+
+
+def test_what_comes_with_a_node_is_read_from_the_one_that_has_most_of_it() -> None:
+    old, new = made("old"), made("new", age=MINUTE)
+    pods = (daemon("agent", on="old"), daemon("logs", on="old"), daemon("agent", on="new"))
+    assert {str(each) for each in fresh(old, new, pods=pods).pods} == {str(each) for each in pods[:2]}
+
+
+# ---------------------------------------------------------------- digests
+
+
+def digest(asking: Pod, there: Fresh | None = None) -> str:
+    kind = Kinds(Volumes(Workload())).of(asking)
+    return f"{pods_digest(kind)}/{node_digest(kind, there or fresh(made('n')))}"
+
+
+def test_pods_that_a_controller_makes_anew_are_the_same_and_another_spec_is_not() -> None:
+    one = pod("web-1", labels={"app": "web", "job": "1"})
+    assert digest(one) == digest(pod("web-2", labels={"app": "web", "job": "2"}))
+    changed = (
+        pod(cpu="1100m"),
+        pod(node_selector={"disk": "fast"}),
+        pod(tolerations=EVERYTHING),
+        pod(spread=(Spread(key=ZONE, max_skew=1, selector=selector("app in web")),)),
+        pod(anti_affinity=(PodTerm(key=HOSTNAME, selector=selector("app in web")),)),
+    )
+    assert len({digest(each) for each in (one, *changed)}) == 6
+
+
+def test_pods_to_which_their_own_rules_apply_differ_from_those_to_which_they_do_not() -> None:
+    term = (PodTerm(key=HOSTNAME, selector=(requirement("app in web"),)),)
+    assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(pod(labels={}, anti_affinity=term))
+    other = pod(labels={"app": "web"}, anti_affinity=term, namespace="other")
+    assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(other)
+
+
+def test_an_expected_node_is_another_one_where_the_pods_would_notice() -> None:
+    asking = pod(node_selector={"disk": "fast"})
+    fast = {"disk": "fast"}
+    one = fresh(made("n", labels=fast))
+    assert digest(asking, one) == digest(asking, fresh(made("m", labels={**fast, "id": "m"})))
+    jitter = replace(one, node=replace(one.node, allocatable={**one.node.allocatable, **amounts(memory="16777210Ki")}))
+    assert digest(asking, one) == digest(asking, jitter)
+    assert digest(asking, one) != digest(asking, fresh(made("n")))
+    assert digest(asking, one) != digest(asking, fresh(made("n", labels=fast, size={"cpu": "3"})))
+    assert digest(asking, one) != digest(asking, replace(one, pods=(daemon("agent", cpu="2"),)))
+    zonal = pod(node_selector={ZONE: "a"})
+    assert digest(zonal, fresh(made("n"))) != digest(zonal, fresh(made("n"), zone="b"))

@@ -1,0 +1,100 @@
+"""Nodes that register and never become Ready are failed machines of their group; those that were Ready are not."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.health.backoff import state_at
+from evenkeel.domain.health.never_ready import was_never_ready
+from evenkeel.domain.health.observed import observe_health
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.drafts import Draft
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Observation, State
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.workload import Node, Workload
+from evenkeel.domain.plan import plan
+from tests.builders import MINUTE, NOW, group, key
+from tests.workloads import node
+
+TIMEOUT, BACKOFF = timedelta(minutes=15), BackoffPolicy()
+ORDERS = Policy(strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False)
+
+
+def bad(age: timedelta, **fields: Any) -> Node:
+    """A node that is not Ready since it was created."""
+    born = NOW - age
+    fields = {"ready": False, "not_ready_since": born + timedelta(seconds=2), "group": key("a"), **fields}
+    return node("n", created_at=born, **fields)
+
+
+def after(there: Node | None, policy: Policy = ORDERS, before: GroupState | None = None) -> GroupState:
+    seen = Observation(
+        groups=(group("a", 1, pool_min=0, pool_max=5),),
+        workload=None if there is None else Workload(nodes=(there,)),
+    )
+    states = {} if before is None else {key("a"): before}
+    made = plan(seen, ClusterState(groups=states), policy, NOW)
+    return made.states.get(key("a"), before or GroupState())
+
+
+def test_a_node_that_is_not_ready_at_the_provision_timeout_fences_its_group() -> None:
+    assert after(bad(TIMEOUT - MINUTE)) == GroupState()
+    found = after(bad(TIMEOUT))
+    assert (found.failures, found.failure_class) == (1, FailureClass.TIMEOUT)
+    assert state_at(found, NOW, None, BACKOFF) is State.FENCED
+
+
+def test_it_is_one_failure_however_long_it_stays() -> None:
+    found = after(bad(TIMEOUT))
+    later = NOW + timedelta(minutes=40)
+    seen = replace(group("a", 1), never_ready={"n": NOW - TIMEOUT})
+    again = observe_health(seen, found, later, BACKOFF, TIMEOUT)
+    assert again is not None
+    assert (again.failures, again.last_failure) == (1, found.last_failure)
+    assert after(bad(timedelta(days=2))) == GroupState(), "forgotten"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        bad(TIMEOUT, not_ready_since=NOW - 9 * MINUTE),
+        bad(timedelta(hours=1), not_ready_since=NOW - MINUTE),
+        bad(TIMEOUT, ready=True, not_ready_since=None),
+        bad(TIMEOUT, deleting=True),
+        bad(TIMEOUT, group=None),
+        replace(bad(TIMEOUT), created_at=None),
+        None,
+    ],
+    ids=["was Ready", "was Ready for long", "Ready", "going", "of no group", "of no age", "not read"],
+)
+def test_what_else_a_node_is_says_nothing_about_its_group(there: Node | None) -> None:
+    assert after(there) == GroupState()
+
+
+def test_a_kubelet_that_stops_in_its_first_minutes_was_never_ready() -> None:
+    assert was_never_ready(bad(TIMEOUT, not_ready_since=NOW - TIMEOUT + 5 * MINUTE))
+    assert not was_never_ready(bad(TIMEOUT, not_ready_since=NOW - TIMEOUT + 6 * MINUTE))
+    assert was_never_ready(bad(TIMEOUT, not_ready_since=None))
+
+
+def test_beside_an_autoscaler_nothing_changes() -> None:
+    assert after(bad(TIMEOUT), Policy(strategy=BALANCED, demand=DemandStage.ADVISE)) == GroupState()
+
+
+def test_a_node_is_a_success_once_it_is_ready() -> None:
+    failed = replace(after(bad(TIMEOUT)), last_failure=NOW - 9 * MINUTE, backoff_until=NOW - 4 * MINUTE, running_seen=0)
+    waits = after(bad(MINUTE), before=failed)
+    assert waits.in_trouble
+    assert not after(bad(MINUTE, ready=True, not_ready_since=None), before=waits).in_trouble
+
+
+def test_a_zone_that_is_tried_has_one_machine_on_its_way_until_its_node_is_ready() -> None:
+    """A node that came too late is none that is awaited."""
+    tried = Draft(group=replace(group("a", 2), never_ready={"n": NOW}), state=State.PROBING, requested=2)
+    assert replace(tried, starting=1).probe == 0
+    assert tried.probe == 1
