@@ -237,10 +237,13 @@ class Play:
             if self.is_away or not self.in_flight:
                 return write_size(group, size)
             more, key = size - group.requested, (autoscaler._flavour.scalables, group.namespace, group.name)
+            bounds = group.readable_bounds
 
             def land() -> None:
                 live = self.objects.scale_of(*key)["spec"]["replicas"]
-                self.objects.scale(*key, live + more if self.adds else size, manager="cluster-autoscaler")
+                wanted = live + more if self.adds else size
+                if bounds is not None and wanted <= bounds.max:
+                    self.objects.scale(*key, wanted, manager="cluster-autoscaler")
 
             self._landing.append((self._second + self.in_flight, land))
             return True

@@ -53,6 +53,23 @@ def test_where_owners_bound_the_zones_it_is_no_later_with_a_view_either(flavour:
         assert {result.killed for result in results.values()} == {()}
 
 
+@pytest.mark.parametrize("flavour", ["gardener", "openshift"])
+def test_where_owners_bound_the_zones_all_that_they_let_go_finds_a_taker(flavour: str) -> None:
+    outage = away(flavour, 8)[0]
+    result = Play(outage, Who.EVENTS, view=True, horizon=150).run()
+    assert result.nodes == 8
+    assert result.after is not None
+    assert result.away_from is not None
+    assert result.after <= result.away_from + outage.away + 2 * outage.loop + 60
+
+
+def test_nothing_is_ordered_twice_where_bounds_stand_on_an_object_of_their_own() -> None:
+    """The autoscaler forgets what it has ordered in the dead zone, with a view and without: one node more."""
+    for restarts_at in (56, 60, 66):
+        play = Play(away("openshift", 8)[0], Who.EVENTS, view=True, restarts_at=restarts_at, in_flight=4, adds=True)
+        assert play.run().most <= 10
+
+
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("in_flight", [0, 3, 8])
 def test_nothing_is_ordered_twice_when_the_autoscaler_recovers_at_the_same_moment(in_flight: int, adds: bool) -> None:

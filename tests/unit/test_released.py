@@ -9,10 +9,12 @@ from evenkeel.adapters.stored import PoolRecord
 from evenkeel.application.words import sentences
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
+from evenkeel.domain.model.moves import FOR_PODS, Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import ClusterState, PoolState, Release
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.replicas.release import RELEASE_KEPT
 from tests.builders import NOW, Played, in_backoff, key, maxima, numbers, requested, zones
@@ -157,6 +159,19 @@ class TestOrder:
         play.policy = replace(play.policy, paused={"workers": None})
         for seconds in (CLOSES, ORDERS - CLOSES, 60):
             assert requested(play.look(seconds)) == (0, 3, 3)
+
+    def test_an_order_whose_bounds_are_written_before_its_replicas_goes_on(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        before = play.groups
+        play.look(ORDERS - CLOSES)
+        # As a run leaves it that has written the bounds alone: its journal is open.
+        (id, pool) = next(iter(play.state.pools.items()))
+        move = Move(id=ulid(play.now, bytes(10)), unplaced=3, request=FOR_PODS)
+        play.state = replace(play.state, pools={id: replace(pool, move=move)})
+        play.groups = [replace(g, requested=old.requested) for g, old in zip(play.groups, before, strict=True)]
+        found = play.look(5)
+        assert (sum(requested(found)), sum(maxima(found))) == (9, 9)
 
 
 class TestWhoIsWaitedFor:

@@ -83,7 +83,9 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.request is None or pool.request.is_of_plan:
         pool.closed = True
         closed_since = _closed_since(pool)
-        if closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
+        if release.ordered:  # begun: where bounds stand on an object of their own, they are wider first
+            _order(pool, pool.waited_for, pool.now)
+        elif closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
             _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
 
 
