@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from evenkeel.adapters.stored import VerdictRecord, read_stored
+from evenkeel.application.words import trouble_words
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.model.demand import Demand, DemandPolicy
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     Claim,
@@ -23,6 +27,7 @@ from evenkeel.domain.model.workload import (
     Volume,
     Workload,
 )
+from evenkeel.domain.trouble import untold, with_news
 from tests.builders import MINUTE, NOW
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
 
@@ -210,3 +215,37 @@ def test_orders_of_three_hours_ago_are_forgotten() -> None:
     ahead = {key: replace(order, at=NOW + timedelta(days=1)) for key, order in orders.items()}
     assert check(WEB, ahead).nodes == 0
     assert check(WEB, ahead).retry_at == NOW + 10 * MINUTE
+
+
+# ---------------------------------------------------------------- the incident
+
+
+def incident(*names: str, node: str = "n1") -> Trouble:
+    why = Reason(Rule.TAINT_NOT_TOLERATED, {"taint": "team=red:NoSchedule"})
+    problem = Problem.of(ProblemKind.INEFFECTIVE_ORDER, pods=names[:3], count=len(names), node=node, why=why)
+    return Trouble(
+        kind=TroubleKind.INEFFECTIVE_ORDER,
+        since=NOW,
+        pool="cluster-api/prod/workers",
+        zones=("eu-central-1a",),
+        problems=(problem,),
+    )
+
+
+def test_the_incident_names_pods_node_and_rule() -> None:
+    words = trouble_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
+    assert words == (
+        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
+        "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
+    )
+    assert "prod/web-1 waits; node" in trouble_words(incident("prod/web-1"), NOW)
+
+
+def test_other_pods_and_another_node_are_no_news() -> None:
+    told = with_news(Verdict().with_troubles([incident("prod/web-1")]))
+    assert untold(told.with_troubles([incident("prod/web-7", node="n2")])) == ()
+
+
+def test_the_incident_is_stored_and_read_again() -> None:
+    verdict = Verdict().with_troubles([incident("prod/web-1")])
+    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
