@@ -23,6 +23,7 @@ from bench import (
     ready,
     similar_sets,
     storms,
+    vain_orders,
     workload_view,
 )
 
@@ -30,6 +31,7 @@ for figure in (
     plan_growth,
     growth_split,
     demand,
+    vain_orders,
     peak_and_valley,
     workload_view,
     similar_sets,

@@ -108,7 +108,7 @@ def test_a_worker_may_die_at_every_step_of_an_order_that_does_not_help() -> None
         undisturbed.run(life)
         undisturbed.live(30 * MINUTE)
         for at in range(len(life.steps)):
-            for how in (How.BEFORE, How.AFTER, How.LOST):
+            for how in (How.BEFORE, How.LOST):
                 world = zero_taint()
                 world.live(when)
                 world.run(Life(at=at, how=how))
@@ -117,7 +117,7 @@ def test_a_worker_may_die_at_every_step_of_an_order_that_does_not_help() -> None
                 assert 3 < ordered <= sum(nodes for _, nodes in undisturbed.orders) + 1, (when, at, how)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_nobody_waits_in_the_end_where_nodes_are_as_expected(seed: int) -> None:
     world = Story(seed).play()
     assert {app: count for app in world.apps if (count := world.waiting(app))} == {}

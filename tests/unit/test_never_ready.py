@@ -5,7 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.json import Decoder, encode
 
+from evenkeel.adapters.kubernetes.workload_objects import NodeShape
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.health.never_ready import was_never_ready
@@ -98,3 +100,15 @@ def test_a_zone_that_is_tried_has_one_machine_on_its_way_until_its_node_is_ready
     tried = Draft(group=replace(group("a", 2), never_ready={"n": NOW}), state=State.PROBING, requested=2)
     assert replace(tried, starting=1).probe == 0
     assert tried.probe == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "since"),
+    [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)],
+)
+def test_since_when_a_node_is_not_ready_is_read_from_its_condition(status: str | None, since: Any) -> None:
+    ready = {"type": "Ready", "status": status, "lastTransitionTime": NOW.isoformat()}
+    conditions = [{"type": "DiskPressure", "status": "False"}, *([ready] if status else [])]
+    item = {"metadata": {"name": "n"}, "status": {"conditions": conditions}}
+    found = Decoder(NodeShape).decode(encode(item)).read({})
+    assert (found.ready, found.not_ready_since) == (status == "True", since)

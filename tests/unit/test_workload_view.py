@@ -11,11 +11,13 @@ import yaml
 
 from evenkeel.adapters.kubernetes import workload as module
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
-from evenkeel.application.errors import ClusterUnavailableError, TooLargeError
+from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode
 from evenkeel.config import WorkloadEntry
 from evenkeel.domain.demand.placeable import unplaceable
+from evenkeel.domain.demand.requests import request_of
 from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.workload import Owner
 from sandbox.template import ROOT
 from tests.builders import key
 from tests.fakes import plenty
@@ -217,3 +219,28 @@ def test_a_node_whose_machine_is_going_is_going_whatever_it_says_itself() -> Non
     machines = {"aws:///a/i-1": MachineNode(group=key("a"), deleting=True)}
     (found,) = pages.view().read(lambda: machines, judges_nodes=True).nodes
     assert (found.group, found.deleting) == (key("a"), True)
+
+
+def daemon_set(name: str, **metadata: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]
+    spec = {"template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}}}
+    return {"metadata": {"name": name, "namespace": "kube-system", **metadata}, "spec": spec}
+
+
+def test_daemon_sets_are_read_as_the_pods_that_they_would_make() -> None:
+    going = daemon_set("going", deletionTimestamp="2026-01-15T12:00:00Z")
+    pages = Pages([waiting("web-1")], [], daemonsets=[daemon_set("agent"), going])
+    (found,) = pages.view().read(dict, judges_nodes=False).daemon_sets
+    assert (str(found), found.owner) == ("kube-system/agent", Owner("DaemonSet", "agent"))
+    assert request_of(found)["cpu"] == 1500
+
+
+def test_where_daemon_sets_may_not_be_listed_the_rest_is_read() -> None:
+    class Refusing(Pages):
+        def each_page(self, path: str, *args: Any, **rest: Any) -> Iterator[bytes]:
+            if path.endswith("daemonsets"):
+                raise AccessRefusedError("403")
+            return super().each_page(path, *args, **rest)
+
+    found = Refusing([waiting("web-1")], []).view().read(dict, judges_nodes=True)
+    assert (len(found.pods), found.daemon_sets) == (1, ())

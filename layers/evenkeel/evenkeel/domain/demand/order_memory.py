@@ -135,10 +135,14 @@ class OrderMemory:
                 yield node
 
     def _misfit_if_empty(self, pod: Pod, node: Node) -> Reason | None:
-        """Return the first rule that keeps a pod from a node on which only stands what comes with every node."""
+        """Return the first rule that keeps a pod from a node without the pods that could be elsewhere.
+
+        Those that come with it stay, and those that some controller has made for this one node.
+        """
         world = self._imagined
         kind = world.kinds.of(pod)
-        standing = Counter(world.kinds.of(each) for each in world.standing[node.name] if comes_with_node(each))
+        kinds = [(each, world.kinds.of(each)) for each in world.standing[node.name]]
+        standing = Counter(other for each, other in kinds if comes_with_node(each) or other.by_node)
         mark = world.placing.mark()
         world.placing.remove(world.placing.rooms[node.name])
         room = world.placing.add(node, standing)
@@ -261,7 +265,8 @@ class OrderMemory:
     def with_ordered(self, pool: PoolId, ordered: Mapping[Kind, Collection[GroupKey]]) -> Orders:
         """Return what a pool remembers once nodes are ordered, for each kind in these groups."""
         orders = dict(self._kept[pool])
-        for kind, groups in sorted(ordered.items(), key=lambda item: item[0].name):
+        kinds = sorted(ordered.items(), key=lambda item: item[0].name)
+        for kind, groups in kinds if orders else kinds[:MOST_ORDERS]:
             for group in sorted(groups):
                 key = self.key(kind, group)
                 orders[key] = self._ordered(orders.get(key), group, is_new=(pool, key) in self._helped)

@@ -1,0 +1,251 @@
+"""What a pool learns from the nodes that it has ordered for pods, check by check. No worlds: one pool, one zone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.stored import VerdictRecord, read_stored
+from evenkeel.application.words import trouble_words
+from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.model.demand import Demand, DemandPolicy
+from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    Claim,
+    Node,
+    NodeTerm,
+    Pod,
+    PodTerm,
+    PodVolume,
+    Spread,
+    Volume,
+    Workload,
+)
+from evenkeel.domain.trouble import untold, with_news
+from tests.builders import MINUTE, NOW
+from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
+
+RACK = {"rack": "r1"}
+A = group_key()
+Orders = Mapping[str, PastOrder]
+
+
+def check(
+    waiting: tuple[Pod, ...],
+    orders: Orders,
+    *nodes: Node,
+    at: datetime = NOW,
+    coming: int = 0,
+    promised: Mapping[str, str] | None = None,
+    **parts: Any,
+) -> Demand:
+    """One check of a pool of one zone, whose template has these labels."""
+    one = offer(template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
+    pool = replace(pool_offer(zones="a", room=60), groups=(one,), orders=orders)
+    standing = parts.pop("standing", ())
+    seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
+    return demand(seen, (pool,), DemandPolicy(), at)
+
+
+def arrived(name: str = "new", *, age: timedelta = MINUTE, at: datetime = NOW, **fields: Any) -> Node:
+    return node(name, group=A, created_at=at - age, **fields)
+
+
+def first_order(waiting: tuple[Pod, ...], **fields: Any) -> Orders:
+    found = check(waiting, {}, at=NOW - 5 * MINUTE, **fields)
+    assert found.nodes > 0
+    assert found.pools[0].orders == {}
+    return found.pools[0].orders_after
+
+
+RED = taint("team=red:NoSchedule")
+WEB = pods(3, "web", cpu="3")
+
+
+def test_the_first_order_is_as_large_as_it_has_to_be_and_is_remembered() -> None:
+    found = check(WEB, {})
+    assert found.nodes == 3
+    (order,) = found.pools[0].orders_after.values()
+    assert (order.at, order.groups, order.is_open, order.failed) == (NOW, (str(A),), True, 0)
+
+
+def test_a_node_that_does_not_help_ends_the_orders_and_is_named() -> None:
+    found = check(WEB, first_order(WEB), arrived(taints=(RED,)))
+    assert found.nodes == 0
+    (order,) = found.pools[0].orders.values()
+    assert (order.failed, order.is_open, order.node) == (1, False, "new")
+    (told,) = found.pools[0].ineffective
+    assert (told.pods, told.node, told.why.rule) == (
+        ("default/web-0", "default/web-1", "default/web-2"),
+        "new",
+        Rule.TAINT_NOT_TOLERATED,
+    )
+    assert found.unmet[0].by_group[A].rule is Rule.TAINT_NOT_TOLERATED, "the newest node is the sample"
+    assert check(WEB, found.pools[0].orders).unmet[0].by_group[A].rule is Rule.ORDER_DID_NOT_HELP
+
+
+def test_what_an_older_node_is_says_nothing_about_an_order() -> None:
+    found = check(WEB, first_order(WEB), arrived("old", age=timedelta(hours=1), taints=(RED,)), coming=3)
+    assert found.pools[0].ineffective == ()
+    assert [order.failed for order in found.pools[0].orders.values()] == [0]
+
+
+def test_then_one_node_is_ordered_after_ten_minutes_and_none_while_it_is_on_its_way() -> None:
+    orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
+    due = NOW + 5 * MINUTE
+    assert check(WEB, orders, at=due - MINUTE).nodes == 0
+    assert check(WEB, orders, at=due - MINUTE).retry_at == due
+    again = check(WEB, orders, at=due)
+    assert again.nodes == 1
+    kept = again.pools[0].orders_after
+    assert [(order.is_open, order.failed) for order in kept.values()] == [(True, 1)]
+    for later in (MINUTE, 14 * MINUTE, timedelta(hours=1)):
+        assert check(WEB, kept, at=due + later, coming=1).nodes == 0
+    # Written down, and never ordered: the worker died in between.
+    assert check(WEB, kept, at=due + MINUTE).nodes == 1
+    failed = check(WEB, kept, arrived(at=due + 3 * MINUTE, taints=(RED,)), at=due + 3 * MINUTE).pools[0].orders
+    assert [order.failed for order in failed.values()] == [2]
+    assert check(WEB, failed, at=due + 19 * MINUTE).nodes == 0
+    assert check(WEB, failed, at=due + 20 * MINUTE).nodes == 1
+
+
+def test_a_node_that_holds_a_pod_after_all_ends_the_wait() -> None:
+    orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
+    full = pod("other", cpu="3", node="new")
+    found = check(WEB, orders, arrived(at=NOW + MINUTE, age=2 * MINUTE), at=NOW + MINUTE, standing=(full,))
+    assert found.nodes == 3
+    assert found.pools[0].orders == {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [pods(3, "web", cpu="2500m"), pods(3, "web", cpu="3", priority=5, tolerations=())],
+    ids=["another spec", "the same needs"],
+)
+def test_another_spec_is_ordered_for_at_once(changed: tuple[Pod, ...]) -> None:
+    orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
+    assert check(changed, orders).nodes == (0 if changed[0].priority else 3)
+
+
+def _volume_of(rack: str) -> dict[str, Any]:
+    term = NodeTerm(expressions=(requirement(f"rack in {rack}"),))
+    return {
+        "volumes": (Volume(name="v", terms=(term,), claim="default/data"),),
+        "claims": (Claim(namespace="default", name="data", volume="v", bound=True),),
+    }
+
+
+KINDS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "spread": ({"spread": (Spread(key="rack", max_skew=1, selector=selector("app in web")),)}, {}),
+    "affinity": ({"affinity": (PodTerm(key="rack", selector=selector("app in web")),)}, {}),
+    "a shared volume": (
+        {"volumes": (PodVolume(name="data", kind="persistentVolumeClaim", claim="data"),)},
+        _volume_of("r1"),
+    ),
+    "a node selector": ({"node_selector": RACK}, {}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_holds_for_pods_that_depend_on_others_too(name: str) -> None:
+    needs, parts = KINDS[name]
+    waiting = pods(3, "web", cpu="3", labels={"app": "web"}, **needs)
+    orders = first_order(waiting, promised=RACK, **parts)
+    found = check(waiting, orders, arrived(), promised=RACK, **parts)
+    assert found.nodes == 0
+    assert len(found.pools[0].ineffective) == 1
+    assert check(waiting, found.pools[0].orders, promised=RACK, **parts).nodes == 0
+
+
+def test_pods_that_are_made_for_one_node_come_with_it() -> None:
+    orders = first_order(WEB)
+    agent = pod("agent", cpu="2", node="new", node_selector={HOSTNAME: "new"})
+    found = check(WEB, orders, arrived(), standing=(agent,))
+    assert found.pools[0].ineffective[0].why.rule is Rule.TOO_LITTLE_FREE
+    moving = check(WEB, orders, arrived(), standing=(replace(agent, needs=pod(cpu="2").needs),))
+    assert moving.pools[0].ineffective == ()
+
+
+def test_other_pods_count_on_a_node_that_is_ordered_again_and_get_theirs_at_once() -> None:
+    """The pods that were ordered for in vain are larger, and would be packed first."""
+    orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
+    small = pods(8, "small", cpu="1")
+    assert check((*WEB, *small), orders).nodes == 2
+    due = check((*WEB, *small), orders, at=NOW + 5 * MINUTE)
+    assert due.nodes == 3
+    kept = due.pools[0].orders_after
+    assert check((*WEB, *small), kept, at=NOW + 6 * MINUTE, coming=3).nodes == 0
+    assert check((*WEB, *small), kept, at=NOW + 6 * MINUTE, coming=1).nodes == 1
+
+
+def test_a_node_that_never_becomes_ready_makes_it_one_node_at_a_time() -> None:
+    late = arrived(at=NOW, age=4 * MINUTE, ready=False)
+    found = check(WEB, first_order(WEB), late, coming=2)
+    assert found.pools[0].ineffective == (), "it is still starting"
+    later = NOW + 12 * MINUTE
+    found = check(WEB, first_order(WEB), late, at=later)
+    assert found.pools[0].ineffective[0].why.rule is Rule.NODE_NOT_READY
+    assert found.nodes == 1
+
+
+def test_no_more_than_twenty_orders_are_remembered_and_the_next_kind_waits_with_them() -> None:
+    def kinds(count: int) -> tuple[Pod, ...]:
+        return tuple(pod(f"p{number}", cpu=f"{2500 + number}m") for number in range(count))
+
+    found = check(kinds(30), {})
+    assert len(found.pools[0].orders_after) == MOST_ORDERS
+    failed = check(kinds(30), found.pools[0].orders_after, arrived(at=NOW + MINUTE, age=timedelta(0), taints=(RED,)))
+    orders = failed.pools[0].orders
+    assert sum(order.failed for order in orders.values()) == MOST_ORDERS
+    assert check(kinds(31)[30:], orders).nodes == 0
+    again = check(kinds(31)[30:], orders, at=NOW + 10 * MINUTE)
+    assert again.nodes == 1
+    assert len(again.pools[0].orders_after) == MOST_ORDERS
+
+
+def test_orders_of_three_hours_ago_are_forgotten() -> None:
+    orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
+    assert check(WEB, orders, at=NOW + timedelta(hours=4)).nodes == 3
+    ahead = {key: replace(order, at=NOW + timedelta(days=1)) for key, order in orders.items()}
+    assert check(WEB, ahead).nodes == 0
+    assert check(WEB, ahead).retry_at == NOW + 10 * MINUTE
+
+
+# ---------------------------------------------------------------- the incident
+
+
+def incident(*names: str, node: str = "n1") -> Trouble:
+    why = Reason(Rule.TAINT_NOT_TOLERATED, {"taint": "team=red:NoSchedule"})
+    problem = Problem.of(ProblemKind.INEFFECTIVE_ORDER, pods=names[:3], count=len(names), node=node, why=why)
+    return Trouble(
+        kind=TroubleKind.INEFFECTIVE_ORDER,
+        since=NOW,
+        pool="cluster-api/prod/workers",
+        zones=("eu-central-1a",),
+        problems=(problem,),
+    )
+
+
+def test_the_incident_names_pods_node_and_rule() -> None:
+    words = trouble_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
+    assert words == (
+        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
+        "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
+    )
+    assert "prod/web-1 waits; node" in trouble_words(incident("prod/web-1"), NOW)
+
+
+def test_other_pods_and_another_node_are_no_news() -> None:
+    told = with_news(Verdict().with_troubles([incident("prod/web-1")]))
+    assert untold(told.with_troubles([incident("prod/web-7", node="n2")])) == ()
+
+
+def test_the_incident_is_stored_and_read_again() -> None:
+    verdict = Verdict().with_troubles([incident("prod/web-1")])
+    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
