@@ -8,7 +8,7 @@ from datetime import timedelta
 from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.fix import Fixes, fix
-from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
+from evenkeel.application.ports import Cluster, ClusterClock, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.relieving import write_relief
 from evenkeel.application.restoring import after_restore, still_asked
@@ -54,12 +54,14 @@ class Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     lease: Lease | None = None
+    cluster_clock: ClusterClock = field(init=False)  # for all that is compared with the cluster's times
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
         state = self.remembered.state
+        self.cluster_clock = ClusterClock(self.ports.clock, self.plan.clock_skew)
         self.run_state = RunState(
             store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
         )
@@ -168,7 +170,8 @@ class Run:
         writes = self.lease is not None and not self._is_dry(pool)
         # What is put back needs no journal; a move that is ended before does.
         journalled = writes and (pool.moves or not self.remembered.control.restores(pool.id))
-        self.run_state.save_pool(pool.id, opened(pool, self.ports.new_id()) if journalled else pool.remembered)
+        journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.remembered
+        self.run_state.save_pool(pool.id, journal)
         if pool.known_as is not None:
             self.run_state.save_pool(pool.known_as, PoolState())
 
@@ -180,7 +183,7 @@ class Run:
             api=self.api,
             run_state=self.run_state,
             summary=self.summary,
-            clock=self.ports.clock,
+            clock=self.cluster_clock,
             together=self.ports.together,
             is_late=self._is_late,
             outcomes=outcomes,
@@ -194,7 +197,7 @@ class Run:
         for key, outcome in outcomes.items():
             state = self.run_state.groups.get(key, GroupState())
             if outcome.result is Result.REJECTED:
-                now = self.ports.clock.now()
+                now = self.cluster_clock.now()
                 self.run_state.save_group(key, replace(state, write_refused_at=now, write_refused=outcome.detail))
             elif outcome.result is Result.WRITTEN and state.write_refused_at is not None:
                 self.run_state.save_group(key, replace(state, write_refused_at=None, write_refused=""))
@@ -202,7 +205,7 @@ class Run:
 
     def _relieve(self, pool: PoolPlan) -> bool:
         """After all else, which helps within seconds."""
-        return write_relief(pool, self.api, self.run_state, self.summary, self.ports.clock, self._is_late)
+        return write_relief(pool, self.api, self.run_state, self.summary, self.cluster_clock, self._is_late)
 
     def _close_journal(self, pool: PoolPlan) -> None:
         """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""

@@ -31,6 +31,12 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def clock_words(skew: timedelta) -> str:
+    """Return how far an API server's clock is from ours; empty where they agree."""
+    minutes = round(abs(skew).total_seconds() / 60, 1)
+    return f"is {minutes:g} min {'ahead of' if skew > timedelta(0) else 'behind'} ours" if skew else ""
+
+
 def ago(length: timedelta) -> str:
     """A length of time in words, in its largest unit."""
     seconds = int(length.total_seconds())

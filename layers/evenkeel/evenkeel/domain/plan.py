@@ -66,7 +66,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         observation: One complete look at the cluster.
         state: Backoffs, impaired zones and what is remembered of the pools.
         policy: The cluster record's wishes.
-        now: An aware datetime; the only clock there is.
+        now: An aware datetime; the only clock there is. It is the API server's where that differs from ours.
     """
     observation = with_leave(observation, policy)
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
@@ -108,6 +108,7 @@ def _with_demand(plan: Plan, advised: Advised) -> Plan:
         look_at=min(moments, default=None),
     )
 
+        clock_skew=observation.clock_skew,
 
 def _said_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
     """What is said of a pool, and what of it its plan carries out."""

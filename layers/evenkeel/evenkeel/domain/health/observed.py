@@ -20,6 +20,9 @@ from evenkeel.domain.model.states import GroupState
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
+# Events of one failure come again and again.
+_ANNOUNCED_KEPT = 4
+
 # Names of machines that have failed, per group: enough to know most of those that are launched again.
 _REFUSED_KEPT = 100
 
@@ -43,7 +46,8 @@ def observe_health(
         return state if state is None or state.waiting_since is None else _not_waiting(state)
     if state is None and not news:
         return None
-    before = after = state or GroupState()
+    before = state or GroupState()
+    after = replace(before, announced=()) if before.announced else before
     if put_back:
         after = _put_back(group, after, now)
     after = observe_running(after, group.running, _launched_since(group, after, now), now, backoff)
@@ -51,6 +55,7 @@ def observe_health(
     failures = [(failure, failure.at or created_at) for failure, created_at in _machine_failures(group)]
     if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
         failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
+    failures += [(failure, failure.at) for failure in before.announced if failure.at is not None]
     for failure, at in failures:
         if not backoff.is_forgotten(at, now):
             text = f"{failure.code}: {failure.message}"
@@ -64,6 +69,17 @@ def observe_health(
         if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
             after = replace(after, running_seen=group.running)
     return state if after == before else after
+
+
+def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
+    """Return the state with a failure from the future of the clock that received it. The next check dates it.
+
+    Only a check knows the API server's time. Recorded as of a clock that is slow, the fence would be over at once.
+    """
+    known = [failure.at for failure in state.announced]
+    if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
+        return state
+    return replace(state, announced=(*state.announced, failure))
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:

@@ -212,4 +212,5 @@ class Plan:
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
         """All groups that would be written, in pool order."""
+    clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less ours
         return tuple(group for pool in self.pools for group in pool.changes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, PoolId
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -27,6 +27,7 @@ class GroupState:
     ended: tuple[datetime, ...] = ()  # fences that a success has ended before their time
     refused: tuple[str, ...] = ()  # machines that failed since the last success: running, they were launched again
     ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted, as of the moment of sight
+    announced: tuple[MachineFailure, ...] = ()  # of events from the future of our clock: the next check dates them
     waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
     reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
