@@ -208,6 +208,7 @@ class SightingRecord(Strict):
     since: Moment
     requested: dict[str, Count] = {}
     planned: dict[str, Count] = {}
+    owners: tuple[str, ...] = ()
     few_since: Moment | None = None
 
 

@@ -124,7 +124,7 @@ class _Rounds:
             if looked is None:
                 return
             run, is_quiet = looked
-            if run.remembered.control.fixes:
+            if run.due_fixes:
                 if not self._fix(run):
                     return
                 continue  # what is planned next, is planned with the new numbers

@@ -19,7 +19,7 @@ from evenkeel.application.showing import is_to_be_shown, status_document, status
 from evenkeel.application.telling import keep_verdict
 from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
-from evenkeel.config import ClusterRecord, ScaleRequestRecord
+from evenkeel.config import ClusterRecord, FixEntry, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.homing import Homing
@@ -101,18 +101,26 @@ class Run:
             self._give_back_lease()
         return conflict
 
+    @property
+    def due_fixes(self) -> tuple[FixEntry, ...]:
+        """Return the fixes that an operator has agreed to, without those of pools with absent groups."""
+        awaited = {str(pool.id) for pool in self.plan.pools if pool.awaits_check}
+        return tuple(entry for entry in self.remembered.control.fixes if entry.pool not in awaited)
+
     def fix(self) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        control, pools = self.remembered.control, {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
-        dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in control.fixes}
+        control, due = self.remembered.control, self.due_fixes
+        pools = {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
+        dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in due}
         if not all(dry_run.values()):
             self._take_lease()
         try:
-            fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run)
+            fixes = fix(due, self.plan, self.api, self._is_late, dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
             for pool in self.plan.pools:
                 self._remember_wishes(pool, fixes)
-            control = control.model_copy(update={"fixes": fixes.postponed})
+            waiting = tuple(entry for entry in control.fixes if entry not in due)
+            control = control.model_copy(update={"fixes": (*fixes.postponed, *waiting)})
             self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
             self._give_back_lease()
@@ -209,6 +217,8 @@ class Run:
 
     def _close_journal(self, pool: PoolPlan) -> None:
         """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""
+        if pool.awaits_check and not pool.groups:
+            return
         outcomes = self._outcomes(pool)
         state = self.run_state.pools.get(pool.id, PoolState())
         complete = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
@@ -266,7 +276,7 @@ class Run:
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""
         before = self.remembered.control
-        restored = after_restore(before, self.plan)
+        restored = after_restore(before, self.plan, self.remembered.state)
         if restored is None:
             self._end_passes()
             return

@@ -116,7 +116,8 @@ class Sighting:
     since: datetime
     requested: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)  # what we wanted then, where that is something else
-    few_since: datetime | None = None  # when no more than half of the groups were found for the first time
+    owners: tuple[str, ...] = ()  # of the groups' numbers, by OwnerRef.id
+    few_since: datetime | None = None  # when a group or an owner was absent for the first time
 
 
 @dataclass(frozen=True, kw_only=True)
