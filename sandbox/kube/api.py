@@ -12,7 +12,8 @@ import secrets
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -284,7 +285,14 @@ class KubernetesAPI:
     # -- one request --------------------------------------------------------------------------------------------
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> _Answer:
-        """Carry out one request; header names in lower case. _LostAnswerError when a fault wants the connection cut."""
+        """Carry out one request; header names in lower case. _LostAnswerError when a fault wants the connection cut.
+
+        The answer has the server's own time in its Date header, in whole seconds.
+        """
+        answer = self._answer(method, target, headers, body)
+        return replace(answer, headers={**answer.headers, "Date": format_datetime(self.store.clock(), usegmt=True)})
+
+    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> _Answer:
         parts = urlsplit(target)
         query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
         agent = headers.get("user-agent", "")
@@ -721,7 +729,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer)
 
     def _send(self, answer: _Answer) -> None:
-        self.send_response(answer.code)
+        self.send_response_only(answer.code)  # its Date would be the machine's
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
         for key, value in answer.headers.items():

@@ -9,7 +9,7 @@ from evenkeel.application.words import sentences
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.groups import Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, Observation, Skipped, State
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
@@ -24,6 +24,7 @@ from tests.builders import (
     maxima,
     numbers,
     offered,
+    owned,
     plan_of,
     pool_plan,
     reasons,
@@ -185,7 +186,8 @@ class TestHalfAList:
         found = pool.look(10)
         assert not found.changes
         assert all(
-            "no more than half of the pool's groups" in sentences(planned.reasons)[-1] for planned in found.groups
+            "node groups of the pool, or their owners, were not found" in sentences(planned.reasons)[-1]
+            for planned in found.groups
         )
         assert pool.next_look() == 60
         assert not pool.look(59).changes
@@ -206,11 +208,39 @@ class TestHalfAList:
         assert not pool.look(40).changes
         assert pool.next_look() == 60
 
-    @pytest.mark.parametrize(("left", "waits"), [(2, True), (3, False)])
-    def test_exactly_half_of_them_is_half_a_list_and_more_is_a_pool_that_has_become_smaller(self, left, waits) -> None:
+    def test_one_absent_member_is_enough_and_a_second_check_that_agrees_makes_the_pool_smaller(self) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
         pool.look()
-        pool.groups = pool.groups[:left]
-        found = pool.look(10)
-        assert (not found.changes) is waits
-        assert waits or sum(maxima(found)) == 20
+        pool.groups = pool.groups[:3]
+        assert not pool.look(10).changes
+        assert pool.next_look() == 60
+        assert sum(maxima(pool.look(60))) == 20
+
+    def test_a_member_that_went_to_another_pool_is_not_absent(self) -> None:
+        pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
+        pool.look()
+        moved = replace(pool.groups[3], pool_label="others", pool_max=9)
+        planned = plan(Observation(groups=(*pool.groups[:3], moved)), pool.state, pool.policy, pool.now)
+        assert not any(each.awaits_check for each in planned.pools)
+
+    def test_an_absent_owner_is_as_an_absent_member(self) -> None:
+        """Without the list of owners, a group looks as if nothing of ours stood anywhere."""
+        groups = [owned(zone, Bounds(0, 9)) for zone in "abc"]
+        policy = numbers(0, 20)
+        first = plan(Observation(groups=tuple(groups)), ClusterState(), policy, NOW)
+        state = ClusterState(pools=dict(first.pool_states))
+        bare = tuple(replace(group, owner=None, bounds=None, two_objects=False) for group in groups)
+        (pool,) = plan(Observation(groups=bare), state, policy, NOW + MINUTE).pools
+        assert pool.awaits_check
+        waited = replace(state, pools={pool.id: pool.remembered})
+        (pool,) = plan(Observation(groups=bare), waited, policy, NOW + 2 * MINUTE).pools
+        assert not pool.awaits_check
+
+    def test_a_pool_without_any_member_awaits_a_second_check_and_then_is_gone(self) -> None:
+        first = plan(Observation(groups=tuple(zones((3, 3)))), ClusterState(), numbers(0, 20), NOW)
+        state = ClusterState(pools=dict(first.pool_states))
+        empty = plan(Observation(groups=()), state, numbers(0, 20), NOW + MINUTE)
+        (pool,) = empty.pools
+        assert (pool.awaits_check, pool.groups, empty.look_at) == (True, (), NOW + 2 * MINUTE)
+        waited = replace(state, pools={pool.id: pool.remembered})
+        assert plan(Observation(groups=()), waited, numbers(0, 20), NOW + 2 * MINUTE).pools == ()

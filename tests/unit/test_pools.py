@@ -1,6 +1,7 @@
 """Who belongs to which pool, and where a pool's numbers come from."""
 
 from dataclasses import replace
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +21,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import LARGEST_COUNT, Fault
 from tests.builders import (
+    NOW,
     group,
     key,
     maxima,
@@ -360,7 +362,9 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     a, b, c = (alike(zone, 2) for zone in "abc")
     before = plan_of([a, b, c], policy).pools[0]
     gave_up = Move(id="m", steps={str(b.key): -3, str(c.key): 3})
-    known = {before.id: replace(before.remembered, move=gave_up)}
+    assert before.remembered.seen is not None
+    twice_absent = replace(before.remembered.seen, few_since=NOW - timedelta(minutes=1))
+    known = {before.id: replace(before.remembered, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools
     assert after.unplaced_before == 3

@@ -695,6 +695,7 @@ class ControlRecord(Strict):
     # That a pause is the end of a restore: who is on duty does not end that one.
     restored: bool = False
     restored_pools: tuple[PoolName, ...] = ()
+    nothing_since: Moment | None = None  # when a restore first found nothing of what no check had found before
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
     # Pools, by name or id, for which a pass of converge was asked for, and when.
     asked_home: dict[PoolName, Moment] = {}

@@ -16,7 +16,7 @@ from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_js
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.homing import Given, Homing, Step
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import OfferingState, Word
@@ -96,6 +96,14 @@ def _parent(data: Any, path: Sequence[str | int]) -> tuple[Any, tuple[str | int,
     return data, tuple(place)
 
 
+class MachineFailureRecord(Strict):
+    """A failure that an event has reported, as it is stored."""
+
+    code: str
+    message: str
+    at: Moment | None = None
+
+
 class GroupRecord(Strict):
     """A node group's backoff as it is stored, and as ``--state`` files have it."""
 
@@ -122,6 +130,7 @@ class GroupRecord(Strict):
     ended: tuple[Moment, ...] = ()
     refused: tuple[str, ...] = ()
     ahead: tuple[Moment, ...] = ()
+    announced: tuple[MachineFailureRecord, ...] = ()
     write_refused_at: Moment | None = None
     write_refused: str = ""
     slow_start: Count = 0
@@ -134,11 +143,13 @@ class GroupRecord(Strict):
         last = self.last_failure
         if last is None and self.backoff_until is not None:
             last = self.backoff_until - BackoffPolicy().initial
-        return GroupState(**{**dict(self), "last_failure": last})
+        announced = tuple(MachineFailure(**dict(failure)) for failure in self.announced)
+        return GroupState(**{**dict(self), "last_failure": last, "announced": announced})
 
     @classmethod
     def of(cls, state: GroupState) -> Self:
-        return cls(**vars(state))
+        announced = tuple(MachineFailureRecord(**vars(failure)) for failure in state.announced)
+        return cls(**{**vars(state), "announced": announced})
 
 
 class WordRecord(Strict):
@@ -211,6 +222,7 @@ class SightingRecord(Strict):
     since: Moment
     requested: dict[str, Count] = {}
     planned: dict[str, Count] = {}
+    owners: tuple[str, ...] = ()
     few_since: Moment | None = None
 
 

@@ -26,7 +26,8 @@ from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ConfigError, EventLookRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.health.observed import announce_failure
+from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import shown
 
@@ -133,7 +134,11 @@ class RecordFailure:
                 continue
             before = remembered.state.groups.get(key, GroupState())
             message = f"{failure.code}: {failure.message}"
-            after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
+            if failure.occurred_at > now + CLOCKS_AGREE:
+                announced = MachineFailure(code=failure.code, message=failure.message[:1024], at=failure.occurred_at)
+                after = announce_failure(before, announced)
+            else:
+                after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
             if after != before and not _adds_nothing(before, after, at):
                 self.store.save_group(cluster, key, after, remembered.versions)
                 recorded = kind.value

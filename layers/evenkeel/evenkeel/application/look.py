@@ -255,7 +255,7 @@ class Look:
             self.queue.request_looks([Chunk(clusters=(run.cluster,))])
             return None
         run.plan = looked.plan
-        if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
+        if remembered.control.fixes or is_missed(remembered.timer, looked.plan.now, looked.plan.look_at):
             return _News("a look is due")
         if self._would_act(remembered, looked, run):
             return _News("scan")

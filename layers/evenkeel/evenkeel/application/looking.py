@@ -1,7 +1,8 @@
 """What a run and a look have in common: the cluster is read, and planned for with what is remembered of it."""
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -9,16 +10,18 @@ from evenkeel.application.observing import contained, observe, see_all_pods
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
+from evenkeel.application.words import clock_words
 from evenkeel.config import ControlRecord
 from evenkeel.domain.looks import Settled
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.trouble import judge
 
+_log = logging.getLogger("evenkeel.look")
 # A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
 # would be written to and fro.
 _REFUSED_FOR = timedelta(minutes=5)
@@ -58,6 +61,7 @@ class Eyes:
     clusters: Clusters
     clock: Clock
     consistent: bool = True
+    _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as they were last logged
 
     def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> Looked:
         """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
@@ -91,12 +95,21 @@ class Eyes:
         alone: bool = True,
     ) -> Looked:
         """Plan. Raises as :meth:`look`, and TooLargeError where others are looked at beside it."""
-        now = self.clock.now()
+        now = self.clock.now() + observation.clock_skew
+        self._log_skew(remembered.record.id, observation.clock_skew)
         refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
         see_pods = partial(see_all_pods, self.clusters, remembered.record, api, remaining=remaining, alone=alone)
         observation, plan = planned(remembered, observation, now, see_pods)
         return Looked(api=api, observation=observation, plan=plan, refused=refused)
+
+    def _log_skew(self, cluster: str, skew: timedelta) -> None:
+        """Log once that two clocks differ, and again only where the difference is another."""
+        if abs(skew - self._skews.get(cluster, timedelta(0))) <= CLOCKS_AGREE:
+            return
+        self._skews[cluster] = skew
+        words = clock_words(skew) or "agrees with ours again"
+        _log.warning("%s: its API server's clock %s", cluster, words, extra={"cluster": cluster})
 
 
 def planned(

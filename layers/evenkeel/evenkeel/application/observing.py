@@ -83,7 +83,7 @@ def observe(  # noqa: PLR0913  what is looked at, what is asked of it, and how
     """
     record, state = remembered.record, remembered.state
     cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
-    observation = _with_shoots(observation, cluster, record, state, now())
+    observation = _with_shoots(observation, cluster, record, state, now() + observation.clock_skew)
     if judges_nodes is not None:
         see = partial(_see_workload, judges_nodes=judges_nodes, alone=alone)
         observation = see(clusters, record, (cluster, observation), remaining)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -30,6 +30,20 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+
+
+@dataclass(frozen=True)
+class ClusterClock:
+    """A cluster's time, by a clock of ours and what its API server's is ahead of that."""
+
+    clock: Clock
+    skew: timedelta
+
+    def now(self) -> datetime:
+        return self.clock.now() + self.skew
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
 
 
 Remaining = Callable[[], float]
@@ -522,5 +536,6 @@ class RunPorts:
     together: Together = in_turn
     stack: str = NAMELESS  # as commands for people name it
 
-    def new_id(self) -> str:
-        return ulid(self.clock.now(), self.random_bytes(10))
+    def new_id(self, clock: Clock | None = None) -> str:
+        """Return an id of this moment, by a clock of its own where one is given."""
+        return ulid((clock or self.clock).now(), self.random_bytes(10))

@@ -94,7 +94,7 @@ def preview_of(
     def see_pods(found: Observation) -> Observation:
         return see_all_pods(clusters, remembered.record, cluster, found, remaining) if with_demand else found
 
-    return Preview.of(remembered, *planned(remembered, observation, now, see_pods))
+    return Preview.of(remembered, *planned(remembered, observation, now + observation.clock_skew, see_pods))
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:

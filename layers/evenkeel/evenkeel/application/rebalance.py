@@ -87,9 +87,10 @@ class Rebalance(RunPorts):
     def _ask_for_next_look(self, summary: RunSummary, remembered: Remembered | None) -> None:
         """Ask for the look that is due next, if none is that comes sooner."""
         before = remembered.timer if remembered else None
+        skew = summary.plan.clock_skew if summary.plan else timedelta(0)
         timer, seconds = next_timer(
             before,
-            self.clock.now(),
+            self.clock.now() + skew,
             wrote=summary.written > 0,
             doubtful=summary.doubtful,
             wanted=summary.plan.look_at if summary.plan else None,
@@ -123,7 +124,7 @@ class _Rounds:
             if looked is None:
                 return
             run, is_quiet = looked
-            if run.remembered.control.fixes:
+            if run.due_fixes:
                 if not self._fix(run):
                     return
                 continue  # what is planned next, is planned with the new numbers

@@ -102,7 +102,13 @@ def in_trouble(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
         for plan in pool.groups
         if plan.state in (State.FENCED, State.PROBING)
         or (plan.state is State.FROZEN and str(plan.group.key) in state.in_trouble)
-    )
+    ) + _absent(pool, state)
+
+
+def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
+    """Return the groups in trouble that this check has not found, while a second check must agree."""
+    here = {str(plan.group.key) for plan in pool.groups}
+    return tuple(key for key in state.in_trouble if key not in here) if pool.awaits_check else ()
 
 
 def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:

@@ -7,10 +7,12 @@ from datetime import datetime
 
 from evenkeel.application.ports import Remembered
 from evenkeel.config import ControlRecord
+from evenkeel.domain.membership.sighting import FEW_LAST
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.homing import PASS_LASTS
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan as make_plan
 from evenkeel.domain.relief import holds_relief
 from evenkeel.domain.restore import carries_ours
@@ -34,13 +36,26 @@ def plan_for(remembered: Remembered, observation: Observation, now: datetime) ->
     return make_plan(replace(observation, workload=None, workload_unread=problem), state, policy, now)
 
 
-def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, str] | None:
-    """With what has been restored paused for good, and a sentence for people; None: nothing has been."""
+def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tuple[ControlRecord, str] | None:
+    """Return what actions have said, with what is restored paused for good, and a sentence; None: nothing changes.
+
+    What no check has ever found may be absent by mistake: a second check must agree.
+    """
     unfinished = [
         pool.id
         for pool in plan.pools
-        if any(carries_ours(group.group) for group in pool.groups) or holds_relief(pool.remembered)
+        if pool.awaits_check or any(carries_ours(group.group) for group in pool.groups) or holds_relief(pool.remembered)
     ]
+    known = {*state.pools, *(pool.id for pool in plan.pools)}
+    unknown = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in known)]
+    if unknown or (control.restoring and not known):
+        if control.nothing_since is None:
+            return control.model_copy(
+                update={"nothing_since": plan.now}
+            ), "nothing was found: a second check must agree"
+        if plan.now < control.nothing_since + FEW_LAST:
+            return None
+    control = control.model_copy(update={"nothing_since": None})
     if control.restoring:
         if unfinished:
             return None
@@ -62,7 +77,7 @@ def still_asked(asked: Mapping[str, datetime], plan: Plan) -> dict[str, datetime
     under_way = [
         pool.id
         for pool in plan.pools
-        if pool.converging is not None and (pool.converging.step or pool.converging.course)
+        if pool.awaits_check or (pool.converging is not None and (pool.converging.step or pool.converging.course))
     ]
     return {
         name: at

@@ -8,7 +8,7 @@ from datetime import timedelta
 from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.fix import Fixes, fix
-from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
+from evenkeel.application.ports import Cluster, ClusterClock, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.relieving import write_relief
 from evenkeel.application.restoring import after_restore, still_asked
@@ -19,7 +19,7 @@ from evenkeel.application.showing import is_to_be_shown, status_document, status
 from evenkeel.application.telling import keep_verdict
 from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
-from evenkeel.config import ClusterRecord, ScaleRequestRecord
+from evenkeel.config import ClusterRecord, FixEntry, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.homing import Homing
@@ -56,12 +56,14 @@ class Run:
     lease: Lease | None = None
     verdict: Verdict = field(init=False, default_factory=Verdict)  # as it is remembered after this run
     has_restored: bool = field(init=False, default=False)  # the whole cluster, which is paused from now on
+    cluster_clock: ClusterClock = field(init=False)  # for all that is compared with the cluster's times
     run_state: RunState = field(init=False)
     outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
         state = self.remembered.state
+        self.cluster_clock = ClusterClock(self.ports.clock, self.plan.clock_skew)
         self.run_state = RunState(
             store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
         )
@@ -101,18 +103,26 @@ class Run:
             self._give_back_lease()
         return conflict
 
+    @property
+    def due_fixes(self) -> tuple[FixEntry, ...]:
+        """Return the fixes that an operator has agreed to, without those of pools with absent groups."""
+        awaited = {str(pool.id) for pool in self.plan.pools if pool.awaits_check}
+        return tuple(entry for entry in self.remembered.control.fixes if entry.pool not in awaited)
+
     def fix(self) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        control, pools = self.remembered.control, {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
-        dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in control.fixes}
+        control, due = self.remembered.control, self.due_fixes
+        pools = {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
+        dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in due}
         if not all(dry_run.values()):
             self._take_lease()
         try:
-            fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run)
+            fixes = fix(due, self.plan, self.api, self._is_late, dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
             for pool in self.plan.pools:
                 self._remember_wishes(pool, fixes)
-            control = control.model_copy(update={"fixes": fixes.postponed})
+            waiting = tuple(entry for entry in control.fixes if entry not in due)
+            control = control.model_copy(update={"fixes": (*fixes.postponed, *waiting)})
             self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
             self._give_back_lease()
@@ -170,7 +180,8 @@ class Run:
         writes = self.lease is not None and not self._is_dry(pool)
         # What is put back needs no journal; a move that is ended before does.
         journalled = writes and (pool.moves or not self.remembered.control.restores(pool.id))
-        self.run_state.save_pool(pool.id, opened(pool, self.ports.new_id()) if journalled else pool.remembered)
+        journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.remembered
+        self.run_state.save_pool(pool.id, journal)
         if pool.known_as is not None:
             self.run_state.save_pool(pool.known_as, PoolState())
 
@@ -182,7 +193,7 @@ class Run:
             api=self.api,
             run_state=self.run_state,
             summary=self.summary,
-            clock=self.ports.clock,
+            clock=self.cluster_clock,
             together=self.ports.together,
             is_late=self._is_late,
             outcomes=outcomes,
@@ -196,7 +207,7 @@ class Run:
         for key, outcome in outcomes.items():
             state = self.run_state.groups.get(key, GroupState())
             if outcome.result is Result.REJECTED:
-                now = self.ports.clock.now()
+                now = self.cluster_clock.now()
                 self.run_state.save_group(key, replace(state, write_refused_at=now, write_refused=outcome.detail))
             elif outcome.result is Result.WRITTEN and state.write_refused_at is not None:
                 self.run_state.save_group(key, replace(state, write_refused_at=None, write_refused=""))
@@ -204,10 +215,12 @@ class Run:
 
     def _relieve(self, pool: PoolPlan) -> bool:
         """After all else, which helps within seconds."""
-        return write_relief(pool, self.api, self.run_state, self.summary, self.ports.clock, self._is_late)
+        return write_relief(pool, self.api, self.run_state, self.summary, self.cluster_clock, self._is_late)
 
     def _close_journal(self, pool: PoolPlan) -> None:
         """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""
+        if pool.awaits_check and not pool.groups:
+            return
         outcomes = self._outcomes(pool)
         state = self.run_state.pools.get(pool.id, PoolState())
         complete = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
@@ -265,7 +278,7 @@ class Run:
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""
         before = self.remembered.control
-        restored = after_restore(before, self.plan)
+        restored = after_restore(before, self.plan, self.remembered.state)
         if restored is None:
             self._end_passes()
             return

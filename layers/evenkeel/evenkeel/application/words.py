@@ -31,6 +31,12 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def clock_words(skew: timedelta) -> str:
+    """Return how far an API server's clock is from ours; empty where they agree."""
+    minutes = round(abs(skew).total_seconds() / 60, 1)
+    return f"is {minutes:g} min {'ahead of' if skew > timedelta(0) else 'behind'} ours" if skew else ""
+
+
 def ago(length: timedelta) -> str:
     """A length of time in words, in its largest unit."""
     seconds = int(length.total_seconds())
@@ -318,7 +324,7 @@ WORDS: dict[Rule, Words] = {
     "maintenance window",
     Rule.SHOOT_OPERATION: "the Shoot's last operation is {type} {state}",
     Rule.POOL_INVALID: "left alone: its pool is invalid",
-    Rule.FEW_MEMBERS: "left alone: no more than half of the pool's groups were found: a second look must find the same",
+    Rule.FEW_MEMBERS: "left alone: node groups of the pool, or their owners, were not found: a second check must agree",
     Rule.AS_IT_SHOULD_BE: "left alone: it is as it should be",
     Rule.NOTHING_OF_OURS: "left alone: it carries nothing of ours",
     Rule.SAID: "{text}",
@@ -513,6 +519,9 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.INEFFECTIVE_ORDER: _ineffective_order,
     ProblemKind.STARVED: "starved: {nodes} nodes find no healthy zone that can take them",
     ProblemKind.REQUEST_BEHIND_MOVE: _of_request("growth: {what}: it waits for the end of a move between zones"),
+    ProblemKind.REQUEST_AWAITS_CHECK: _of_request(
+        "{what}: it waits: known node groups were not found, and a second check must agree"
+    ),
     ProblemKind.REQUEST_BEHIND_REQUEST: _of_request("{what}: it waits for request {first} of the same pool"),
     ProblemKind.REQUEST_EXPIRED: _of_request("growth: {what}: older than an hour: ask again"),
     ProblemKind.REQUEST_TOO_OLD: _of_request("{what}: older than an hour: ask again"),

@@ -132,6 +132,10 @@ def check_zone(remembered: Remembered, zone: str, observe: Callable[[], Observat
     names = sorted({group.zone for group in groups if group.zone})
     if zone in names:
         return ""
+    seen = [pool.seen for pool in remembered.state.pools.values() if pool.seen is not None]
+    known = {key for sighting in seen if sighting.few_since is None for key in sighting.requested}
+    if not known <= {str(group.key) for group in groups}:
+        return ". Whether it has such a zone could not be seen: known node groups were not found"
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
     raise BadRequestError(
         f"zone is {shown(zone)}: no node group of {remembered.record.id} is there; {known_zones}"

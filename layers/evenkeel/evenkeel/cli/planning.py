@@ -85,7 +85,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    planned = plan(observation, remembered, policy.policy(), at)
+    planned = plan(observation, remembered, policy.policy(), at if now else at + observation.clock_skew)
     _tell(planned, before, output)
 
 

@@ -28,7 +28,7 @@ from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.leave import with_leave
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
-from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
+from evenkeel.domain.membership.sighting import FEW_LAST, absent_members, few_members, found_in, sight
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
@@ -38,7 +38,7 @@ from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, unknown_in
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of, unknown_in
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import STEPS_APART, ClusterState, GroupState, PoolState
@@ -69,7 +69,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         observation: One complete look at the cluster.
         state: Backoffs, impaired zones and what is remembered of the pools.
         policy: The cluster record's wishes.
-        now: An aware datetime; the only clock there is.
+        now: An aware datetime; the only clock there is. It is the API server's where that differs from ours.
     """
     observation = with_leave(observation, policy)
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
@@ -78,27 +78,42 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     if policy.demand.orders:  # beside an autoscaler, that one judges the nodes that it orders
         pools = with_never_ready(pools, observation.workload)
     news = _health_changes(pools, state, now)
+    found = found_in(observation)
+    absent = _absent_pools(pools, found, state, policy, now)
     restored = {group.key for pool in pools if is_restored(pool.id, policy) for group in pool.groups}
     remembered = replace(state, groups={**state.groups, **news}) if news else state
-    requests, refusals = _requests(pools, state, policy, now)
+    awaited = {pool.id: _known_groups(pool.remembered) for pool in absent}
+    awaited |= {
+        pool.id: _known_groups(pool.state)
+        for pool in pools
+        if isinstance(pool, Pool) and few_members(pool, found, now) is not None
+    }
+    requests, refusals = _requests(pools, awaited, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
-    planned, advised = _planned_all(_Look(observation, remembered, policy, now), pools, requests)
+    planned, advised = _planned_all(_Look(observation, remembered, policy, now, found), pools, requests)
     clocks = with_clocks(remembered.groups, advised, observation, policy)
     whole = Plan(
         now=now,
-        pools=with_left_groups([each.plan for each in planned], observation, state, policy),
+        pools=with_left_groups([*(each.plan for each in planned), *absent], observation, state, policy),
         skipped=observation.skipped + tuple(left_out),
         # Whoever is about to let go of a group neither remembers its health nor waits for it.
         states={key: after for key, after in (news | clocks).items() if key not in restored},
         refusals=tuple(refusals),
         pool_states={
-            pool.id: pool.remembered for pool, *_ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
+            pool.id: pool.remembered
+            for pool in [*(each.plan for each in planned), *absent]
+            if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min([moment for each in planned for moment in each.moments], default=None),
+        look_at=min(
+            [moment for each in planned for moment in each.moments]
+            + [_second_check(pool.remembered) for pool in absent],
+            default=None,
+        ),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
+        clock_skew=observation.clock_skew,
     )
     return whole if advised is None else _with_demand(whole, advised)
 
@@ -155,6 +170,7 @@ class _Look(NamedTuple):
     state: ClusterState
     policy: Policy
     now: datetime
+    found: frozenset[str]  # as :func:`found_in` has it
 
 
 def _planned(
@@ -178,7 +194,7 @@ def _planned_all(
     look: _Look, pools: Sequence[AnyPool], requests: Mapping[PoolId, ScaleRequest]
 ) -> tuple[list[_Planned], Advised | None]:
     """Every pool's plan, and what pods and nodes say of them: first without, then with what follows from that."""
-    observation, state, policy, now = look
+    observation, state, policy, now, _ = look
     planned = [_planned(look, pool, requests.get(pool.id)) for pool in pools]
     advised = _advised(observation, planned, remembered_idle(state, now), policy, now)
     said = {} if advised is None else advised.pools
@@ -319,12 +335,56 @@ def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
     return [state.groups[key] for key in keys if key in state.groups]
 
 
+def _absent_pools(
+    pools: Sequence[AnyPool], found: frozenset[str], state: ClusterState, policy: Policy, now: datetime
+) -> list[PoolPlan]:
+    """Return known pools of which this check finds no member, until a second check agrees."""
+    here = {id for pool in pools for id in (pool.id, pool.known_as)}
+    absent = []
+    for id, remembered in sorted(state.pools.items()):
+        sighting = None if id in here else absent_members(remembered, found, now)
+        if sighting is None:
+            continue
+        rule = rule_of(id, policy)
+        plan = PoolPlan(
+            id=id,
+            strategy=policy.strategy,
+            min=None,
+            max=None,
+            valid=True,
+            groups=(),
+            remembered=replace(remembered, seen=sighting),
+            dry_run=None if rule is None else rule.dry_run,
+            notes=(because(Rule.FEW_MEMBERS),),
+            judged=False,
+        )
+        absent.append(plan)
+    return absent
+
+
+def _second_check(pool: PoolState) -> datetime:
+    """Return when a check must agree that known groups of a pool are absent."""
+    assert pool.seen is not None
+    assert pool.seen.few_since is not None
+    return pool.seen.few_since + FEW_LAST
+
+
+def _known_groups(pool: PoolState) -> frozenset[str]:
+    return frozenset(pool.seen.requested if pool.seen is not None else ())
+
+
 def _requests(
-    pools: list[AnyPool], state: ClusterState, policy: Policy, now: datetime
+    pools: list[AnyPool],
+    awaited: Mapping[PoolId, frozenset[str]],
+    state: ClusterState,
+    policy: Policy,
+    now: datetime,
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
     """The request that each pool carries out, and those that none does. A restored pool only ends what it has begun."""
     waiting = () if policy.restoring else state.scale_requests
-    requests, refusals = share_out(waiting, pools, state.pools, now)
+    if not pools:  # the very first check, maybe, of a list that is empty by mistake
+        waiting = tuple(request for request in waiting if now - request.at >= FEW_LAST)
+    requests, refusals = share_out(waiting, pools, state.pools, now, awaited=awaited)
     for pool in pools:
         if is_restored(pool.id, policy):
             requests.pop(pool.id, None)
@@ -345,11 +405,10 @@ def _plan_pool(
     state, now = look.state, look.now
     if isinstance(pool, InvalidPool):
         return _left_alone(pool, Rule.POOL_INVALID, state, now), [], partial(untouched, pool, Rule.POOL_INVALID)
-    if (few := few_members(pool, now)) is not None:
+    if (few := few_members(pool, look.found, now)) is not None:
         waiting = replace(pool, state=replace(pool.state, seen=few))
-        look_again = (few.few_since or now) + FEW_LAST
         left_alone = _left_alone(waiting, Rule.FEW_MEMBERS, state, now)
-        return left_alone, [look_again], partial(untouched, pool, Rule.FEW_MEMBERS)
+        return left_alone, [_second_check(waiting.state)], partial(untouched, pool, Rule.FEW_MEMBERS)
     sighting, others_changed, grower = sight(pool, now)
     draft = PoolDraft(
         pool=pool,

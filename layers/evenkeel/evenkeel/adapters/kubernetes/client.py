@@ -8,6 +8,8 @@ carry the token away, and a retried patch could be sent twice.
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from sys import intern
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -34,6 +36,7 @@ from evenkeel.application.errors import (
     TooLargeError,
 )
 from evenkeel.application.ports import Clock, Remaining
+from evenkeel.domain.model.groups import CLOCKS_AGREE
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
@@ -57,6 +60,9 @@ _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
+
+# A server whose certificate is valid is not off by more. A Date that is comes from something in between.
+_LARGEST_SKEW = timedelta(days=1)
 
 # Sixteen writers side by side may each have renewed theirs.
 _TOKENS_KEPT = 16
@@ -87,11 +93,28 @@ class KubernetesApi:
         self.name = name
         self._client = client
         self.credential = self._credential = credential
-        self._sleep = clock.sleep
-        self.now = clock.now
+        self._clock = clock
+        self._newest_skew: timedelta | None = None  # None: no answer has said the server's time
         self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
+
+    @property
+    def clock_skew(self) -> timedelta:
+        """Return the server's clock less ours; zero where they agree, or the server's is not known."""
+        skew = self._newest_skew or timedelta(0)
+        return skew if CLOCKS_AGREE < abs(skew) <= _LARGEST_SKEW else timedelta(0)
+
+    def now(self) -> datetime:
+        """Return the server's time, as far as it is known: the time that it and the cluster's controllers stamp."""
+        return self._clock.now() + self.clock_skew
+
+    def _note_time(self, headers: Mapping[str, str]) -> None:
+        """Remember what an answer says of the server's clock. A cache may send an old time, so the newest counts."""
+        said = _time_of(headers)
+        if said is not None:
+            skew = said - self._clock.now()
+            self._newest_skew = skew if self._newest_skew is None else max(skew, self._newest_skew)
 
     def list_all(
         self,
@@ -332,7 +355,7 @@ class KubernetesApi:
                 if waits < _PATIENCE and remaining() > wait + CONNECT_SECONDS:
                     waits += 1
                     _log.info("%s asks to wait %s s", self.name, wait)
-                    self._sleep(wait)
+                    self._clock.sleep(wait)
                     continue
                 plain = path.partition("?")[0]
                 answer = self._read(method, plain, status, text)
@@ -384,7 +407,9 @@ class KubernetesApi:
             failed = ClusterUnavailableError(f"{self.name} does not answer: {description}")
         else:
             self.reached = True
-            return response.status, dict(response.getheaders() or {}), text
+            received = dict(response.getheaders() or {})
+            self._note_time(received)
+            return response.status, received, text
         try:
             raise failed  # out here, where nothing hangs on it that could quote a header
         finally:
@@ -418,11 +443,26 @@ class KubernetesApi:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     """Seconds to wait; one where the server names none (or a date, which no API server does)."""
-    seconds = {key.lower(): value for key, value in headers.items()}.get("retry-after", "1")
     try:
-        return max(0.0, float(seconds))
+        return max(0.0, float(_header(headers, "retry-after") or "1"))
     except ValueError:
         return 1.0
+
+
+def _time_of(headers: Mapping[str, str]) -> datetime | None:
+    """Return the time at which an answer was received: Date, and Age where a cache kept it. None: it says no time."""
+    age = _header(headers, "age").strip()
+    try:
+        said = parsedate_to_datetime(_header(headers, "date"))
+        kept = timedelta(seconds=int(age)) if age.isascii() and age.isdigit() else timedelta(0)
+        return (said.replace(tzinfo=UTC) if said.tzinfo is None else said.astimezone(UTC)) + kept
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    """Return a header's value, whatever its case; empty where there is none."""
+    return next((value for key, value in headers.items() if key.lower() == name), "")
 
 
 def described_right(right: Mapping[str, str]) -> str:

@@ -142,7 +142,8 @@ class KubernetesCluster:
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
-        return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
+        groups = tuple(member.group for member in self._members.values())
+        return Observation(groups=groups, skipped=tuple(skipped), clock_skew=self._api.clock_skew)
 
     def _note(self, flavour: Flavour, lists: Lists, kinds: Collection[str]) -> None:
         """What lists of these kinds are to be compared with later. Only looks do that."""

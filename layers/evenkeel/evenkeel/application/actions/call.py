@@ -120,6 +120,11 @@ class Judged:
     preview: Preview | None = None
     unread: str | None = None
 
+    @property
+    def now(self) -> datetime | None:
+        """Return the cluster's own time, which its incidents go by; None where it cannot be read."""
+        return None if self.preview is None else self.preview.now
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:

@@ -79,7 +79,8 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
 def _explain_trouble(call: Call) -> Answer:
     """All that is in trouble: what, what to do, and why the numbers of its node groups are what they are."""
     try:
-        judged, now = call.judge(with_demand=True), call.now
+        judged = call.judge(with_demand=True)
+        now = judged.now or call.now
     except ConfigError as error:  # the rest of the answer needs a record
         return _explain_record(call, str(error))
     about, about_groups, keys = [], dict[str, list[str]](), set[str]()

@@ -1,7 +1,7 @@
 """How a cluster fares: pools x zones, who is held and why, and the last decisions."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +13,7 @@ from evenkeel.application.plan_documents import document_json, or_named
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
 from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import ago, counted, rfc3339, sentences, trouble_headline
+from evenkeel.application.words import ago, clock_words, counted, rfc3339, sentences, trouble_headline
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
@@ -41,11 +41,14 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
     mode = _mode(control, paused, dry_run) + _otherwise(preview, dry_run)
-    headline = f"{call.cluster}: {mode}, {_trouble(judged, call.now)}{_counted(states)}{_last(decisions, call.now)}"
+    now = judged.now or call.now
+    headline = f"{call.cluster}: {mode}, {_trouble(judged, now)}{_counted(states)}{_last(decisions, call.now)}"
     if control.restoring_pools:
         headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
     demand = cluster_demand(preview.plan.demand) if preview else None
     headline += _waiting(preview)
+    skew = preview.plan.clock_skew if preview else timedelta(0)
+    headline += f"; its API server's clock {clock_words(skew)}" if skew else ""
     return {
         "now": rfc3339(call.now),
         "dryRun": dry_run,
@@ -59,8 +62,9 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "requests": _requests(remembered.scale_requests),
         "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
         "trouble": bool(troubles),
-        "troubles": [trouble_json(trouble, call.cluster, call.now, call.stack) for trouble in troubles],
+        "troubles": [trouble_json(trouble, call.cluster, judged.now or call.now, call.stack) for trouble in troubles],
         **({} if judged.unread is None else {"unread": judged.unread}),
+        **({"clockSkewSeconds": int(skew.total_seconds())} if skew else {}),
         **({} if demand is None else {"demand": document_json(demand)}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],

@@ -21,6 +21,9 @@ from evenkeel.domain.model.states import GroupState
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
+# Events of one failure come again and again.
+_ANNOUNCED_KEPT = 4
+
 # Names of machines that have failed, per group: enough to know most of those that are launched again.
 _REFUSED_KEPT = 100
 
@@ -46,7 +49,7 @@ def observe_health(
     if state is None and not news:
         return None
     before = state or GroupState()
-    after = before if before.stalled_since is None else replace(before, stalled_since=None)
+    after = replace(before, announced=(), stalled_since=None)
     if put_back:
         after = _put_back(group, after, now)
     after = observe_running(after, group.delivered, _launched_since(group, after, now), now, backoff)
@@ -54,6 +57,7 @@ def observe_health(
     failures = [(failure, failure.at or created_at) for failure, created_at in _machine_failures(group)]
     if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
         failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
+    failures += [(failure, failure.at) for failure in before.announced if failure.at is not None]
     for failure, at in failures:
         if not backoff.is_forgotten(at, now):
             text = f"{failure.code}: {failure.message}"
@@ -89,6 +93,17 @@ def _stalled(
         text = f"{refused[0].code}: {refused[0].message}"
         state = replace(state, failure_class=class_of(refused[0]), message=text)
     return replace(state, stalled_since=now)
+
+
+def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
+    """Return the state with a failure from the future of the clock that received it. The next check dates it.
+
+    Only a check knows the API server's time. Recorded as of a clock that is slow, the fence would be over at once.
+    """
+    known = [failure.at for failure in state.announced]
+    if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
+        return state
+    return replace(state, announced=(*state.announced, failure))
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:

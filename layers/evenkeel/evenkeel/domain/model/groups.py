@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from evenkeel.domain.model.workload import Workload
 
 SOMEBODY = "somebody"  # a writer that nobody names
+# Two clocks that differ by no more count as one: an API server says its time in whole seconds, and answers take some.
+CLOCKS_AGREE = timedelta(seconds=30)
 
 
 class State(StrEnum):
@@ -426,3 +428,4 @@ class Observation:
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
     workload: "Workload | None" = None  # pods and nodes of its workload cluster; None: not asked for, or not read
     workload_unread: str = ""  # why they were asked for and not read
+    clock_skew: timedelta = timedelta(0)  # the API server's clock less ours; zero: they agree, or its is not known

@@ -109,6 +109,11 @@ class PoolPlan:
     orders_after: Mapping[str, PastOrder] | None = None  # remembered once it has ordered for pods; None: it does not
 
     @property
+    def awaits_check(self) -> bool:
+        """Return whether known groups or owners of it are absent, and a second check must agree."""
+        return self.valid and not self.judged
+
+    @property
     def adopted(self) -> dict[str, Bounds | None]:
         """The bounds that each member had before us, as far as it is known."""
         return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
@@ -195,7 +200,11 @@ class Refusal:
     @property
     def waits(self) -> bool:
         """Whether it may be taken later."""
-        return self.problem.kind in (ProblemKind.REQUEST_POOL_INVALID, ProblemKind.REQUEST_BEHIND_REQUEST)
+        return self.problem.kind in (
+            ProblemKind.REQUEST_POOL_INVALID,
+            ProblemKind.REQUEST_BEHIND_REQUEST,
+            ProblemKind.REQUEST_AWAITS_CHECK,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +220,7 @@ class Plan:
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
     demand: Advice | None = None  # None: nobody has asked
+    clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less ours
 
     @property
     def asks(self) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, PoolId
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -28,6 +28,7 @@ class GroupState:
     ended: tuple[datetime, ...] = ()  # fences that a success has ended before their time
     refused: tuple[str, ...] = ()  # machines that failed since the last success: running, they were launched again
     ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted, as of the moment of sight
+    announced: tuple[MachineFailure, ...] = ()  # of events from the future of our clock: the next check dates them
     waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
     stalled_since: datetime | None = None  # frozen by a rollout in which launches fail and nodes are missing
@@ -117,7 +118,8 @@ class Sighting:
     since: datetime
     requested: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)  # what we wanted then, where that is something else
-    few_since: datetime | None = None  # when no more than half of the groups were found for the first time
+    owners: tuple[str, ...] = ()  # of the groups' numbers, by OwnerRef.id
+    few_since: datetime | None = None  # when a group or an owner was absent for the first time
 
 
 @dataclass(frozen=True, kw_only=True)

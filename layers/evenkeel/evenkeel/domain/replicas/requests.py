@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
@@ -27,10 +28,13 @@ def share_out(
     pools: Sequence[AnyPool],
     states: Mapping[PoolId, PoolState],
     now: datetime,
+    *,
+    awaited: Mapping[PoolId, frozenset[str]] = MappingProxyType({}),
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
     """Which pool takes which request: one each, the oldest first. What a crash left undone goes first.
 
-    Whoever is not first in its pool waits for the next look.
+    Whoever is not first in its pool waits for the next look. So does a request for a pool with absent groups:
+    ``awaited`` has the known groups of each such pool, by key.
     """
     assigned = {pool.id: pool.scale_request for pool in pools if pool.scale_request is not None}
     begun = {state.move.request: id for id, state in states.items() if state.move is not None and state.move.request}
@@ -44,12 +48,33 @@ def share_out(
             assigned[pool] = replace(assigned[pool], at=request.at)
             continue
         candidates = index.concerned(request)
+        if not request.is_over(now) and _is_awaited(request, pool, candidates, awaited):
+            refusals.append(Refusal(scale_request=request, problem=_problem(ProblemKind.REQUEST_AWAITS_CHECK, request)))
+            continue
         problem = _refused(request, pool, candidates, index, now)
         if problem is None and (first := assigned.setdefault(candidates[0].id, request)) is not request:
             problem = _problem(ProblemKind.REQUEST_BEHIND_REQUEST, request, first=first.id)
         if problem is not None:
             refusals.append(Refusal(scale_request=request, problem=problem))
     return assigned, refusals
+
+
+def _is_awaited(
+    request: ScaleRequest,
+    begun_in: PoolId | None,
+    candidates: Sequence[AnyPool],
+    awaited: Mapping[PoolId, frozenset[str]],
+) -> bool:
+    """Return whether a request may concern a pool with absent groups, so that a second check must agree first."""
+    if begun_in is not None:
+        return begun_in in awaited
+    meant = {pool.id for pool in candidates}
+    for id, keys in awaited.items():
+        names = keys | {key.rpartition("/")[2] for key in keys}
+        is_named = not request.pool or request.pool in id.names
+        if id in meant or (is_named and (not request.group or request.group in names)):
+            return True
+    return False
 
 
 def _refused(

@@ -1,0 +1,145 @@
+"""An API server that answers one list with 200 and no usable items ends nothing: all ends as with whole lists.
+
+The real run and the real Kubernetes adapter beside the simulated API. One answer of one run is replaced, at every
+position of the flow; what the cluster and the table hold at last is what they hold without that.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from evenkeel.config import ControlRecord, FixEntry, ScaleRequestRecord
+from evenkeel.domain.model.groups import GroupKey
+from tests.crashing import OWNERS, POOL, Life, Scene
+
+_RUNS = 5
+
+
+@dataclass
+class ListsLife(Life):
+    """A life in which one answer to a LIST request is replaced."""
+
+    empty: int | None = None  # the number of that list, from 0
+    items: Any = None  # what it says in the place of its objects
+    lists: int = 0
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        answer = super().step(name, call, lost)
+        if not name.startswith("GET") or not isinstance(answer.body, bytes) or b'"items"' not in answer.body:
+            return answer
+        self.lists += 1
+        if self.lists - 1 != self.empty:
+            return answer
+        body = json.loads(answer.body)
+        return replace(answer, body=json.dumps({**body, "items": self.items}).encode())
+
+
+def control(scene: Scene, **fields: Any) -> None:
+    remembered = scene.memory.load("demo")
+    said = ControlRecord.model_validate({**remembered.control.model_dump(), **fields})
+    scene.memory.save_record(remembered.record, said, remembered.versions)
+
+
+def ask(scene: Scene, nodes: int, id: str = "asked") -> None:
+    request = ScaleRequestRecord(id=id, pool=POOL, nodes=nodes, at=scene.clock.now())
+    scene.memory.save_scale_request("demo", request, None)
+
+
+def agree(scene: Scene) -> None:
+    remembered = scene.memory.load("demo")
+    (pool,) = remembered.state.pools
+    group = next(iter(sorted(remembered.state.pools[pool].adopted)))
+    fix = FixEntry(pool=str(pool), group=str(GroupKey.read(group)), before=16, after=20)
+    control(scene, fixes=[fix.model_dump()])
+
+
+@cache
+def prepared(owner: str) -> Scene:
+    """A scene in which bounds and replicas of ours stand."""
+    scene = Scene(owner, trouble=False)
+    ask(scene, 2, id="first")
+    for _ in range(3):
+        scene.run()
+        scene._pass(timedelta(seconds=75))
+    return scene
+
+
+def asked_for(owner: str, flow: str) -> Scene:
+    scene = prepared(owner).again()
+    FLOWS[flow](scene)
+    return scene
+
+
+#: what an operator has asked for, and what of the scene's record that needs
+FLOWS: dict[str, Callable[[Scene], None]] = {
+    "restore": lambda scene: control(scene, restoring=True),
+    "restore of a pool": lambda scene: control(scene, restoring_pools=[POOL]),
+    "nodes": lambda scene: ask(scene, 2),
+    "nodes back": lambda scene: ask(scene, -2),
+    "fix": agree,
+}
+
+
+def end_of(scene: Scene) -> dict[str, Any]:
+    """What the cluster and the table hold."""
+    remembered = scene.memory.load("demo")
+    said = remembered.control
+    return {
+        "sizes": scene.sizes(),
+        "ours": {
+            zone: sorted(key for key in scene.annotations(zone) if key.startswith("evenkeel.dev/"))
+            for zone in scene.zones
+        },
+        "maxima": [scene.annotations(zone).get("evenkeel.dev/pool-max") for zone in scene.zones],
+        "answers": {id: (record.done, record.result) for id, record in remembered.scale_requests.items()},
+        "control": (said.restoring, said.restored, said.paused, said.restored_pools, said.fixes),
+        "open": [str(id) for id, state in remembered.state.pools.items() if state.move is not None],
+    }
+
+
+def play(scene: Scene, run: int = 0, empty: int | None = None, items: Any = None) -> tuple[dict[str, Any], int]:
+    """Return how it ends, and how many lists the named run has asked for."""
+    played, lists = scene.again(), 0
+    for number in range(_RUNS):
+        life = ListsLife(empty=empty if number == run else None, items=items)
+        played.run(life)
+        lists = life.lists if number == run else lists
+        played._pass(timedelta(seconds=75))
+    return end_of(played), lists
+
+
+def differences(scene: Scene, items: Any) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Every list of the first two runs, and what ended otherwise because of it."""
+    expected, _ = play(scene)
+    for run in (0, 1):
+        _, lists = play(scene, run)
+        for empty in range(lists):
+            found, _ = play(scene, run, empty, items)
+            if found != expected:
+                yield (
+                    run,
+                    empty,
+                    {name: (expected[name], found[name]) for name in found if found[name] != expected[name]},
+                )
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("owner", OWNERS)
+def test_one_empty_list_ends_nothing(owner: str, flow: str) -> None:
+    assert list(differences(asked_for(owner, flow), [])) == []
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_one_list_of_null_ends_nothing(flow: str) -> None:
+    assert list(differences(asked_for("cluster-api", flow), None)) == []
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_one_empty_list_ends_no_move(owner: str) -> None:
+    scene = Scene(owner, on_failure="move", autoscaler="none")
+    assert list(differences(scene, [])) == []

@@ -1,0 +1,146 @@
+"""The API server's time: read from the Date header of its answers, and used where the two clocks differ."""
+
+import io
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import urllib3
+
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.domain.model.groups import CLOCKS_AGREE, Machine, MachineFailure, Observation
+from tests.builders import MINUTE, key
+from tests.fakes import NOW, FakeClock, plenty
+from tests.house import House
+
+SECOND = timedelta(seconds=1)
+OFF = 10 * MINUTE
+
+
+@dataclass
+class Answers:
+    """A transport whose every answer is an empty list with these headers."""
+
+    headers: list[Mapping[str, str]]
+    configuration: Any = field(
+        default_factory=lambda: SimpleNamespace(host="https://demo", get_api_key_with_prefix=lambda _: None)
+    )
+
+    def call_api(self, *_: Any, **__: Any) -> Any:
+        headers = self.headers.pop(0)
+        body = json.dumps({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}).encode()
+        response = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
+        return SimpleNamespace(status=200, response=response, getheaders=lambda: headers)
+
+
+def skew_after(*headers: Mapping[str, str]) -> timedelta:
+    api = KubernetesApi("demo", cast("Any", Answers(list(headers))), None, FakeClock())
+    for _ in range(len(headers)):
+        api.list_all("/apis/example.com/v1/things", plenty)
+    assert api.now() == NOW + api.clock_skew
+    return api.clock_skew
+
+
+def date(ahead: timedelta) -> str:
+    return format_datetime(NOW + ahead, usegmt=True)
+
+
+@pytest.mark.parametrize("ahead", [OFF, -OFF, CLOCKS_AGREE + SECOND, -CLOCKS_AGREE - SECOND, timedelta(hours=23)])
+def test_a_clock_that_differs_is_followed(ahead: timedelta) -> None:
+    assert skew_after({"Date": date(ahead)}) == ahead
+    assert skew_after({"date": date(ahead)}) == ahead
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), CLOCKS_AGREE, -CLOCKS_AGREE, timedelta(days=2), -timedelta(days=9000)])
+def test_one_that_agrees_and_one_that_no_server_can_have_are_not(ahead: timedelta) -> None:
+    assert skew_after({"Date": date(ahead)}) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, "", "yesterday", "0", "\x00", "Thu, 99 Jan 2026 12:00:00 GMT", "Thu, 15 Jan 99999 12:00:00 GMT"],
+)
+def test_without_a_usable_date_our_own_clock_is_used(said: str | None) -> None:
+    assert skew_after({} if said is None else {"Date": said}) == timedelta(0)
+
+
+def test_a_kept_answer_says_an_old_time_and_the_newest_counts() -> None:
+    assert skew_after({"Date": date(OFF - 5 * MINUTE)}, {"Date": date(OFF)}, {"Date": date(-OFF)}) == OFF
+    assert skew_after({"Date": date(-5 * MINUTE), "Age": "300"}) == timedelta(0)
+    assert skew_after({"Date": date(-5 * MINUTE), "Age": "soon"}) == -5 * MINUTE
+
+
+class SkewedHouse(House):
+    """A cluster whose API server's clock is ahead of ours."""
+
+    def __init__(self, skew: timedelta, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.skew, observe = skew, self.cluster.observe
+
+        def skewed(*arguments: Any, **named: Any) -> Observation:
+            return replace(observe(*arguments, **named), clock_skew=self.skew)
+
+        self.cluster.observe = skewed  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("skew", [OFF, -OFF])
+class TestSkewedCluster:
+    def test_its_failures_fence_until_its_own_time(self, skew: timedelta) -> None:
+        house = SkewedHouse(skew)
+        failed = NOW + MINUTE + skew
+        failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=failed)
+        machine = Machine(name="m", has_node=False, created_at=failed, failure=failure)
+        house.cluster.change(key("a"), requested=3, running=2, machines=(machine,))
+        house.run()
+        state = house.group_state()
+        assert (state.last_failure, state.backoff_until) == (failed, failed + 5 * MINUTE)
+        assert state.ahead == ()
+
+    def test_the_next_check_is_asked_for_in_our_time(self, skew: timedelta) -> None:
+        house = SkewedHouse(skew)
+        house.fail("a")
+        house.store.save_group(
+            "demo",
+            key("a"),
+            replace(house.group_state(), backoff_until=NOW + skew + 5 * MINUTE, last_failure=NOW + skew),
+            house.store.load("demo").versions,
+        )
+        house.run()
+        assert all(0 < seconds <= 301 for _, _, seconds in house.queue.second_looks)
+
+    def test_it_is_said_in_status_and_logged_once(self, skew: timedelta, caplog: pytest.LogCaptureFixture) -> None:
+        house = SkewedHouse(skew)
+        with caplog.at_level(logging.WARNING):
+            house.runs(3)
+        words = f"its API server's clock is 10 min {'ahead of' if skew > timedelta(0) else 'behind'} ours"
+        assert [record.message for record in caplog.records].count(f"demo: {words}") == 1
+        answer = house.ask("status")
+        assert answer["message"].endswith(words)
+        assert answer["clockSkewSeconds"] == skew.total_seconds()
+
+    def test_the_lease_is_by_our_own_clock(self, skew: timedelta) -> None:
+        house = SkewedHouse(skew)
+        taken = []
+        take = house.store.take_lease
+
+        def watched(*arguments: Any) -> Any:
+            taken.append(arguments[3])
+            return take(*arguments)
+
+        house.store.take_lease = watched  # type: ignore[method-assign]
+        house.run()
+        assert taken == [NOW + MINUTE]
+
+
+def test_clocks_that_agree_are_not_spoken_of() -> None:
+    house = House()
+    house.run()
+    answer = house.ask("status")
+    assert "clock" not in answer["message"]
+    assert "clockSkewSeconds" not in answer
