@@ -82,13 +82,10 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     absent = _absent_pools(pools, found, state, policy, now)
     restored = {group.key for pool in pools if is_restored(pool.id, policy) for group in pool.groups}
     remembered = replace(state, groups={**state.groups, **news}) if news else state
-    awaited = {pool.id: _known_groups(pool.remembered) for pool in absent}
-    awaited |= {
-        pool.id: _known_groups(pool.state)
-        for pool in pools
-        if isinstance(pool, Pool) and few_members(pool, found, now) is not None
-    }
-    requests, refusals = _requests(pools, awaited, state, policy, now)
+    awaited = [pool for pool in pools if isinstance(pool, Pool) and few_members(pool, found, now) is not None]
+    known = {pool.id: _known_groups(pool.state) for pool in awaited}
+    known |= {pool.id: _known_groups(pool.remembered) for pool in absent}
+    requests, refusals = _requests(pools, known, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
     planned, advised = _planned_all(_Look(observation, remembered, policy, now, found), pools, requests)
@@ -105,17 +102,17 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             for pool in [*(each.plan for each in planned), *absent]
             if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min(
-            [moment for each in planned for moment in each.moments]
-            + [_second_check(pool.remembered) for pool in absent],
-            default=None,
-        ),
+        look_at=min([*_moments(planned), *(_second_check(pool.remembered) for pool in absent)], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
         clock_skew=observation.clock_skew,
     )
     return whole if advised is None else _with_demand(whole, advised)
+
+
+def _moments(planned: "Sequence[_Planned]") -> list[datetime]:
+    return [moment for each in planned for moment in each.moments]
 
 
 def _with_demand(plan: Plan, advised: Advised) -> Plan:

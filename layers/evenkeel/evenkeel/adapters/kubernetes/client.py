@@ -109,12 +109,14 @@ class KubernetesApi:
         """Return the server's time, as far as it is known: the time that it and the cluster's controllers stamp."""
         return self._clock.now() + self.clock_skew
 
-    def _note_time(self, headers: Mapping[str, str]) -> None:
-        """Remember what an answer says of the server's clock. A cache may send an old time, so the newest counts."""
+    def _headers_of(self, response: Any) -> dict[str, str]:
+        """Return an answer's headers. Its Date is kept: a cache may send an old time, so the newest counts."""
+        headers = dict(response.getheaders() or {})
         said = _time_of(headers)
         if said is not None:
             skew = said - self._clock.now()
             self._newest_skew = skew if self._newest_skew is None else max(skew, self._newest_skew)
+        return headers
 
     def list_all(
         self,
@@ -407,9 +409,7 @@ class KubernetesApi:
             failed = ClusterUnavailableError(f"{self.name} does not answer: {description}")
         else:
             self.reached = True
-            received = dict(response.getheaders() or {})
-            self._note_time(received)
-            return response.status, received, text
+            return response.status, self._headers_of(response), text
         try:
             raise failed  # out here, where nothing hangs on it that could quote a header
         finally:

@@ -66,9 +66,7 @@ def advise(
         why_unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
     if why_unread is not None:
         return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
-    offers = with_coming(pools, workload)
-    if not stage.orders:
-        offers = tuple(replace(pool, orders={}) for pool in offers)
+    offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
     found = demand(workload, offers, policy, now)
     leaving = remembered if not stage.removes else replace(remembered, leaving=_marked(workload, offers))
     judges = stage.judges_nodes and workload.whole
