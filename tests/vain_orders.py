@@ -448,9 +448,8 @@ CASES: Mapping[str, Case] = {
         make=zero_daemon_unlisted, fix=_no_daemon, is_visible=False, is_soon=False
     ),
     "nodes never become Ready": Case(make=never_ready, fix=_bootstrap, first=12, later=4, is_visible=False),
-    # A single zone is in backoff for half an hour.
     "nodes never become Ready, one zone": Case(
-        make=never_ready_one_zone, fix=_bootstrap, first=12, later=4, is_visible=False, is_soon=False
+        make=never_ready_one_zone, fix=_bootstrap, first=12, later=4, is_visible=False
     ),
 }
 

@@ -149,8 +149,10 @@ def _with_never_ready(
 ) -> GroupState:
     """Return the state with a failure for each node that was not Ready in time.
 
-    At a time of its own, so that one node is one failure, however long it stays.
+    At a time of its own, so that one node is one failure, however long it stays. The backoff does not double: the zone
+    delivers machines, and each try takes a provision timeout already. So a bootstrap that is fixed is noticed soon.
     """
+    backoff = replace(backoff, longest=backoff.initial)
     minutes = int(provision_timeout.total_seconds() // 60)
     for name, created_at in sorted(group.never_ready.items()):
         if (at := created_at + provision_timeout) <= now and not backoff.is_forgotten(at, now):
