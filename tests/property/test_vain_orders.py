@@ -14,7 +14,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 from tests.builders import NOW
 from tests.crashing import How, Life
-from tests.vain_orders import CASES, HOUR, MINUTE, TAINT, App, Make, Story, VainWorld, tainted, zero_taint
+from tests.vain_orders import CASES, HOUR, LABEL, MINUTE, TAINT, App, Make, Story, VainWorld, tainted, zero_taint
 
 RED = Make(taints=(TAINT,))
 ORDERED = [name for name, case in CASES.items() if case.ordered]
@@ -83,6 +83,33 @@ def test_neither_new_pods_nor_clocks_restart_orders(fields: dict[str, Any], rena
     world.renames = renames * MINUTE
     world.live(3 * HOUR)
     assert world.per_hour(3) == [5, 1, 1]
+
+
+@pytest.mark.parametrize("stage", ["full", "scale-up"])
+@pytest.mark.parametrize("nodes", [((Make(),), (Make(),), (Make(),)), ((), (), ())], ids=["one node each", "at zero"])
+def test_zones_whose_nodes_help_serve_all_pods_while_those_of_one_zone_do_not(
+    stage: str, nodes: tuple[tuple[Make, ...], ...]
+) -> None:
+    app = App(name="web", pods=2)
+    world = VainWorld([app], nodes=nodes, demand=stage)
+    world.makes = lambda _, zone: Make(taints=(TAINT,)) if zone == "a" else Make()
+    for pods in range(2, 11):
+        world.apps["web"].pods = pods
+        world.schedule()
+        world.live(20 * MINUTE)
+        assert world.waiting() == 0, pods
+    assert max(world.per_hour(3)) <= 6 + 3
+
+
+def test_more_kinds_than_are_remembered_hold_up_no_pods_that_fit() -> None:
+    kinds = [App(name=f"vain-{i}", pods=1, cpu=f"{2000 + 10 * i}m", selects=LABEL) for i in range(22)]
+    labelled, plain = (Make(labels=LABEL),), (Make(),)
+    world = VainWorld(kinds, nodes=(labelled, plain, plain), maximum=100)
+    world.live(2.5 * HOUR)
+    world.apps["web"] = App(name="web", pods=8, cpu="2")
+    world.schedule()
+    world.live(5 * MINUTE)
+    assert world.waiting() == 0
 
 
 def test_pods_do_not_move_their_order_from_pool_to_pool() -> None:

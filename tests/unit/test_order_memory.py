@@ -209,9 +209,14 @@ def test_no_more_than_twenty_orders_are_remembered_and_the_next_kind_waits_with_
     assert len(again.pools[0].orders_after) == MOST_ORDERS
 
 
-def test_orders_of_three_hours_ago_are_forgotten() -> None:
+def test_orders_are_remembered_while_their_pods_wait_and_forgotten_three_hours_after() -> None:
     orders = check(WEB, first_order(WEB), arrived(taints=(RED,))).pools[0].orders
-    assert check(WEB, orders, at=NOW + timedelta(hours=4)).nodes == 3
+    later = NOW + timedelta(hours=4)
+    waiting = check(WEB, orders, at=later)
+    assert (waiting.nodes, len(waiting.pools[0].ineffective)) == (1, 1)
+    others = check((pod("other", cpu="2"),), orders, at=later).pools[0].orders_after
+    assert len(others) == 1
+    assert not others.keys() & orders.keys()
     ahead = {key: replace(order, at=NOW + timedelta(days=1)) for key, order in orders.items()}
     assert check(WEB, ahead).nodes == 0
     assert check(WEB, ahead).retry_at == NOW + 10 * MINUTE

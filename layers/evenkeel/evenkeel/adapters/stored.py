@@ -373,6 +373,8 @@ class PastOrderRecord(Strict):
     at: Moment
     seen: Moment
     groups: tuple[str, ...]
+    failed_in: tuple[str, ...] = ()
+    helped_in: tuple[str, ...] = ()
     is_open: bool = True
     failed: Count = 0
     node: str = ""

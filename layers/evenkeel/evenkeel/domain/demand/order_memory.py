@@ -52,29 +52,29 @@ class OrderMemory:
         self._digests: dict[Kind, str] = {}
         self._vain: dict[Kind, Mapping[GroupKey, PastOrder]] = {}
         self._latest = _latest(pools)
+        self._waiting = self._pods_with_orders()
         self._kept = {pool.pool: self._unexpired(pool) for pool in pools}
         self._on_its_way: Counter[GroupKey] = Counter(world.starting.values())
         self._on_its_way.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
-        self._helped: set[tuple[PoolId, str]] = set()
+        self._helped: set[tuple[PoolId, str]] = set()  # orders of which every group's node helps
         self._untried: set[tuple[Kind, GroupKey]] = set()  # where other nodes did not help a kind, and these may
-        self._waiting = self._pods_with_orders()
         for pool in pools:
             self._judge_all(pool)
 
     def _unexpired(self, pool: PoolOffer) -> dict[str, PastOrder]:
-        """The orders that count, for as long as any pool still orders for the same pods.
+        """The orders that count: while their pods wait, and for as long as any pool still orders for the same pods.
 
         A time in the future counts as now: the clock has been set back.
         """
         return {
             key: replace(order, at=min(order.at, self._now))
             for key, order in pool.orders.items()
-            if self._now - self._latest[_of_pods(key)] < ORDERS_KEPT
+            if self._now - self._latest[_of_pods(key)] < ORDERS_KEPT or _of_pods(key) in self._waiting
         }
 
     def _pods_with_orders(self) -> dict[str, list[Pod]]:
         """The pods that wait and for which nodes were ordered, by the digest of their needs."""
-        known = {_of_pods(key) for orders in self._kept.values() for key in orders}
+        known = self._latest.keys()
         if not known:
             return {}
         found: dict[str, list[Pod]] = {}
@@ -98,24 +98,38 @@ class OrderMemory:
                 self._judge(pool.pool, key, order, pods[0])
 
     def _judge(self, pool: PoolId, key: str, order: PastOrder, pod: Pod) -> None:
-        """Note whether a node of an order holds such a pod. Where none has arrived, nothing is known yet."""
-        arrived = sorted(self._arrived(order), key=lambda node: (node.created_at, node.name))
-        ready = [node for node in arrived if node.ready]
-        why: Reason | None = None
-        node = ""
-        for each in ready:
-            reason = self._misfit_if_empty(pod, each)
+        """Note whether the nodes of an order hold such a pod, group by group: zones may differ in what they make."""
+        misfits: dict[str, tuple[str, Reason]] = {}
+        helps: set[str] = set()
+        arrived = sorted(self._arrived(order), key=lambda node: (node.ready, node.created_at, node.name))
+        is_any_ready = any(node.ready for node in arrived)
+        for node in arrived:
+            if is_any_ready and not node.ready:
+                continue
+            reason = self._misfit_if_empty(pod, node) if node.ready else because(Rule.NODE_NOT_READY)
             if reason is None:
+                helps.add(str(node.group))
+            elif reason.rule not in CHANGING or not self._is_awaited(order):
+                misfits[str(node.group)] = node.name, reason
+        failed_in = {*order.failed_in, *misfits} - helps
+        if not misfits.keys() - helps:
+            if helps and not failed_in:
                 self._helped.add((pool, key))
                 if order.failed:
                     del self._mutable(pool)[key]
-                return
-            why, node = reason, each.name
-        if why is None and arrived:
-            why, node = because(Rule.NODE_NOT_READY), arrived[-1].name
-        if why is None or not order.is_open or (why.rule in CHANGING and self._is_awaited(order)):
+            elif helps:
+                self._learn(pool, key, replace(order, is_open=False), failed_in, helps)
             return
-        self._mutable(pool)[key] = replace(order, is_open=False, failed=order.failed + 1, node=node, why=why)
+        name, why = misfits[max(misfits.keys() - helps, key=lambda group: misfits[group][0])]
+        if order.is_open:
+            order = replace(order, is_open=False, failed=order.failed + 1, node=name, why=why)
+        self._learn(pool, key, order, failed_in, helps)
+
+    def _learn(self, pool: PoolId, key: str, order: PastOrder, failed_in: set[str], helps: set[str]) -> None:
+        helped_in = tuple(sorted({*order.helped_in, *helps} - failed_in))
+        after = replace(order, failed_in=tuple(sorted(failed_in)), helped_in=helped_in)
+        if after != self._kept[pool][key]:
+            self._mutable(pool)[key] = after
 
     def _mutable(self, pool: PoolId) -> dict[str, PastOrder]:
         self._kept[pool] = dict(self._kept[pool])
@@ -145,7 +159,7 @@ class OrderMemory:
         standing = Counter(other for each, other in kinds if comes_with_node(each) or other.by_node)
         mark = world.placing.mark()
         world.placing.remove(world.placing.rooms[node.name])
-        room = world.placing.add(node, standing)
+        room = world.add_node(node, standing)
         reason = world.placing.misfit(kind, room)
         world.placing.back_to(mark)
         return reason
@@ -182,14 +196,33 @@ class OrderMemory:
             for offer in pool.groups:
                 if offer.group not in self._fresh:
                     continue
-                key = self.key(kind, offer.group)
-                if key in orders and orders[key].failed:
-                    found[offer.group] = orders[key]
-                elif (pool.pool, key) not in self._helped and (other := own or last) is not None:
-                    found[offer.group] = other
-                    if own is not None:
-                        self._untried.add((kind, offer.group))
+                key, group = self.key(kind, offer.group), str(offer.group)
+                order = orders.get(key)
+                if order is not None and group in order.failed_in:
+                    found[offer.group] = order
+                elif (pool.pool, key) in self._helped or (order is not None and group in order.helped_in):
+                    continue
+                elif own is not None:
+                    found[offer.group] = own
+                    self._untried.add((kind, offer.group))
+                elif last is not None and not self._fits_some_node(kind, offer.group):
+                    found[offer.group] = last
         return found
+
+    def _fits_some_node(self, kind: Kind, group: GroupKey) -> bool:
+        """Return whether a Ready node of a group would hold a kind if it were empty: no earlier order speaks of it."""
+        pod = self._pods_by_digest.get(self.digest(kind))
+        nodes = (
+            node
+            for node in self._workload.nodes
+            if node.group == group and node.ready and node.name in self._world.there and not is_going(node, self._now)
+        )
+        return pod is not None and any(self._misfit_if_empty(pod, node) is None for node in nodes)
+
+    @cached_property
+    def _pods_by_digest(self) -> dict[str, Pod]:
+        """A pod of each kind that waits."""
+        return {self.digest(kind): pods[0] for kind, pods in self._world.kinds.group(self._world.waiting).items()}
 
     def key(self, kind: Kind, group: GroupKey) -> str:
         """Return the key of an order for a kind in a group."""
@@ -230,8 +263,10 @@ class OrderMemory:
         homes = {offer.group: pool.pool for pool in self._pools for offer in pool.groups}
         untried = [group for group in vain if (kind, group) in self._untried]
         open_now = vain if until <= self._now else untried
-        groups = [group for group in open_now if homes[group] not in retrying]
-        return sorted(groups, key=lambda group: (group not in untried, vain[group].at, group))
+        groups = sorted(group for group in open_now if homes[group] not in retrying)
+        # Each retry begins with another group: one may be what it is for good, and the others fixed.
+        turn = {group: (place - vain[group].failed) % len(groups) for place, group in enumerate(groups)}
+        return sorted(groups, key=lambda group: (group not in untried, vain[group].at, turn[group]))
 
     def why_not(self, kind: Kind, group: GroupKey) -> Reason | None:
         """Return why no node is ordered in a group for a kind that would fit one; None: it may be."""

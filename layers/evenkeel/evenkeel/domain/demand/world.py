@@ -1,7 +1,7 @@
 """A look at a workload cluster as the simulation of both directions begins: who stands where, who waits."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -41,10 +41,9 @@ class World:
         self._timeouts = {offer.group: offer.provision_timeout for pool in pools for offer in pool.groups}
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
-        attached = volumes.attached_without_pod(self.standing)
+        self._attached = volumes.attached_without_pod(self.standing)
         for node in sorted(workload.nodes, key=lambda node: node.name):
-            beside = attached.get(node.name, NOTHING)
-            self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name), beside)
+            self.add_node(self._as_it_will_be(node), self._kinds_on(node.name))
         self.there = self.placing.rooms.keys() - self.starting.keys()  # nodes that are what they are
         for pool in sorted(pools, key=lambda pool: pool.pool):
             for offer in sorted(pool.groups, key=lambda offer: offer.group):
@@ -71,6 +70,10 @@ class World:
                 self.waiting.append(pod)
             else:
                 self.not_counted.append(NotCounted(pod=str(pod), reason=reason))
+
+    def add_node(self, node: Node, standing: Mapping[Kind, int]) -> Room:
+        """Return the room of a node with these pods, and with the volumes that are attached to it without a pod."""
+        return self.placing.add(node, standing, self._attached.get(node.name, NOTHING))
 
     def _kinds_on(self, node: str) -> Counter[Kind]:
         return Counter(self.kinds.of(pod) for pod in self.standing[node])

@@ -27,6 +27,8 @@ class PastOrder:
     at: datetime
     seen: datetime  # the latest time that the API server had set by then: a node of this order is younger
     groups: tuple[str, ...]  # where the nodes are expected, by key
+    failed_in: tuple[str, ...] = ()  # groups whose last node did not help
+    helped_in: tuple[str, ...] = ()  # groups whose last node did, where others failed
     is_open: bool = True  # no node of this order has shown yet whether it helps
     failed: int = 0  # orders in a row that did not help
     node: str = ""  # the last node that did not help

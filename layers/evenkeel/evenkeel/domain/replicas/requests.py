@@ -178,8 +178,6 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver. What max_step leaves to
     later runs is none of them.
     """
-    wanted = min(request.nodes, pool.free_on_request)
-    allowed = min(wanted, pool.may_add)
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
@@ -191,6 +189,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         obstacle = _obstacle(draft, request) or (None if room else because(Rule.AT_ITS_MAX))
         rooms.append(0 if obstacle else room)
         obstacles.append(obstacle)
+    wanted = min(request.nodes, pool.free_on_request, sum(rooms))
+    allowed = min(wanted, pool.may_add)
     # By size and nothing else, as Cluster Autoscaler does: weights are for headroom.
     buckets = [
         Bucket(level=draft.requested, room=room, tie=draft.tie) for draft, room in zip(pool.groups, rooms, strict=True)
