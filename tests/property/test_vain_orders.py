@@ -116,7 +116,7 @@ def test_pods_do_not_move_their_order_from_pool_to_pool() -> None:
     world = VainWorld([App(name="web", pods=3, cpu="3")], makes=RED, pools=["first", "second", "third"])
     world.live(4 * HOUR)
     hours = world.per_hour(4)
-    assert hours[0] <= 6
+    assert hours[0] <= 9, "each zone of each pool once"
     assert max(hours[1:]) <= 2
 
 
@@ -124,7 +124,7 @@ def test_so_many_kinds_of_pods_that_not_all_are_remembered_order_no_more() -> No
     apps = [App(name=f"app{number:02}", pods=1, cpu=f"{2500 + number}m") for number in range(25)]
     world = VainWorld(apps, makes=RED, maximum=60)
     world.live(3 * HOUR)
-    assert world.per_hour(3)[1:] == [1, 1]
+    assert max(world.per_hour(3)[1:]) <= 3, "one in each zone"
 
 
 def test_a_worker_may_die_at_every_step_of_an_order_that_does_not_help() -> None:
