@@ -666,6 +666,13 @@ def test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven() -> None
     assert sorted(home.requested) == [2, 3, 5]
 
 
+def test_without_scale_down_an_unneeded_node_is_not_waited_for() -> None:
+    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE, autoscaler=False), workload=partly)
+    home.look()
+    home.look(SETTLED)
+    assert sorted(home.requested) == [2, 3, 5]
+
+
 def test_another_zone_may_give_meanwhile() -> None:
     home = Home((0, 4, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
     home.look()

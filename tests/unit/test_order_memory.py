@@ -20,6 +20,7 @@ from evenkeel.domain.model.workload import (
     Claim,
     Node,
     NodeTerm,
+    Owner,
     Pod,
     PodTerm,
     PodVolume,
@@ -170,6 +171,22 @@ def test_pods_that_are_made_for_one_node_come_with_it() -> None:
     assert found.pools[0].ineffective[0].why.rule is Rule.TOO_LITTLE_FREE
     moving = check(WEB, orders, arrived(), standing=(replace(agent, needs=pod(cpu="2").needs),))
     assert moving.pools[0].ineffective == ()
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "is_in_vain"),
+    [
+        (Owner("InstanceManager", "im"), MINUTE / 2, True),
+        (Owner("PyTorchJob", "train"), 2 * MINUTE, False),
+        (Owner("ReplicaSet", "web"), MINUTE / 2, False),
+        (None, MINUTE / 2, False),
+    ],
+    ids=["made for the node", "it waited for the node", "replicated", "bare"],
+)
+def test_a_pod_of_a_controller_per_node_comes_with_it(owner: Owner | None, age: timedelta, *, is_in_vain: bool) -> None:
+    agent = pod("agent", cpu="2", node="new", owner=owner, created_at=NOW - age)
+    found = check(WEB, first_order(WEB), arrived(), standing=(agent,))
+    assert [each.why.rule for each in found.pools[0].ineffective] == [Rule.TOO_LITTLE_FREE] * is_in_vain
 
 
 def test_other_pods_count_on_a_node_that_is_ordered_again_and_get_theirs_at_once() -> None:

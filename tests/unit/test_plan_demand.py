@@ -205,7 +205,31 @@ class TestDemand:
         assert "demand" not in found
         assert "demand" not in found["pools"][0]
         (skipped,) = found["skipped"]
-        assert skipped["reason"] == "a Pod is read only where the cluster file says demand: advise"
+        assert skipped["reason"] == "a Pod is read only where the record has demand or workload"
+
+    def test_converge_uses_the_pods_where_the_record_has_workload_and_no_demand(self, command: Command) -> None:
+        machines = [its_machine(number, ZONES[2]) for number in range(3)]
+        nodes = [a_node(f"ip-{number}", ZONES[2]) for number in range(3)]
+        groups = [md(zone, 3 if zone == ZONES[2] else 0) for zone in ZONES]
+        record = {"pools": ADVISE["pools"], "level": "converge", "workload": {"access": {"kind": "same"}}}
+        standing = [a_pod(f"web-{number}", node=f"ip-{number}") for number in range(3)]
+        state = command.folder / "state.json"
+        blind = command.plan(*groups, *machines, *nodes, cluster=record)
+        assert blind["skipped"] == []
+        state.write_text(json.dumps(blind["state"]), encoding="utf-8")
+
+        def later(*items: Object) -> str:
+            moment = "2026-01-15T12:15:00Z"
+            objects = [*groups, *machines, *nodes, *items]
+            result = command.run(objects, record, "-o", "json", "--state", str(state), "--now", moment)
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        assert "nobody knows its pods" in later()
+        seen = later(*standing)
+        (pool,) = json.loads(seen)["pools"]
+        assert [group["requested"]["to"] for group in pool["groups"]] == [1, 0, 3]
+        assert "demand" not in pool
 
     def test_pods_that_are_none_are_bad_input_with_a_line_each(self, command: Command) -> None:
         odd = a_pod("odd", priority="high")

@@ -204,9 +204,12 @@ def test_the_reason_names_the_pod_and_what_cannot_be_judged() -> None:
     )
 
 
-def test_an_expendable_pod_keeps_no_node_whatever_it_needs() -> None:
-    answer = look(ours("na0"), running=(pod(node="na0", priority=-11, resource_claims=("gpu",)),))
-    assert gone(answer) == ["na0"]
+@pytest.mark.parametrize("fields", UNPLACEABLE)
+def test_an_expendable_pod_keeps_its_node_only_if_evenkeel_cannot_place_it_again(fields: dict[str, Any]) -> None:
+    """Its priority says that it gets no node, and not that its work may be lost."""
+    running = (pod(node="na0", priority=-11, **fields), pod(name="q", node="nb0", priority=-11))
+    answer = look(ours("na0"), ours("nb0", "b"), running=running)
+    assert (gone(answer), answer.needed["na0"].rule) == (["nb0"], Rule.POD_NOT_PLACEABLE)
 
 
 def test_a_node_that_a_run_has_marked_stays_when_such_a_pod_has_come_meanwhile() -> None:

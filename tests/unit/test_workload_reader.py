@@ -35,6 +35,9 @@ from tests.workloads import group_key
 
 Object = dict[str, Any]
 MADE = "2026-01-15T11:50:00Z"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 
 
 def decoded(shape: Any, item: Mapping[str, Any]) -> Any:
@@ -197,6 +200,84 @@ class TestPods:
     def test_a_field_that_nobody_here_knows_is_named(self) -> None:
         assert read(pod_object(spec={"workloadRef": {"name": "gang"}})).needs.unread == ("workloadRef",)
         assert read(pod_object()).needs.unread == ()
+
+    @pytest.mark.parametrize(
+        ("spec", "path"),
+        [
+            ({"affinity": {"gpuAffinity": {"x": 1}}}, "affinity.gpuAffinity"),
+            ({"affinity": {"nodeAffinity": {"forbidden": {}}}}, "affinity.nodeAffinity.forbidden"),
+            (
+                {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}, {"matchDevices": []}]}}}},
+                f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[].matchDevices",
+            ),
+            (
+                {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", "least": 2}]}}},
+                f"affinity.podAffinity.{REQUIRED}[].least",
+            ),
+            (
+                {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"cel": ""}}]}}},
+                f"affinity.podAntiAffinity.{REQUIRED}[].labelSelector.cel",
+            ),
+            (
+                {"topologySpreadConstraints": [{**SPREAD, "newField": False}]},
+                "topologySpreadConstraints[].newField",
+            ),
+            (
+                {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "Evict"}]},
+                "topologySpreadConstraints[].whenUnsatisfiable",
+            ),
+            ({"containers": [{"name": "a", "resources": {"shares": {}}}]}, "containers[].resources.shares"),
+            ({"initContainers": [{"name": "a", "resources": {"shares": {}}}]}, "initContainers[].resources.shares"),
+            ({"resources": {"shares": {}}}, "resources.shares"),
+        ],
+    )
+    def test_so_is_one_that_is_deeper_in_what_places_it(self, spec: dict[str, Any], path: str) -> None:
+        reader = Pods()
+        assert [read(pod_object(spec=spec), reader).needs.unread for _ in range(2)] == [(path,), (path,)]
+
+    def test_pods_that_differ_in_such_a_field_alone_do_not_share_their_needs(self) -> None:
+        reader = Pods()
+        known, unknown = ({"name": "a", "resources": {"requests": {"cpu": "1"}, **more}} for more in ({}, {"new": 1}))
+        found = [read(pod_object(spec={"containers": [one]}), reader).needs for one in (known, unknown)]
+        assert [needs.unread for needs in found] == [(), ("containers[].resources.new",)]
+
+    def test_what_kubernetes_has_is_known_and_what_is_null_is_absent(self) -> None:
+        selector = {"matchLabels": {"a": "b"}, "matchExpressions": [], "future": None}
+        term = {
+            "topologyKey": "zone",
+            "labelSelector": selector,
+            "namespaces": ["x"],
+            "namespaceSelector": selector,
+            "matchLabelKeys": ["a"],
+            "mismatchLabelKeys": ["b"],
+            "future": None,
+        }
+        pods = {REQUIRED: [term], PREFERRED: [{"weight": 1, "podAffinityTerm": {**term, "future": 1}}]}
+        nodes = {
+            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [], "matchFields": [], "future": None}]},
+            PREFERRED: [{"weight": 1, "preference": {}}],
+        }
+        spread = {
+            **SPREAD,
+            "labelSelector": selector,
+            "minDomains": 2,
+            "nodeAffinityPolicy": "Honor",
+            "nodeTaintsPolicy": "Honor",
+            "matchLabelKeys": ["a"],
+            "future": None,
+        }
+        resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}, "claims": [{"name": "x"}], "future": None}
+        spec = {
+            "affinity": {"nodeAffinity": nodes, "podAffinity": pods, "podAntiAffinity": pods, "future": None},
+            "topologySpreadConstraints": [spread, {**spread, "whenUnsatisfiable": "ScheduleAnyway"}],
+            "containers": [{"name": "a", "resources": resources}],
+            "initContainers": [{"name": "b", "resources": resources}],
+            "resources": resources,
+            "future": None,
+        }
+        assert read(pod_object(spec=spec)).needs.unread == ()
+        absent = {"affinity": None, "topologySpreadConstraints": None, "resources": None}
+        assert read(pod_object(spec={**absent, "containers": [{"name": "a", "resources": None}]})).needs.unread == ()
 
     def test_of_annotations_only_those_that_somebody_reads(self) -> None:
         ca = "cluster-autoscaler.kubernetes.io"

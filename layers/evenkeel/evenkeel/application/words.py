@@ -405,7 +405,7 @@ WORDS: dict[Rule, Words] = {
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",
     Rule.KIND_REFUSED: "{kind} of {group} may not be listed: numbers that stand there are not known",
     Rule.FLAVOUR_NOT_LISTED: "flavour {flavour} is not among the record's flavours",
-    Rule.DEMAND_OFF: "a {kind} is read only where the cluster file says demand: advise",
+    Rule.DEMAND_OFF: "a {kind} is read only where the record has demand or workload",
     Rule.WORKLOAD_UNREAD: "what runs in the workload cluster is not known, so nothing follows from it: {error}",
     Rule.WORKLOADS_MIXED: "the node groups are of more than one workload cluster, {clusters}: let the record's "
     "namespaces or discovery name one, since pods of one cluster need nodes of that one",

@@ -17,7 +17,7 @@ from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_gro
 from evenkeel.adapters.kubernetes.twins import counted_once
 from evenkeel.application.ports import MachineNode
 from evenkeel.cli.workload_files import SHAPES, WorkloadFiles
-from evenkeel.config import ClusterPolicy, ConfigError
+from evenkeel.config import ClusterFile, ConfigError
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -32,11 +32,11 @@ class _Sorted:
     # By API group, kind, namespace and name.
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
-    workload: WorkloadFiles | None = None  # None: nobody asks for demand
+    workload: WorkloadFiles | None = None  # None: the record has neither demand nor workload
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: datetime) -> Observation:
+def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
     """An observation from (name, text) pairs.
 
     Raises:
@@ -45,8 +45,8 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     discovered = policy.discovered_pools
     by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
     objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
-    if policy.demand_stage is not DemandStage.OFF:
-        objects.workload = WorkloadFiles()
+    if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
+        objects.workload = WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:

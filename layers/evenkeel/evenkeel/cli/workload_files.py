@@ -42,9 +42,14 @@ _KINDS = {kind: shape for (_, kind), shape in SHAPES.items()} | {"Node": NodeSha
 
 
 class WorkloadFiles:
-    """What files hold of a workload cluster."""
+    """What files hold of a workload cluster.
 
-    def __init__(self) -> None:
+    Args:
+        needs_pods: Files without any pod show no workload: nothing says then which nodes are in use.
+    """
+
+    def __init__(self, *, needs_pods: bool = False) -> None:
+        self._needs_pods = needs_pods
         self._found: dict[str, list[Any]] = defaultdict(list)
         self._nodes: list[NodeShape] = []
         self._pods = Pods()
@@ -65,8 +70,10 @@ class WorkloadFiles:
             name = "/".join(part for part in name_of(item) if part)
             raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
 
-    def read(self, machines: Mapping[str, MachineNode]) -> Workload:
-        """All that was taken. ``machines`` as a look has them, of the machines that the files hold."""
+    def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
+        """All that was taken; None: too little. ``machines`` as a look has them, of those that the files hold."""
+        if self._needs_pods and "Pod" not in self._found:
+            return None
         found = {kind: tuple(items) for kind, items in self._found.items()}
         limits = dict(found.get("CSINode", ()))
         nodes = [shape.read(machines) for shape in self._nodes]

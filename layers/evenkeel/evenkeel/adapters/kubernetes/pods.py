@@ -3,7 +3,7 @@
 Pods of one template share what they ask of a node: a cluster has thousands of pods, and some hundred templates.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
@@ -37,7 +37,7 @@ _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 # Volumes whose names somebody reads: claims of ephemeral ones, and local ones that may be lost.
 _NAMED_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral", "emptyDir", "hostPath"})
-# Fields of a pod's spec that bind it to no node, or that are read here (core/v1 types.go, PodSpec of Kubernetes 1.35).
+# Fields of a pod's spec that bind it to no node, or that are read here (core/v1 types.go, PodSpec of Kubernetes 1.36).
 _KNOWN = frozenset(
     {
         "activeDeadlineSeconds",
@@ -83,6 +83,34 @@ _KNOWN = frozenset(
         "volumes",
     }
 )
+
+_Fields = Mapping[str, Any]  # by name, what each holds; None: that is not looked at
+_REQUIRED, _PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+_RESOURCES: _Fields = dict.fromkeys(("requests", "limits", "claims"))
+_SELECTOR: _Fields = dict.fromkeys(("matchLabels", "matchExpressions"))
+_POD_TERMS: _Fields = {
+    _PREFERRED: None,
+    _REQUIRED: {
+        **dict.fromkeys(("topologyKey", "namespaces", "matchLabelKeys", "mismatchLabelKeys")),
+        "labelSelector": _SELECTOR,
+        "namespaceSelector": _SELECTOR,
+    },
+}
+# The same of what these fields of the spec hold.
+_KNOWN_AFFINITY: _Fields = {
+    "nodeAffinity": {
+        _PREFERRED: None,
+        _REQUIRED: {"nodeSelectorTerms": dict.fromkeys(("matchExpressions", "matchFields"))},
+    },
+    "podAffinity": _POD_TERMS,
+    "podAntiAffinity": _POD_TERMS,
+}
+_KNOWN_SPREAD: _Fields = {
+    **dict.fromkeys(("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", "matchLabelKeys")),
+    **dict.fromkeys(("nodeAffinityPolicy", "nodeTaintsPolicy")),
+    "labelSelector": _SELECTOR,
+}
+_NULL = Raw(b"null")
 
 
 class Shape(Struct, gc=False, rename="camel"):
@@ -168,7 +196,7 @@ class _Port(Shape):
 
 class _Container(Shape):
     name: str = ""
-    resources: _Resources | None = None
+    resources: Raw = _NULL
     ports: list[_Port] | None = None
     restart_policy: str | None = None
 
@@ -219,18 +247,20 @@ class _Named(Shape):
 
 
 class _Spec(Shape):
+    """What is raw is read once for all equal specs, with the names of all fields that it holds."""
+
     node_name: str = ""
     priority: int | None = None
     termination_grace_period_seconds: int | None = None
     scheduler_name: str | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
-    resources: _Resources | None = None
+    resources: Raw = _NULL
     overhead: dict[str, Any] | None = None
     node_selector: dict[str, str] | None = None
-    affinity: _Affinity | None = None
+    affinity: Raw = _NULL
     tolerations: list[_Toleration] | None = None
-    topology_spread_constraints: list[_Spread] | None = None
+    topology_spread_constraints: Raw = _NULL
     volumes: list[dict[str, Any]] | None = None
     resource_claims: list[_Named] | None = None
     scheduling_gates: list[_Named] | None = None
@@ -269,6 +299,10 @@ class PodShape(Shape):
 
 _spec = msgspec.json.Decoder(_Spec).decode
 _names = msgspec.json.Decoder(dict[str, Raw]).decode
+_affinity = msgspec.json.Decoder(_Affinity | None).decode
+_spreads = msgspec.json.Decoder(list[_Spread] | None).decode
+_resources = msgspec.json.Decoder(_Resources | None).decode
+_plain = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
 
 
@@ -284,7 +318,8 @@ class Pods:
         """Raises msgspec.ValidationError, BadValueError: it is no pod."""
         metadata, status = shape.metadata, shape.status or _Status()
         spec = _spec(shape.spec)
-        unread = tuple(sorted(_names(shape.spec).keys() - _KNOWN))
+        fields = _names(shape.spec)
+        unread = tuple(sorted(name for name in fields.keys() - _KNOWN if bytes(fields[name]) != b"null"))
         annotations = metadata.annotations.read() if metadata.annotations else {}
         priority, grace, node = spec.priority, spec.termination_grace_period_seconds, spec.node_name
         return Pod(
@@ -322,7 +357,7 @@ class Pods:
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
         # Only a pod that asks for something as a whole is resized as a whole. All others share their needs.
-        whole = (status.resources, status.allocated_resources) if spec.resources else (None, None)
+        whole = (status.resources, status.allocated_resources) if _resources(spec.resources) else (None, None)
         asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
         equal = (asked, volumes, taken, unread)
         needs = self._needs.get(equal)
@@ -342,11 +377,12 @@ def _needs(
     unread: tuple[str, ...],
     whole: tuple[_Resources | None, dict[str, Any] | None],
 ) -> Needs:
-    affinity, (has, granted) = spec.affinity or _Affinity(), whole
+    affinity, spreads = _affinity(spec.affinity) or _Affinity(), _spreads(spec.topology_spread_constraints) or ()
+    has, granted = whole
     return Needs(
         containers=_containers(spec.containers, running),
         init_containers=_containers(spec.init_containers, running),
-        pod_requests=amounts(spec.resources.requests if spec.resources else None),
+        pod_requests=_requests(spec.resources),
         pod_running_with=amounts(has.requests) if has else None,
         pod_allocated=amounts(granted) if granted else None,
         overhead=amounts(spec.overhead),
@@ -356,17 +392,47 @@ def _needs(
             Toleration(one.key or "", one.operator or "", one.value or "", one.effect or "")
             for one in spec.tolerations or ()
         ),
-        spread=tuple(
-            _spread(one) for one in spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"
-        ),
+        spread=tuple(_spread(one) for one in spreads if one.when_unsatisfiable == "DoNotSchedule"),
         affinity=_pod_terms(affinity.pod_affinity),
         anti_affinity=_pod_terms(affinity.pod_anti_affinity),
         volumes=volumes,
         resource_claims=tuple(one.name for one in spec.resource_claims or ()),
         scheduler=spec.scheduler_name or DEFAULT_SCHEDULER,
         gates=tuple(one.name for one in spec.scheduling_gates or ()),
-        unread=unread,
+        unread=tuple(sorted({*unread, *_unread(spec, spreads)})),
     )
+
+
+def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
+    """Yield the paths of fields below the spec that are not known, and that may bind the pod to a node."""
+    yield from _unknown(_plain(spec.affinity), _KNOWN_AFFINITY, "affinity")
+    yield from _unknown(_plain(spec.topology_spread_constraints), _KNOWN_SPREAD, "topologySpreadConstraints")
+    if any(one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway") for one in spreads):
+        yield "topologySpreadConstraints[].whenUnsatisfiable"
+    yield from _unknown(_plain(spec.resources), _RESOURCES, "resources")
+    for path, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for container in containers or ():
+            yield from _unknown(_plain(container.resources), _RESOURCES, f"{path}[].resources")
+
+
+def _unknown(value: Any, known: _Fields, path: str) -> Iterator[str]:
+    """Yield the paths of the fields of a value that are not among the known ones. A field that is null is absent."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _unknown(item, known, f"{path}[]")
+    elif isinstance(value, dict):
+        for name, held in value.items():
+            if held is None:
+                continue
+            if name not in known:
+                yield f"{path}.{name}"
+            elif (below := known[name]) is not None:
+                yield from _unknown(held, below, f"{path}.{name}")
+
+
+def _requests(resources: Raw) -> Amounts:
+    shape = _resources(resources)
+    return amounts(shape.requests if shape else None)
 
 
 def _containers(shapes: Iterable[_Container] | None, running: Mapping[str, _ContainerStatus]) -> tuple[Container, ...]:
@@ -377,7 +443,7 @@ def _containers(shapes: Iterable[_Container] | None, running: Mapping[str, _Cont
         found.append(
             Container(
                 name=shape.name,
-                requests=amounts(shape.resources.requests if shape.resources else None),
+                requests=_requests(shape.resources),
                 ports=tuple(HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "") for port in ports),
                 stays=shape.restart_policy == "Always",
                 running_with=amounts(status.resources.requests) if status and status.resources else None,

@@ -59,8 +59,13 @@ def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:
     return because(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(str(budget) for budget in found))
 
 
+def is_replicated(pod: Pod) -> bool:
+    """Return whether its controller is known to make the pod anew, on any node."""
+    return pod.owner is not None and pod.owner.kind in _REPLICATING
+
+
 def _blocked(pod: Pod, said: str | None, budgets: Budgets, now: datetime) -> Reason | None:
-    if pod.owner is None or pod.owner.kind not in _REPLICATING:
+    if not is_replicated(pod):
         return because(Rule.NOT_REPLICATED, pod=str(pod))
     if pod.namespace == _SYSTEM and not budgets.of(pod):
         # What is old enough may move, whatever the rules below say of it.

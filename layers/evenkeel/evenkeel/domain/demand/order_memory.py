@@ -21,6 +21,7 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+from evenkeel.domain.demand.drainability import is_replicated
 from evenkeel.domain.demand.fresh import Fresh
 from evenkeel.domain.demand.kinds import Kind
 from evenkeel.domain.demand.pods import comes_with_node
@@ -156,7 +157,7 @@ class OrderMemory:
         world = self._imagined
         kind = world.kinds.of(pod)
         kinds = [(each, world.kinds.of(each)) for each in world.standing[node.name]]
-        standing = Counter(other for each, other in kinds if comes_with_node(each) or other.by_node)
+        standing = Counter(other for each, other in kinds if other.by_node or _is_made_for(each, node))
         mark = world.placing.mark()
         world.placing.remove(world.placing.rooms[node.name])
         room = world.add_node(node, standing)
@@ -417,3 +418,15 @@ def _plain(value: object) -> object:
     if isinstance(value, set | frozenset):
         return tuple(sorted(map(repr, map(_plain, value))))
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+def _is_made_for(pod: Pod, node: Node) -> bool:
+    """Return whether a pod exists only because its node does: a DaemonSet's, or one of a controller per node.
+
+    A controller that is not known to replicate pods may do so all the same. Pods for which it waited are older than
+    the node.
+    """
+    if comes_with_node(pod):
+        return True
+    is_younger = node.created_at is not None and pod.created_at >= node.created_at
+    return is_younger and pod.owner is not None and not is_replicated(pod)

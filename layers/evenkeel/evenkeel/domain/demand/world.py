@@ -7,6 +7,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.kinds import Kind, Kinds
+from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.placing import NOTHING, Placing
 from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
 from evenkeel.domain.demand.rooms import Room
@@ -62,7 +63,7 @@ class World:
                 if node in leaving and why_not_moved(pod, self.policy) is None:
                     self.waiting.append(replace(pod, node=""))
                     self.drained.add(node)
-                elif not is_expendable(pod, self.policy):
+                elif not is_expendable(pod, self.policy) or unplaceable(pod) is not None:
                     self.standing[node].append(pod)
                 continue
             reason = why_not_counted(pod, self.policy, self.now)

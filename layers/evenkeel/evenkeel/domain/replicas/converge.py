@@ -384,13 +384,13 @@ def _goes_by_itself(pool: PoolDraft, source: Draft) -> Reason | None:
     """Return the reason not to order a node for the source: scale-down takes one of its nodes without that.
 
     Evenkeel's own does for sure: it keeps a clock for the node. Whether an autoscaler does is not known, so it gets
-    ``IDLE_GOES`` since the zones have differed.
+    ``IDLE_GOES`` since the zones have differed. Without either there is no scale-down to wait for.
     """
     nodes = () if pool.advice is None else pool.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
     until = (pool.homing.uneven_since or pool.now) + IDLE_GOES
     is_ours = any(node.since is not None for node in idle)
-    if not idle or not (is_ours or pool.now < until):
+    if not idle or not (is_ours or (pool.pool.autoscaler and pool.now < until)):
         return None
     if not is_ours:
         pool.look_at.append(until)
