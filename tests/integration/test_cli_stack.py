@@ -371,7 +371,7 @@ def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> Non
 def test_a_zone_is_fenced_and_nodes_are_asked_for(laptop: Laptop) -> None:
     until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for asked, says in (
-        (("fence-zone", "--zone", "eu-central-1a", "--until", until), "is fenced until"),
+        (("fence-zone", "--zone", "eu-central-1a", "--until", until), "would be fenced until"),
         (("scale-up", "--pool", "workers", "--nodes", "2"), "2 nodes more in workers"),
         (("scale-down", "--pool", "workers", "--nodes", "1"), "1 node less in workers"),
     ):

@@ -253,7 +253,9 @@ def test_what_a_cloud_says_makes_no_link_no_mention_and_no_second_line_in_a_chat
 HOSTILE = (
     "\x1b[31mred\x1b[0m \x1b]8;;https://evil.example\x07here\u202etxt.exe\u2066 \u200b\x9b2J "
     "see https://evil.example/login?a=b, HTTP://u:p@Evil.Example:8080, slack://open, www.evil.example "
-    "[here](https://a.(https://b.example)) <https://evil.example|status> <!here> javascript://x"
+    "[here](https://a.(https://b.example)) <https://evil.example|status> <!here> javascript://x "
+    "mailto:a@evil.example MailTo:a@evil.example //evil.example/x https:\\\\evil.example "
+    "https:\\/\\/evil.example WWW.evil.example"
 )
 
 
@@ -295,7 +297,9 @@ def test_nothing_that_a_failure_says_is_a_link_or_an_order_in_any_channel(name: 
     for each in [[one] for one in alerts] if name in ("pagerduty", "opsgenie") else [alerts]:
         for text in texts_told(name, each):
             assert text.isprintable(), text
-            assert not [part for part in ("://", "www.", "evil.example", "](") if part in text.lower()], text
+            assert not [
+                part for part in ("://", ":\\", "mailto:", "www.", "evil.example", "](") if part in text.lower()
+            ], text
 
 
 def test_the_page_and_the_runbook_stay_links() -> None:

@@ -78,6 +78,16 @@ class TestOfOneCluster:
         assert found.ask(action, **ACTIONS[action])["dryRun"] is False
 
 
+def test_a_fence_that_is_not_written_is_not_said_to_hold() -> None:
+    message = house(True).ask("fence-zone", **FENCE)["message"]
+    assert message.startswith("planned only: dry run: zone a of demo would be fenced until ")
+    assert "; nothing is written." in message
+    assert "is fenced" not in message
+    assert "no growth" not in message
+    assert "zone a of demo is fenced until" in house(False).ask("fence-zone", **FENCE)["message"]
+    assert "zone a of demo is fenced until" in house(False, other=True).ask("fence-zone", **FENCE)["message"]
+
+
 pools_say = st.sampled_from([None, True, False])
 
 

@@ -39,25 +39,46 @@ class Answers:
         return SimpleNamespace(status=200, response=response, getheaders=lambda: headers)
 
 
-def skew_after(*headers: Mapping[str, str]) -> timedelta:
-    api = KubernetesApi("demo", cast("Any", Answers(list(headers))), None, FakeClock())
-    for _ in range(len(headers)):
+def api_of(*headers: Mapping[str, str]) -> KubernetesApi:
+    return KubernetesApi("demo", cast("Any", Answers(list(headers))), None, FakeClock())
+
+
+def check(api: KubernetesApi, lists: int = 1) -> timedelta:
+    """Return the skew of a check that reads so many lists."""
+    api.begin_check()
+    for _ in range(lists):
         api.list_all("/apis/example.com/v1/things", plenty)
+    api.confirm_clock(plenty)
     assert api.now() == NOW + api.clock_skew
     return api.clock_skew
+
+
+def skew_after(*headers: Mapping[str, str]) -> timedelta:
+    """Return the skew of a check with one list, to which the server answers like this, and then like the last."""
+    return check(api_of(*headers, *[headers[-1]] * 4), len(headers))
 
 
 def date(ahead: timedelta) -> str:
     return format_datetime(NOW + ahead, usegmt=True)
 
 
-@pytest.mark.parametrize("ahead", [OFF, -OFF, CLOCKS_AGREE + SECOND, -CLOCKS_AGREE - SECOND, timedelta(hours=23)])
+@pytest.mark.parametrize("ahead", [OFF, -OFF, CLOCKS_AGREE + SECOND, -CLOCKS_AGREE - SECOND, timedelta(hours=1)])
 def test_a_clock_that_differs_is_followed(ahead: timedelta) -> None:
     assert skew_after({"Date": date(ahead)}) == ahead
     assert skew_after({"date": date(ahead)}) == ahead
 
 
-@pytest.mark.parametrize("ahead", [timedelta(0), CLOCKS_AGREE, -CLOCKS_AGREE, timedelta(days=2), -timedelta(days=9000)])
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        timedelta(0),
+        CLOCKS_AGREE,
+        -CLOCKS_AGREE,
+        timedelta(hours=1, seconds=1),
+        timedelta(hours=5),
+        -timedelta(days=9000),
+    ],
+)
 def test_one_that_agrees_and_one_that_no_server_can_have_are_not(ahead: timedelta) -> None:
     assert skew_after({"Date": date(ahead)}) == timedelta(0)
 
@@ -70,10 +91,58 @@ def test_without_a_usable_date_our_own_clock_is_used(said: str | None) -> None:
     assert skew_after({} if said is None else {"Date": said}) == timedelta(0)
 
 
-def test_a_kept_answer_says_an_old_time_and_the_newest_counts() -> None:
-    assert skew_after({"Date": date(OFF - 5 * MINUTE)}, {"Date": date(OFF)}, {"Date": date(-OFF)}) == OFF
+def test_a_kept_answer_is_dated_by_its_age() -> None:
     assert skew_after({"Date": date(-5 * MINUTE), "Age": "300"}) == timedelta(0)
     assert skew_after({"Date": date(-5 * MINUTE), "Age": "soon"}) == -5 * MINUTE
+
+
+WRONG = [5 * OFF, -5 * OFF, timedelta(hours=5)]
+
+
+@pytest.mark.parametrize("right", [timedelta(0), OFF, -OFF])
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("lists", [1, 2, 5, 7])
+def test_one_wrong_answer_among_several_changes_nothing(right: timedelta, wrong: timedelta, lists: int) -> None:
+    count = max(5, lists)
+    for place in range(count):
+        dates = [right] * count
+        dates[place] = wrong
+        assert check(api_of(*({"Date": date(ahead)} for ahead in dates)), lists) == right
+
+
+def test_answers_that_disagree_leave_our_own_clock_and_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    dates = [{"Date": date(ahead)} for ahead in (OFF, OFF, OFF, timedelta(0), -OFF)]
+    api = api_of(*dates, *dates)
+    assert check(api) == timedelta(0)
+    assert check(api, 5) == timedelta(0)
+    assert [record.message for record in caplog.records] == [
+        "demo: the Dates of its answers disagree by more than 30 s: check the clocks of its API servers; "
+        "our own clock is used"
+    ]
+
+
+def test_a_clock_that_is_too_far_off_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    api = api_of(*[{"Date": date(timedelta(hours=5))}] * 10)
+    assert [check(api), check(api)] == [timedelta(0)] * 2
+    (record,) = caplog.records
+    assert "more than 1 h off" in record.message
+
+
+def test_more_is_read_only_where_a_clock_differs() -> None:
+    assert check(api_of({"Date": date(timedelta(0))})) == timedelta(0)  # a second answer would raise
+    assert check(api_of({})) == timedelta(0)
+
+
+def test_a_single_answer_does_not_decide() -> None:
+    api = api_of({"Date": date(OFF)})
+    api.list_all("/apis/example.com/v1/things", plenty)
+    assert api.clock_skew == timedelta(0)
+
+
+def test_what_an_earlier_check_has_seen_is_over() -> None:
+    api = api_of(*[{"Date": date(OFF)}] * 5, {"Date": date(timedelta(0))})
+    assert check(api) == OFF
+    assert check(api) == timedelta(0)
 
 
 class SkewedHouse(House):

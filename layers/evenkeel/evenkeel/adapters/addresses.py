@@ -16,7 +16,9 @@ _NEVER = {
     "127.0.0.0/8": "loopback",
     "168.63.129.16/32": "the cloud's own",
     "169.254.0.0/16": "link-local, where clouds answer with credentials",
+    "192.0.0.170/31": "the resolver's own, by which NAT64 is found",
     "192.0.0.192/32": "the cloud's own, where it answers with credentials",
+    "198.18.0.0/15": "for benchmarks of network devices",
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "reserved",
     "::/128": "this machine",
@@ -38,6 +40,8 @@ _EMBEDDED = [
     (ipaddress.IPv6Network(network), follow)
     for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
 ]
+# ISATAP: any prefix, then one of these two, then the address of IPv4.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class ForbiddenAddressError(Exception):
@@ -108,8 +112,6 @@ def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipad
     """The IPv4 address that one of IPv6 stands for."""
     if address.version == 4 or int(address) <= 1:
         return []
-    return [
-        ipaddress.IPv4Address(int(address) >> follow & 0xFFFFFFFF)
-        for network, follow in _EMBEDDED
-        if address in network
-    ]
+    follows = [follow for network, follow in _EMBEDDED if address in network]
+    follows += [0] if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else []
+    return [ipaddress.IPv4Address(int(address) >> follow & 0xFFFFFFFF) for follow in follows]

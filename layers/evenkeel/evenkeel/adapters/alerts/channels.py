@@ -29,8 +29,8 @@ _CRITICAL = {TroubleKind.MISSING.value}
 _WARNING = {kind.value for kind in (TroubleKind.CONTESTED, TroubleKind.OVER_COMMITTED, TroubleKind.INVALID)}
 _WARNING.add(ROLLOUT)  # its clusters are back in dry run, where they came from
 
-# What follows a scheme, or stands without one, and its host.
-_ADDRESS = re.compile(r"(://|\bwww\.)([\w.@:-]*)", re.IGNORECASE)
+# What follows a scheme, or stands without one, and its host. A browser reads a backslash as a slash.
+_ADDRESS = re.compile(r"(:?[/\\]{2,}|\bwww\.|\bmailto:)([\w.@:-]*)", re.IGNORECASE)
 
 # The text of a secret, by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]

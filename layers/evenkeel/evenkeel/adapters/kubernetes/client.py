@@ -7,6 +7,7 @@ carry the token away, and a retried patch could be sent twice.
 
 import logging
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -61,8 +62,11 @@ _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
 
-# A server whose certificate is valid is not off by more. A Date that is comes from something in between.
-_LARGEST_SKEW = timedelta(days=1)
+# A larger difference is more likely the mistake of a proxy than the clock of an API server.
+_LARGEST_SKEW = timedelta(hours=1)
+# Of five answers one may be wrong. Where more are, several servers answer, and their times say nothing.
+_ANSWERS_TO_AGREE = 5
+_ANSWERS_KEPT = 15
 
 # Sixteen writers side by side may each have renewed theirs.
 _TOKENS_KEPT = 16
@@ -94,28 +98,63 @@ class KubernetesApi:
         self._client = client
         self.credential = self._credential = credential
         self._clock = clock
-        self._newest_skew: timedelta | None = None  # None: no answer has said the server's time
+        self._skews: deque[timedelta] = deque(maxlen=_ANSWERS_KEPT)  # of the answers since the check began
+        self._reported = ""  # what was last logged about the server's clock
         self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
 
     @property
     def clock_skew(self) -> timedelta:
-        """Return the server's clock less ours; zero where they agree, or the server's is not known."""
-        skew = self._newest_skew or timedelta(0)
+        """Return the server's clock less ours; zero where they agree, or the answers do not."""
+        skew = self._agreed_skew() or timedelta(0)
         return skew if CLOCKS_AGREE < abs(skew) <= _LARGEST_SKEW else timedelta(0)
+
+    def _agreed_skew(self) -> timedelta | None:
+        """Return the median difference of five answers or more; None unless four of five are within 30 s of it."""
+        skews = sorted(self._skews)
+        if len(skews) < _ANSWERS_TO_AGREE:
+            return None
+        median = skews[len(skews) // 2]
+        agreeing = sum(abs(skew - median) <= CLOCKS_AGREE for skew in skews)
+        return median if agreeing * 5 >= len(skews) * 4 else None
+
+    def begin_check(self) -> None:
+        """Forget what earlier answers said of the server's time: its clock or ours may have been set since then."""
+        self._skews.clear()
+
+    def confirm_clock(self, remaining: Remaining) -> None:
+        """Read more answers where few have come and one differs from our clock: a single one may be wrong."""
+        try:
+            for _ in range(_ANSWERS_TO_AGREE - len(self._skews)):
+                if all(abs(skew) <= CLOCKS_AGREE for skew in self._skews):
+                    break
+                self._call("GET", "/version", remaining)  # an answer of any status has a Date
+        except (AccessError, ClusterUnavailableError):
+            pass  # our own clock is used
+        self._report_clock()
+
+    def _report_clock(self) -> None:
+        """Log once that the server's time is not used."""
+        agreed, said = self._agreed_skew(), ""
+        if agreed is not None and abs(agreed) > _LARGEST_SKEW:
+            said = "the Date of its answers is more than 1 h off: check the clocks of its API servers and proxies"
+        elif agreed is None and len(self._skews) >= _ANSWERS_TO_AGREE:
+            said = "the Dates of its answers disagree by more than 30 s: check the clocks of its API servers"
+        if said and said != self._reported:
+            _log.warning("%s: %s; our own clock is used", self.name, said, extra={"cluster": self.name})
+        self._reported = said
 
     def now(self) -> datetime:
         """Return the server's time, as far as it is known: the time that it and the cluster's controllers stamp."""
         return self._clock.now() + self.clock_skew
 
     def _headers_of(self, response: Any) -> dict[str, str]:
-        """Return an answer's headers. Its Date is kept: a cache may send an old time, so the newest counts."""
+        """Return an answer's headers, and keep what its Date says of the server's clock."""
         headers = dict(response.getheaders() or {})
         said = _time_of(headers)
         if said is not None:
-            skew = said - self._clock.now()
-            self._newest_skew = skew if self._newest_skew is None else max(skew, self._newest_skew)
+            self._skews.append(said - self._clock.now())
         return headers
 
     def list_all(

@@ -113,6 +113,7 @@ class KubernetesCluster:
         where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
+        self._api.begin_check()
         self._look = None if self._consistent else Allowance(self._most_bytes)
         self._seen = {}
         self._refused = set()
@@ -126,6 +127,7 @@ class KubernetesCluster:
             if lists is None:
                 continue
             served = True
+            self._api.confirm_clock(self._remaining)
             members, others = self._read_groups(flavour, lists)
             skipped += others
             self._note(flavour, lists, {member.group.kind for member in members})

@@ -208,19 +208,23 @@ class Call:
         stay_dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
         return [pool for pool in stay_dry if not remembered.control.restores(pool.id)]
 
-    def with_dry_run(self, answer: Answer, remembered: Remembered, pools: Sequence[PoolPlan]) -> Answer:
+    def with_dry_run(
+        self, answer: Answer, remembered: Remembered, pools: Sequence[PoolPlan], planned: Answer | None = None
+    ) -> Answer:
         """Return the answer with what of it is planned only, because the cluster or a pool is in dry run.
 
         Args:
             answer: What the action says where everything is written.
             remembered: The cluster.
             pools: The pools that the action is about. Where none is known, the mode of the cluster counts.
+            planned: What the action says where nothing is written; None: ``answer`` says it.
         """
         dry = self.dry_pools(remembered, pools)
         everything = len(dry) == len(pools) if pools else remembered.is_dry(self.stack_dry_run)
         if not dry and not everything:
             return {**answer, "dryRun": False}
         names = sorted({pool.id.name for pool in dry})
+        answer = planned if everything and planned is not None else answer
         before = f"{PLANNED_ONLY}: " if everything else ""
         after = "" if everything else f"; {PLANNED_ONLY} of pool {', '.join(names)}"
         words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}

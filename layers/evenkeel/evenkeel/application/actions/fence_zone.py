@@ -55,12 +55,18 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
     zone_shifts.record(call.cluster, zone, shift)
     if impaired:
+        end = rfc3339(until)
         answer = {
-            "message": f"zone {zone} of {call.cluster} is fenced until {rfc3339(until)}: its groups get no "
+            "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
             f"growth. To lift it, ask again for 0m{doubt}",
-            "alike": f"zone {zone} is fenced until {rfc3339(until)}, or until asked again for 0m{doubt}",
+            "alike": f"zone {zone} is fenced until {end}, or until asked again for 0m{doubt}",
         }
-        return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered))
+        planned = {
+            "message": f"zone {zone} of {call.cluster} would be fenced until {end}; nothing is written. "
+            f"To lift it, ask again for 0m{doubt}",
+            "alike": f"zone {zone} would be fenced until {end}, or until asked again for 0m; nothing is written{doubt}",
+        }
+        return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
     if others := zone_shifts.still_impaired(call.cluster, zone):
         return {
             "message": f"zone {zone} of {call.cluster} is no longer fenced by hand (that moment is over); it is "
