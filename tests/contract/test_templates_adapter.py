@@ -128,6 +128,17 @@ class TestWhatItCosts:
         assert lists(own_stage, "machineclasses") <= 1
         assert lists(own_stage, "nodes") == 0
 
+    @pytest.mark.parametrize(("fields", "read"), [({"autoscaler": "none"}, 0), ({}, 1)])
+    def test_one_where_nodes_are_awaited_of_which_a_release_may_be_ordered(
+        self, own_stage: Stage, fields: dict[str, str], read: int
+    ) -> None:
+        """A pool that comes from zero has no node to try pods on."""
+        own_stage.register(workload={"access": {"kind": "same"}}, **fields)
+        own_stage.put(*zones(3, 3, 3, ready=0), infrastructure())
+        templates = [found.template for found in own_stage.observe().values()]
+        assert [template is not None and template.complete for template in templates] == [bool(read)] * 3
+        assert lists(own_stage, "awsmachinetemplates") == read
+
 
 class TestWhatIsBought:
     QUIET = Buyer(account="own")

@@ -85,6 +85,20 @@ class TestOrder:
         assert memory(play) is None
         assert sum(maxima(found)) == 12
 
+    def test_until_the_nodes_are_there_the_pool_is_open_for_what_pods_want_beyond_them(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.look(ORDERS - CLOSES)
+        play.workload = workload(5, play.groups)
+        found = play.look(60)
+        assert (sum(requested(found)), sum(maxima(found))) == (9, 11)
+        assert any(Rule.OPEN_FOR_PODS in rules(found, zone) for zone in "bc")
+        play.groups = [
+            replace(g, requested=bounds.max) for g in play.groups if (bounds := g.bounds) is not None
+        ]  # the autoscaler's order
+        found = play.look(60)
+        assert (sum(requested(found)), sum(maxima(found))) == (11, 11)
+
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)
         play.look(CLOSES)
@@ -182,11 +196,51 @@ class TestWhoIsWaitedFor:
             assert (sum(requested(found)), sum(maxima(found))) == (6, 12)
         assert memory(play) is None
 
-    def test_without_pods_that_wait_the_release_is_forgotten(self) -> None:
+    def test_without_pods_that_wait_the_release_is_forgotten_once_a_second_check_agrees(self) -> None:
         play = released(waiting=0)
         found = play.look(CLOSES)
         assert sum(maxima(found)) == 12
+        assert memory(play) is not None
+        assert play.next_look() == 60
+        play.look(59)
+        assert memory(play) is not None
+        play.look(1)
         assert memory(play) is None
+
+    @pytest.mark.parametrize("empty", [Workload(), None])
+    def test_one_list_without_pods_between_closing_and_order_ends_nothing(self, empty: Workload | None) -> None:
+        play = released()
+        play.look(CLOSES)
+        there = play.workload
+        play.workload = empty
+        play.look(5)
+        play.workload = there
+        play.look(5)
+        assert sum(requested(play.look(10))) == 9
+
+    def test_checks_without_pods_that_others_part_do_not_agree(self) -> None:
+        play = released()
+        there = play.workload
+        for waiting in (Workload(), there, Workload()):
+            play.workload = waiting
+            play.look(CLOSES)
+        assert memory(play) is not None
+
+    def test_pods_that_cannot_be_judged_keep_the_release(self) -> None:
+        play = released(waiting=0)
+        assert play.workload is not None
+        play.workload = replace(play.workload, pods=(*play.workload.pods, pod("odd", scheduler="volcano")))
+        for _ in range(3):
+            assert sum(requested(play.look(60))) == 6
+        assert memory(play) is not None
+
+    def test_nodes_of_which_nothing_is_known_keep_the_release(self) -> None:
+        play = released()
+        play.groups = [replace(group, running=0, template=None) for group in play.groups]
+        play.workload = workload(3, [])
+        for _ in range(3):
+            assert sum(requested(play.look(60))) == 6
+        assert memory(play) is not None
 
     def test_pods_that_no_node_of_the_pool_would_hold_do_not_count(self) -> None:
         play = released(waiting=0)
@@ -253,7 +307,7 @@ class TestMemory:
         assert memory(play) is None
 
     def test_it_is_stored_and_read_again_also_from_before_it_was(self) -> None:
-        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered=True)
+        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered=True, idle_since=NOW)
         text = PoolRecord.of(PoolState(release=release)).model_dump_json()
         assert PoolRecord.model_validate_json(text).state().release == release
         assert PoolRecord.model_validate_json("{}").state().release is None

@@ -351,6 +351,7 @@ class ReleaseRecord(Strict):
     replicas: Count
     requested: dict[str, Count] = {}
     ordered: bool = False
+    idle_since: Moment | None = None
 
 
 class ReasonRecord(Strict):

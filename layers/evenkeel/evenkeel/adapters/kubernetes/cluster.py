@@ -40,7 +40,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.ports import MachineNode, Remaining
 from evenkeel.application.words import rfc3339, sentence, sentences
-from evenkeel.config import ClusterPolicy
+from evenkeel.config import ClusterPolicy, ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Shoot, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
@@ -96,6 +96,8 @@ class KubernetesCluster:
         self._policy = policy
         domain = policy.policy()
         self._rules, self._patience = domain.pools, domain.provision_timeout
+        views = isinstance(policy, ClusterRecord) and policy.workload is not None
+        self._orders_released = views and domain.autoscaler
         self._remaining = remaining
         self._members: dict[GroupKey, GroupObjects] = {}
         self._machines: dict[GroupKey, list[Object]] = {}
@@ -311,19 +313,25 @@ class KubernetesCluster:
         or where it is asked what they buy.
         """
         similar = self._policy.discovered_pools
-        # Pods that wait are tried on nodes of every group.
+        # Pods that wait are tried on nodes of every group, and pods that a release left without nodes, too.
         demanded = self._policy.demand_stage is not DemandStage.OFF
+        tried = demanded or self._orders_released
         every = bool(similar) or demanded
 
         def with_templates(sources: NodeSources) -> list[GroupObjects]:
-            return [described(member, flavour, sources) if every or is_empty(member) else member for member in members]
+            return [
+                described(member, flavour, sources)
+                if every or is_empty(member) or (tried and is_unseen(member))
+                else member
+                for member in members
+            ]
 
         members = with_templates(NodeSources())
         compared = [member for member in members if not self._has_pool(member.group)] if similar else []
         unknown = [
             member
             for member in members
-            if (needs_template(member) or (demanded and is_unseen(member))) and self._has_pool(member.group)
+            if (needs_template(member) or (tried and is_unseen(member))) and self._has_pool(member.group)
         ]
         templates, kinds = self._list_templates(flavour, [*compared, *unknown, *asked])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}

@@ -45,11 +45,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         maximum = draft.requested
         draft.because(Rule.FENCE, requested=draft.requested)
     elif pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
-        maximum = draft.requested
-        draft.because(Rule.MOVE_UNDER_WAY)
+        maximum = _closed(pool, draft, Rule.MOVE_UNDER_WAY)
     elif pool.closed and draft.state is not State.FENCED:
-        maximum = draft.requested
-        draft.because(Rule.CLOSED_FOR_ORDER)
+        maximum = _closed(pool, draft, Rule.CLOSED_FOR_ORDER)
     else:
         draft.reasons.append(proposal.why)
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
@@ -77,6 +75,16 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
             maximum = stays
             draft.because(Rule.GIVES_UP_FIRST, max=maximum)
     return maximum
+
+
+def _closed(pool: PoolDraft, draft: Draft, why: Rule) -> int:
+    """Return what is requested, and what pods want beyond what is on its way: an autoscaler can order just that."""
+    more = pool.open_for.get(str(draft.key), 0)
+    if more:
+        draft.because(Rule.OPEN_FOR_PODS, nodes=more)
+        return draft.requested + more
+    draft.because(why)
+    return draft.requested
 
 
 def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:

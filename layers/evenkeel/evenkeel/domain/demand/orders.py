@@ -14,10 +14,24 @@ from datetime import datetime
 
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import PoolOffer, Removal, Shrinking
+from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, Shrinking
 from evenkeel.domain.model.groups import MachineRef, Observation, PoolId, State
 from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.reasons import Rule
+
+# Another scheduler, or the same one a moment later, may find that these pods need a node.
+_UNJUDGED = frozenset(
+    {
+        Rule.POD_NOT_TRIED_YET,
+        Rule.POD_YOUNG,
+        Rule.POD_OF_OTHER_SCHEDULER,
+        Rule.POD_NEEDS_DEVICES,
+        Rule.POD_NEEDS_UNKNOWN,
+        Rule.POD_OF_UNKNOWN_VOLUME,
+    }
+)
+_UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
 
 
 def orders_for_pods(
@@ -36,7 +50,9 @@ def orders_for_pods(
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
 ) -> dict[PoolId, dict[str, int]]:
-    """Return the nodes that waiting pods want of those that pools released, by group; nothing where nobody knows.
+    """Return the nodes that waiting pods want of those that pools released, by group.
+
+    A pool is left out where this is unknown: pods were not read, or some of them cannot be judged.
 
     Only healthy groups of these pools are asked, for as many as were released and not ordered again. What is on its way
     anywhere serves its pods first.
@@ -45,17 +61,34 @@ def nodes_for_released(
     advised = advise(observation, offers, DemandStage.OFF, Shrinking(), now)
     if advised.cluster.unread is not None or advised.cluster.look_again is not None:
         return {}
-    asking = [plan.id for plan, _ in pools if plan.asks_waiting]
-    return {id: {str(group): nodes for group, nodes in advised.pools[id].asked.nodes.items()} for id in asking}
+    asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.asks_waiting}
+    is_judged = not any(pod.reason.rule in _UNJUDGED for pod in advised.cluster.not_counted)
+    return {
+        id: {str(group): nodes for group, nodes in pool.nodes.items()}
+        for id, pool in asked.items()
+        if pool.nodes or (is_judged and not _has_unknown_nodes(pool))
+    }
+
+
+def _has_unknown_nodes(pool: PoolDemand) -> bool:
+    reasons = [reason for pods in pool.unfit for reason in (pods.reason, *pods.by_group.values())]
+    return any(reason.rule in _UNKNOWN_NODES for reason in reasons)
 
 
 def _only_released(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     healthy = {group.group.key for group in plan.groups if group.state is State.HEALTHY}
     return replace(
         offer,
-        room=min(offer.room, plan.untaken) if plan.asks_waiting else 0,
+        room=_room(plan, offer) if plan.asks_waiting else 0,
         groups=tuple(group if group.group in healthy else replace(group, room=0) for group in offer.groups),
     )
+
+
+def _room(plan: PoolPlan, offer: PoolOffer) -> int:
+    """Return what is left of the release; once it is ordered, an autoscaler orders what pods want beyond it."""
+    release = plan.remembered.release
+    is_done = release is not None and release.ordered and not plan.untaken
+    return offer.room if is_done else min(offer.room, plan.untaken)
 
 
 def removals_for_nobody(

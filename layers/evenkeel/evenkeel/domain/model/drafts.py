@@ -182,6 +182,7 @@ class PoolDraft:
     waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
     asks_waiting: bool = False  # whether it turns on that
     closed: bool = False  # no autoscaler is to order in it: what was released is ordered by us
+    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that one may order all the same, by group
     unmet: int = 0  # nodes of the request that found no room, or have to stay
     added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
     later: int = 0  # nodes that max_step leaves to later runs

@@ -76,6 +76,7 @@ class Rule(StrEnum):
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
     CLOSED_FOR_ORDER = "closed-for-order", Topic.MAX
+    OPEN_FOR_PODS = "open-for-pods", Topic.MAX
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX

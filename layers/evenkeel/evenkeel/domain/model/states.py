@@ -142,6 +142,7 @@ class Release:
     replicas: int
     requested: Mapping[str, int] = field(default_factory=dict)  # by the groups right after it
     ordered: bool = False  # Evenkeel has ordered what no autoscaler had
+    idle_since: datetime | None = None  # since when no check has found a pod that waits for them
 
     def untaken(self, requested: Mapping[str, int]) -> int:
         """Return how many of the replicas no group has gained since, wherever it was."""

@@ -6,14 +6,15 @@ released. While pods wait for those nodes, Evenkeel orders what is left of them 
 
     released    one loop + 30 s          two loops + 30 s
     ---*---------------*------------------------*-----------> time
-       autoscaler      max = requested          order, max = requested until the nodes are there
-       may order       in every healthy zone
+       autoscaler      max = requested          order; until the nodes are there, max leaves room
+       may order       in every healthy zone    for what pods want beyond them
 
 During the last loop no autoscaler can order in the pool. What it ordered before has arrived and counts. So nothing is
 ordered twice, also where the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import OnFailure
@@ -27,6 +28,8 @@ from evenkeel.domain.model.states import Release
 _SLACK = timedelta(seconds=30)
 # The longest backoff of an autoscaler. What it has not ordered by then, no pod waits for.
 RELEASE_KEPT = BackoffPolicy.longest
+# One list of pods or nodes can be empty by mistake: a second check must agree.
+_CHECK_APART = timedelta(minutes=1)
 
 
 def recall_release(pool: PoolDraft) -> None:
@@ -65,13 +68,15 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 def order_released(pool: PoolDraft) -> None:
     """Order what was released and no autoscaler has ordered, as far as pods wait for it.
 
-    Until it is ordered, and until its machines have become nodes, no autoscaler may order in the pool.
+    Until it is ordered, no autoscaler may order in the pool. Until its machines have become nodes, one may order what
+    pods want beyond them.
     """
     release = pool.release
     if release is None:
         return
     pool.closed = release.ordered
     if not pool.untaken:
+        _open_for_others(pool)
         return
     pool.look_at.append(release.at + RELEASE_KEPT)
     if pool.now < _closes_at(pool, release):
@@ -79,14 +84,35 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.waited_for is None:
         pool.asks_waiting = True
     elif not any(pool.waited_for.values()):
-        pool.release, pool.untaken = None, 0  # no pod waits for them
+        _without_pods(pool, release)
     elif pool.request is None or pool.request.is_of_plan:
+        pool.release = release = replace(release, idle_since=None)
         pool.closed = True
         closed_since = _closed_since(pool)
         if release.ordered:  # begun: where bounds stand on an object of their own, they are wider first
             _order(pool, pool.waited_for, pool.now)
         elif closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
             _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
+
+
+def _open_for_others(pool: PoolDraft) -> None:
+    """Let the autoscaler order what pods want beyond the machines that are on their way.
+
+    It does not count those that it did not order (clusterstate.go:1126-1139), so max is what keeps it from more.
+    """
+    pool.asks_waiting = pool.waited_for is None
+    pool.open_for = pool.waited_for or {}
+    pool.look_at.append(pool.now + _CHECK_APART)
+
+
+def _without_pods(pool: PoolDraft, release: Release) -> None:
+    """Forget a release for which no pod waits, once a second check agrees."""
+    since = release.idle_since or pool.now
+    if pool.now - since >= _CHECK_APART:
+        pool.release, pool.untaken = None, 0
+        return
+    pool.release = replace(release, idle_since=since)
+    pool.look_at.append(since + _CHECK_APART)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
