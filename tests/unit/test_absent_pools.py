@@ -97,13 +97,28 @@ class TestRequests:
         check_again(house, MINUTE)
         assert self.answer(house).startswith("refused: ")
 
-    def test_an_empty_list_at_the_very_first_check_does_not_refuse_it(self) -> None:
+    @pytest.mark.parametrize("age", [30 * SECOND, MINUTE, 30 * MINUTE])
+    def test_an_empty_list_at_the_very_first_check_does_not_refuse_it(self, age: timedelta) -> None:
+        house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
+        self.request(house)
+        groups, house.cluster.groups = house.cluster.groups, {}
+        check_again(house, age)
+        assert self.answer(house) == ""
+        check_again(house, 59 * SECOND)
+        assert self.answer(house) == ""
+        house.cluster.groups = groups
+        house.runs(2)
+        assert self.answer(house) == "2 nodes in pool cluster-api/default/workers"
+
+    @pytest.mark.parametrize("age", [30 * SECOND, MINUTE, 30 * MINUTE])
+    def test_a_second_empty_list_a_minute_later_refuses_it(self, age: timedelta) -> None:
         house = House(zones((3, 2, 2), bounds=[(0, 9)] * 3))
         self.request(house)
         house.cluster.groups = {}
-        check_again(house, 30 * SECOND)
+        check_again(house, age)
+        check_again(house, 59 * SECOND)
         assert self.answer(house) == ""
-        check_again(house, 30 * SECOND)
+        check_again(house, SECOND)
         assert self.answer(house).startswith("refused: ")
 
 

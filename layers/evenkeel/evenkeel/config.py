@@ -969,6 +969,7 @@ class ScaleRequestRecord(Strict):
     by: str = Field(default="", max_length=2048)  # who asked, as they say it; of an event: its account and source
     done: bool = False
     result: str = ""
+    unfound_since: Moment | None = None  # when a check first found no node group at all
 
     @model_validator(mode="after")
     def _whose(self) -> Self:
@@ -980,5 +981,11 @@ class ScaleRequestRecord(Strict):
 
     def scale_request(self) -> ScaleRequest:
         return ScaleRequest(
-            id=self.id, nodes=self.nodes, at=self.at, pool=self.pool, group=self.group, only=frozenset(self.only)
+            id=self.id,
+            nodes=self.nodes,
+            at=self.at,
+            unfound_since=self.unfound_since,
+            pool=self.pool,
+            group=self.group,
+            only=frozenset(self.only),
         )

@@ -269,9 +269,12 @@ class Run:
         return not (was_answered and dry_run)
 
     def _refuse(self, refusal: Refusal) -> None:
+        request = self.remembered.scale_requests[refusal.scale_request.id]
+        unfound_since = refusal.scale_request.unfound_since
+        if unfound_since != request.unfound_since:
+            self.run_state.save_scale_request(request.model_copy(update={"unfound_since": unfound_since}))
         if not refusal.waits:
             why = problem_words(refusal.problem)
-            request = self.remembered.scale_requests[refusal.scale_request.id]
             self.run_state.end_scale_request(request, f"refused: {why}")
             _log.error("refused: %s", why, extra={"cluster": self.summary.cluster})
 

@@ -41,7 +41,10 @@ class RunState:
 
     def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
         answered = record.model_copy(update={"done": True, "result": result[:1000]})
-        self.store.save_scale_request(self.remembered.record.id, answered, self.remembered.versions)
+        self.save_scale_request(answered)
+
+    def save_scale_request(self, record: ScaleRequestRecord) -> None:
+        self.store.save_scale_request(self.remembered.record.id, record, self.remembered.versions)
 
 
 def mark(api: Cluster, patch: Patch, run_state: RunState) -> None:

@@ -520,7 +520,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.STARVED: "starved: {nodes} nodes find no healthy zone that can take them",
     ProblemKind.REQUEST_BEHIND_MOVE: _of_request("growth: {what}: it waits for the end of a move between zones"),
     ProblemKind.REQUEST_AWAITS_CHECK: _of_request(
-        "{what}: it waits: known node groups were not found, and a second check must agree"
+        "{what}: it waits: node groups were not found, and a second check must agree"
     ),
     ProblemKind.REQUEST_BEHIND_REQUEST: _of_request("{what}: it waits for request {first} of the same pool"),
     ProblemKind.REQUEST_EXPIRED: _of_request("growth: {what}: older than an hour: ask again"),

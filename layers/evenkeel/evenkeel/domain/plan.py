@@ -52,7 +52,7 @@ from evenkeel.domain.replicas.raising import (
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.replicas.release import order_released, recall_release, untaken
-from evenkeel.domain.replicas.requests import begin_request, carry_out_request, share_out
+from evenkeel.domain.replicas.requests import awaits_check, begin_request, carry_out_request, share_out
 from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
@@ -102,7 +102,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             for pool in [*(each.plan for each in planned), *absent]
             if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min([*_moments(planned), *(_second_check(pool.remembered) for pool in absent)], default=None),
+        look_at=min([*_moments(planned), *_second_checks(absent, refusals)], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
@@ -366,8 +366,21 @@ def _second_check(pool: PoolState) -> datetime:
     return pool.seen.few_since + FEW_LAST
 
 
+def _second_checks(absent: Sequence[PoolPlan], refusals: Sequence[Refusal]) -> list[datetime]:
+    """Return when a check must agree that known pools, or all node groups, are absent."""
+    unfound = [each.scale_request.unfound_since for each in refusals if each.waits]
+    of_requests = [since + FEW_LAST for since in unfound if since is not None]
+    return [*(_second_check(pool.remembered) for pool in absent), *of_requests]
+
+
 def _known_groups(pool: PoolState) -> frozenset[str]:
     return frozenset(pool.seen.requested if pool.seen is not None else ())
+
+
+def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
+    """Return whether a list without any node group may be empty by mistake, so that it refuses nothing yet."""
+    since = request.unfound_since
+    return not request.is_over(now) and (since is None or now < since + FEW_LAST)
 
 
 def _requests(
@@ -379,9 +392,12 @@ def _requests(
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
     """The request that each pool carries out, and those that none does. A restored pool only ends what it has begun."""
     waiting = () if policy.restoring else state.scale_requests
-    if not pools:  # the very first check, maybe, of a list that is empty by mistake
-        waiting = tuple(request for request in waiting if now - request.at >= FEW_LAST)
+    unfound = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
+    waiting = tuple(request for request in waiting if request not in unfound)
     requests, refusals = share_out(waiting, pools, state.pools, now, awaited=awaited)
+    for request in unfound:
+        dated = replace(request, unfound_since=request.unfound_since or now)
+        refusals.append(Refusal(scale_request=dated, problem=awaits_check(dated)))
     for pool in pools:
         if is_restored(pool.id, policy):
             requests.pop(pool.id, None)

@@ -52,6 +52,7 @@ class ScaleRequest:
     id: str
     nodes: int
     at: datetime
+    unfound_since: datetime | None = None  # when a check first found no node group at all
     pool: str = ""  # a pool's name or id
     group: str = ""  # or one of its groups, by key or name
     only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all

@@ -49,7 +49,7 @@ def share_out(
             continue
         candidates = index.concerned(request)
         if not request.is_over(now) and _is_awaited(request, pool, candidates, awaited):
-            refusals.append(Refusal(scale_request=request, problem=_problem(ProblemKind.REQUEST_AWAITS_CHECK, request)))
+            refusals.append(Refusal(scale_request=request, problem=awaits_check(request)))
             continue
         problem = _refused(request, pool, candidates, index, now)
         if problem is None and (first := assigned.setdefault(candidates[0].id, request)) is not request:
@@ -57,6 +57,11 @@ def share_out(
         if problem is not None:
             refusals.append(Refusal(scale_request=request, problem=problem))
     return assigned, refusals
+
+
+def awaits_check(request: ScaleRequest) -> Problem:
+    """Return the problem of a request for which a second check must agree that node groups are absent."""
+    return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
 
 
 def _is_awaited(
