@@ -102,14 +102,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             for pool in [*(each.plan for each in planned), *absent]
             if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min(
-            [
-                *_moments(planned),
-                *(_second_check(pool.remembered) for pool in absent),
-                *(since + FEW_LAST for each in refusals if (since := each.scale_request.unfound_since) and each.waits),
-            ],
-            default=None,
-        ),
+        look_at=min([*_moments(planned), *_second_checks(absent, refusals)], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
@@ -371,6 +364,13 @@ def _second_check(pool: PoolState) -> datetime:
     assert pool.seen is not None
     assert pool.seen.few_since is not None
     return pool.seen.few_since + FEW_LAST
+
+
+def _second_checks(absent: Sequence[PoolPlan], refusals: Sequence[Refusal]) -> list[datetime]:
+    """Return when a check must agree that known pools, or all node groups, are absent."""
+    unfound = [each.scale_request.unfound_since for each in refusals if each.waits]
+    of_requests = [since + FEW_LAST for since in unfound if since is not None]
+    return [*(_second_check(pool.remembered) for pool in absent), *of_requests]
 
 
 def _known_groups(pool: PoolState) -> frozenset[str]:
