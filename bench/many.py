@@ -20,7 +20,7 @@ from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining
+from evenkeel.application.ports import Cluster, Remaining
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord
 
@@ -40,6 +40,11 @@ class _Clusters:
 
     def __init__(self, seconds: float, dark: int) -> None:
         self._seconds, self._dark = seconds, dark
+
+    def open(self, record: ClusterRecord, remaining: Remaining, **_: Any) -> Cluster:
+        """A fence is stored before its cluster is read, and holds although that does not answer."""
+        self.refused(record, remaining)
+        raise ClusterUnavailableError(f"{record.id} does not answer")
 
     def refused(self, record: ClusterRecord, remaining: Remaining, **_: Any) -> Sequence[str]:
         if int(record.id.rpartition("-")[2]) < self._dark:

@@ -165,6 +165,7 @@ def _lists(nodes: int, pods: int) -> dict[str, list[Object]]:
             for number, each in enumerate(volumes)
         ],
         "/apis/policy/v1/poddisruptionbudgets": budgets,
+        "/apis/apps/v1/daemonsets": [],
     }
 
 
