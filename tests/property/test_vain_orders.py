@@ -1,6 +1,7 @@
 """No order repeats without effect, whatever the nodes that arrive look like, and none that helps comes later for it."""
 
 import logging
+import random
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -99,6 +100,14 @@ def test_zones_whose_nodes_help_serve_all_pods_while_those_of_one_zone_do_not(
         world.live(20 * MINUTE)
         assert world.waiting() == 0, pods
     assert max(world.per_hour(3)) <= 6 + 3
+
+
+def test_all_pods_are_served_where_only_half_of_a_groups_machines_hold_one() -> None:
+    chance = random.Random(2)
+    world = VainWorld([App(name="web", pods=10, cpu="3500m")])
+    world.makes = lambda *_: Make(cpu=chance.choice(["4", "3"]))
+    world.live(2 * HOUR)
+    assert world.waiting() == 0
 
 
 def test_more_kinds_than_are_remembered_hold_up_no_pods_that_fit() -> None:

@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from evenkeel.domain.demand.drainability import is_replicated
@@ -31,7 +31,14 @@ from evenkeel.domain.demand.taints import is_going
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.past_orders import MOST_ORDERS, ORDERS_KEPT, IneffectiveOrder, PastOrder, wait_after
+from evenkeel.domain.model.past_orders import (
+    HELP_COUNTS,
+    MOST_ORDERS,
+    ORDERS_KEPT,
+    IneffectiveOrder,
+    PastOrder,
+    wait_after,
+)
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import HOSTNAME, Node, NodeTerm, Pod, Workload
 
@@ -210,13 +217,18 @@ class OrderMemory:
                     found[offer.group] = last
         return found
 
-    def _fits_some_node(self, kind: Kind, group: GroupKey) -> bool:
-        """Return whether a Ready node of a group would hold a kind if it were empty: no earlier order speaks of it."""
+    def _fits_some_node(self, kind: Kind, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
+        """Return whether a Ready node of a group, of any age unless given, would hold a kind if it were empty."""
         pod = self._pods_by_digest.get(self.digest(kind))
         nodes = (
             node
             for node in self._workload.nodes
-            if node.group == group and node.ready and node.name in self._world.there and not is_going(node, self._now)
+            if node.group == group
+            and node.ready
+            and node.name in self._world.there
+            and not is_going(node, self._now)
+            and node.created_at is not None
+            and self._now - node.created_at < younger_than
         )
         return pod is not None and any(self._misfit_if_empty(pod, node) is None for node in nodes)
 
@@ -242,6 +254,8 @@ class OrderMemory:
         if not known:
             return self._now
         counted = sum(order.counted for order in known) if mine else max(order.counted for order in known)
+        if counted > 1 and any(self._fits_some_node(kind, group, HELP_COUNTS) for group in self.vain(kind)):
+            counted = 1
         return max(order.at for order in known) + wait_after(counted)
 
     def _orders_of(self, digest: str) -> list[PastOrder]:

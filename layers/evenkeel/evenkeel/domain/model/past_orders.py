@@ -12,6 +12,10 @@ _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
 
 
+# Where a node as young as this helps, the next order does not wait ever longer: machines of one group may differ.
+HELP_COUNTS = timedelta(hours=1)
+
+
 def wait_after(failed: int) -> timedelta:
     """Return the time from the last of so many orders that did not help to the next one."""
     return min(_LONGEST_WAIT, _FIRST_WAIT * (1 << min(failed - 1, 8))) if failed > 0 else timedelta(0)
