@@ -691,7 +691,7 @@ class TestANewerRelease:
         given = record(pools=[{"name": "workers", "min": 1, "max": 9}, {"name": "gpu", "min": 0, "max": 3}])
         store.save_record(given, ControlRecord(), None)
         stored = json.loads(kept.text("demo", "META"))
-        stored["pools"][1]["max_step"] = 2
+        stored["pools"][1]["max_surge"] = 2
         stored["access"]["role"] = "reader"
         kept.change("demo", "META", json.dumps(stored))
         found = store.load("demo")
