@@ -698,18 +698,18 @@ class TestANewerRelease:
         assert found.record == given
         store.save_record(found.record, PAUSED, found.versions)
         after = json.loads(kept.text("demo", "META"))
-        assert [entry.get("max_step") for entry in after["pools"]] == [None, 2]
+        assert [entry.get("max_surge") for entry in after["pools"]] == [None, 2]
         assert after["access"]["role"] == "reader"
         assert store.load("demo").control.paused
 
     def test_its_fields_are_not_put_where_something_else_stands_by_now(self, kept: Kept, store: Store) -> None:
         register(store, pools=[{"name": "workers", "min": 1, "max": 9}])
         stored = json.loads(kept.text("demo", "META"))
-        stored["pools"][0]["max_step"] = 2
+        stored["pools"][0]["max_surge"] = 2
         kept.change("demo", "META", json.dumps(stored))
         store.load("demo")
         register_again(store, record(pools=[{"name": "gpu", "min": 1, "max": 9}]))
-        assert "max_step" not in kept.text("demo", "META")
+        assert "max_surge" not in kept.text("demo", "META")
 
     def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
         self, kept: Kept, registered: Store
