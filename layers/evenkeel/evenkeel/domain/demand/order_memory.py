@@ -59,6 +59,7 @@ class OrderMemory:
         self._fresh = world.fresh
         self._digests: dict[Kind, str] = {}
         self._vain: dict[Kind, Mapping[GroupKey, PastOrder]] = {}
+        self._until: dict[Kind, datetime | None] = {}
         self._latest = _latest(pools)
         self._waiting = self._pods_with_orders()
         self._kept = {pool.pool: self._unexpired(pool) for pool in pools}
@@ -246,6 +247,11 @@ class OrderMemory:
 
         All orders for the kind count, of whatever pool: it does not go from one pool to the next without effect.
         """
+        if kind not in self._until:
+            self._until[kind] = self._find_until(kind)
+        return self._until[kind]
+
+    def _find_until(self, kind: Kind) -> datetime | None:
         mine = self._orders_of(self.digest(kind))
         if any(order.is_open and self._is_awaited(order) for order in mine):
             return None
