@@ -99,6 +99,29 @@ class TestOrder:
         found = play.look(60)
         assert (sum(requested(found)), sum(maxima(found))) == (11, 11)
 
+    def test_a_zone_that_an_autoscaler_takes_for_broken_is_not_the_one_that_is_opened(self) -> None:
+        groups = zones((7, 1, 1), running=(0, 1, 1), template=template())
+        play = Played(groups, numbers(0, 16), ClusterState(groups={key("a"): in_backoff()}))
+        play.look()
+        play.workload = workload(7, play.groups)
+        play.look(CLOSES)
+        found = play.look(ORDERS - CLOSES)
+        assert sorted(requested(found)) == [0, 4, 5]
+        broken = next(group.group.zone for group in found.groups if group.requested == 5)  # 4 awaited, one runs
+        for nodes in (1, 2):  # the second time, what the autoscaler has ordered itself counts for nothing
+            play.workload = workload(7 + nodes, play.groups)
+            found = play.look(60)
+            assert sum(maxima(found)) == 9 + nodes
+            assert (
+                next(
+                    maximum
+                    for maximum, group in zip(maxima(found), found.groups, strict=True)
+                    if group.group.zone == broken
+                )
+                == 5
+            )
+            play.groups = [replace(g, requested=g.bounds.max) if g.bounds else g for g in play.groups]
+
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)
         play.look(CLOSES)
@@ -307,7 +330,7 @@ class TestMemory:
         assert memory(play) is None
 
     def test_it_is_stored_and_read_again_also_from_before_it_was(self) -> None:
-        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered=True, idle_since=NOW)
+        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered={"b": 2}, idle_since=NOW)
         text = PoolRecord.of(PoolState(release=release)).model_dump_json()
         assert PoolRecord.model_validate_json(text).state().release == release
         assert PoolRecord.model_validate_json("{}").state().release is None

@@ -350,7 +350,7 @@ class ReleaseRecord(Strict):
     at: Moment
     replicas: Count
     requested: dict[str, Count] = {}
-    ordered: bool = False
+    ordered: dict[str, Count] = {}
     idle_since: Moment | None = None
 
 

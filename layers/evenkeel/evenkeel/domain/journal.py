@@ -35,10 +35,14 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     grows = request is not None and any(step > 0 for step in pool.moves.values())
     orders = state.orders
     if grows:
-        release = None if release is None else replace(release, ordered=True)
+        release = None if release is None else replace(release, ordered=_requested(pool))
         orders = orders if pool.orders_after is None else pool.orders_after
         state = replace(state, grew_at=time_of(id))
     return replace(state, move=move, release=release, orders=orders)
+
+
+def _requested(pool: PoolPlan) -> dict[str, int]:
+    return {str(plan.group.key): plan.requested for plan in pool.groups}
 
 
 def _wishes(pool: PoolPlan) -> dict[str, Wish]:

@@ -15,10 +15,11 @@ from datetime import datetime
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, Shrinking
-from evenkeel.domain.model.groups import MachineRef, Observation, PoolId, State
+from evenkeel.domain.model.groups import MachineRef, NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.states import Release
 
 # Another scheduler, or the same one a moment later, may find that these pods need a node.
 _UNJUDGED = frozenset(
@@ -31,6 +32,8 @@ _UNJUDGED = frozenset(
         Rule.POD_OF_UNKNOWN_VOLUME,
     }
 )
+# Nodes that an autoscaler allows to be missing in a group.
+_MISSING_NODES, _MISSING_SHARE = 3, 0.45
 _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
 
 
@@ -76,19 +79,38 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
 
 
 def _only_released(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
-    healthy = {group.group.key for group in plan.groups if group.state is State.HEALTHY}
+    ordered = _ordered(plan)
+    able = {
+        group.group.key
+        for group in plan.groups
+        if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
+    }
     return replace(
         offer,
         room=_room(plan, offer) if plan.asks_waiting else 0,
-        groups=tuple(group if group.group in healthy else replace(group, room=0) for group in offer.groups),
+        groups=tuple(group if group.group in able else replace(group, room=0) for group in offer.groups),
     )
 
 
-def _room(plan: PoolPlan, offer: PoolOffer) -> int:
-    """Return what is left of the release; once it is ordered, an autoscaler orders what pods want beyond it."""
+def _ordered(plan: PoolPlan) -> Release | None:
+    """Return the release that Evenkeel has ordered again whole: the autoscaler orders what pods want beyond it."""
     release = plan.remembered.release
-    is_done = release is not None and release.ordered and not plan.untaken
-    return offer.room if is_done else min(offer.room, plan.untaken)
+    return release if release is not None and release.ordered and not plan.untaken else None
+
+
+def _room(plan: PoolPlan, offer: PoolOffer) -> int:
+    """Return what is left of the release; once it is ordered, what the pool has room for."""
+    return offer.room if _ordered(plan) else min(offer.room, plan.untaken)
+
+
+def _seems_broken(group: NodeGroup, release: Release) -> bool:
+    """Return True if an autoscaler may give a group no order, because too many nodes are missing.
+
+    It does not miss what it has ordered itself, but a restart forgets that: here all of it counts. Cluster Autoscaler
+    allows 3, or 45 % of the nodes (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go,
+    IsNodeGroupHealthy).
+    """
+    return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 
 
 def removals_for_nobody(

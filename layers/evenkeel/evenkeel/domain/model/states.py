@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
@@ -141,13 +141,17 @@ class Release:
     at: datetime
     replicas: int
     requested: Mapping[str, int] = field(default_factory=dict)  # by the groups right after it
-    ordered: bool = False  # Evenkeel has ordered what no autoscaler had
+    ordered: Mapping[str, int] = field(default_factory=dict)  # requested right after our order; empty: none yet
     idle_since: datetime | None = None  # since when no check has found a pod that waits for them
 
     def untaken(self, requested: Mapping[str, int]) -> int:
         """Return how many of the replicas no group has gained since, wherever it was."""
         gained = sum(max(0, now - self.requested.get(key, 0)) for key, now in requested.items())
         return max(0, self.replicas - gained)
+
+    def awaited(self, group: NodeGroup) -> int:
+        """Return how many nodes of the group are awaited since our order or before."""
+        return max(0, min(group.requested, self.ordered.get(str(group.key), 0)) - group.running)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def order_released(pool: PoolDraft) -> None:
     release = pool.release
     if release is None:
         return
-    pool.closed = release.ordered
+    pool.closed = bool(release.ordered)
     if not pool.untaken:
         _open_for_others(pool)
         return
