@@ -228,6 +228,7 @@ WORDS: dict[Rule, Words] = {
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.CLOSED_FOR_ORDER: "max is what is requested: no autoscaler orders the released replicas, so Evenkeel does",
     Rule.OPEN_FOR_PODS: "max is {nodes} above what is requested: pods want as many beyond what is on its way",
+    Rule.OPENED: "the pool is paused or in dry run: before that, its bounds let the autoscaler order again",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
