@@ -63,6 +63,7 @@ class TestOrder:
         found = play.look(1)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert rules(found, "b") >= {Rule.CLOSED_FOR_ORDER}
+        assert "so Evenkeel orders up to 3 after 2026-01-15T12:00:50Z" in " ".join(sentences(found.groups[1].reasons))
         assert sum(requested(play.look(9))) == 6
         assert play.next_look() == 1
         found = play.look(1)

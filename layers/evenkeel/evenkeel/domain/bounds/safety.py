@@ -101,7 +101,8 @@ def _closed(pool: PoolDraft, draft: Draft, why: Rule) -> int:
     if more:
         draft.because(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
-    draft.because(why)
+    orders = {} if why is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
+    draft.because(why, **orders)
     return draft.requested
 
 

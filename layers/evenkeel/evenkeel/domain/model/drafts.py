@@ -183,6 +183,7 @@ class PoolDraft:
     waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
     asks_waiting: bool = False  # whether it turns on that
     closed: bool = False  # no autoscaler is to order in it: what was released is ordered by us
+    orders_at: datetime | None = None  # when what no autoscaler has ordered by then is ordered; None: it is, or waits
     opens: bool = False  # Evenkeel stops acting on it: it is opened to autoscalers, and nothing else is written
     open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that one may order all the same, by group
     unmet: int = 0  # nodes of the request that found no room, or have to stay
