@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,23 @@ def test_a_list_that_breaks_off_is_exit_one_and_no_plan(world: World, tmp_path: 
     api.faults.add(method="GET", path_contains="machinedeployments", cut_body=True)
     result = run(tmp_path, api, "-o", "json")
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("workload", "reads"), [("workload: {access: {kind: same}}\n", True), ("", False)], ids=["with", "without"]
+)
+def test_converge_reads_pods_where_the_file_says_where_they_are_and_no_demand_is_asked_for(
+    world: World, tmp_path: Path, workload: str, reads: bool
+) -> None:
+    api, record, state = world.clusters["cluster-api"].api, tmp_path / "record.yaml", tmp_path / "state.json"
+    record.write_text("demand: 'off'\nlevel: converge\n" + workload, encoding="utf-8")
+    first = run(tmp_path, api, "--record", str(record), "-o", "json")
+    state.write_text(json.dumps(json.loads(first.stdout)["state"]), encoding="utf-8")
+    later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()  # the pool has stood still for long enough
+    api.requests.clear()
+    result = run(tmp_path, api, "--record", str(record), "--state", str(state), "--now", later, "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert any(request.path.startswith("/api/v1/pods") for request in api.requests) is reads
 
 
 @pytest.mark.parametrize("flavour", list(UNEVEN))

@@ -121,3 +121,36 @@ def test_where_the_autoscaler_stays_away_evenkeel_orders_all_of_it(deaths: dict[
     play(outage, deaths, set())
     assert outage.waiting == []
     assert outage.total == outage.requested
+
+
+def stop(outage: Outage, way: str) -> None:
+    """Somebody has Evenkeel stop acting on the pool."""
+    remembered = outage.store.load("demo")
+    record, control = remembered.record, remembered.control
+    match way:
+        case "cluster paused":
+            control = control.model_copy(update={"paused": True})
+        case "pool paused":
+            control = control.model_copy(update={"paused_pools": {"workers": None}})
+        case _:
+            record = record.model_copy(update={"dry_run": True})
+    outage.store.save_record(record, control, remembered.versions)
+
+
+@settings(max_examples=20)
+@given(DEATHS, st.integers(0, 22), st.sampled_from(["cluster paused", "pool paused", "dry run"]))
+def test_whenever_evenkeel_stops_acting_the_autoscaler_finds_all_the_room_that_it_had(
+    deaths: dict[int, tuple[int, How]], stops: int, way: str
+) -> None:
+    outage = Outage(timedelta(days=1), timedelta(0))
+    play(outage, {}, set(), looks=3)
+    for number in range(30):
+        if number == stops:
+            stop(outage, way)
+        at, how = deaths.get(number, (None, How.BEFORE))
+        outage.run(Life(at=at, how=how))
+        outage.live_on()
+    maxima = [group.bounds.max for group in outage.cluster.groups.values() if group.bounds is not None]
+    assert sum(maxima) == 12
+    (pool,) = outage.store.load("demo").state.pools.values()
+    assert pool.closed_at is None

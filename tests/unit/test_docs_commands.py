@@ -170,7 +170,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if (ROOT / name).exists():
             (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(live, "observe", lambda *_: FakeCluster(outage()).observe())
+    monkeypatch.setattr(live, "observe", lambda *_: (FakeCluster(outage()).observe(), lambda found: found))
     return tmp_path
 
 

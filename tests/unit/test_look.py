@@ -186,7 +186,7 @@ class TestSettledClusters:
         self, settled: House, verdict: Verdict
     ) -> None:
         remembered, observation = settled.store.load("demo"), settled.cluster.observe()
-        plan = plan_for(remembered, observation, settled.clock.at)
+        plan = plan_for(remembered, remembered.policy, observation, settled.clock.at)
         assert is_settled(remembered, observation, plan)
         assert not is_settled(replace(remembered, verdict=verdict), observation, plan)
 

@@ -11,8 +11,8 @@ from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, Move
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState, Release
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
@@ -63,6 +63,7 @@ class TestOrder:
         found = play.look(1)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert rules(found, "b") >= {Rule.CLOSED_FOR_ORDER}
+        assert "so Evenkeel orders up to 3 after 2026-01-15T12:00:50Z" in " ".join(sentences(found.groups[1].reasons))
         assert sum(requested(play.look(9))) == 6
         assert play.next_look() == 1
         found = play.look(1)
@@ -290,6 +291,92 @@ class TestWhoIsWaitedFor:
         play = released(waiting=None)
         assert play.look(CLOSES - 1).asks_waiting is False
         assert play.look(1).asks_waiting is True
+
+
+STOPS: dict[str, dict[str, object]] = {
+    "its pool is paused": {"paused": {"workers": None}},
+    "its pool is paused for a while": {"paused": {"workers": NOW + timedelta(hours=1)}},
+    "its cluster is paused": {"is_paused": True},
+    "its cluster is in dry run": {"is_dry": True},
+    "its pool is in dry run": {"pools": (PoolRule(name="workers", min=0, max=12, dry_run=True),)},
+}
+
+
+class TestStopping:
+    """Evenkeel stops acting on a pool that is closed to the autoscaler: it is opened first."""
+
+    @pytest.mark.parametrize("why", STOPS)
+    @pytest.mark.parametrize("after", [CLOSES, ORDERS, ORDERS + 30])
+    def test_a_closed_pool_is_opened_and_nothing_else_is_written(self, why: str, after: int) -> None:
+        play = released()
+        for seconds in (CLOSES, ORDERS - CLOSES, 30):
+            if play.now < NOW + timedelta(seconds=after):
+                found = play.look(seconds)
+        assert sum(maxima(found)) < 12
+        before = requested(found)
+        play.policy = replace(play.policy, **STOPS[why])  # type: ignore[arg-type]
+        found = play.look(5)
+        assert (found.opens, requested(found), sum(maxima(found))) == (True, before, 12)
+        assert Rule.OPENED in rules(found, "b")
+        (pool,) = play.state.pools.values()
+        assert (pool.closed_at, pool.release is None) == (None, False)
+        assert play.look(60).opens is False
+
+    def test_a_pool_that_is_live_in_a_cluster_in_dry_run_goes_on(self) -> None:
+        play = released()
+        play.policy = replace(play.policy, is_dry=True, pools=(PoolRule(name="workers", min=0, max=12, dry_run=False),))
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
+
+    def test_after_a_short_pause_the_order_goes_on(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.policy, policy = replace(play.policy, paused={"workers": None}), play.policy
+        play.look(5)
+        play.policy = policy
+        assert (sum(requested(play.look(60))), sum(requested(play.look(9)))) == (6, 6)
+        assert sum(requested(play.look(1))) == 9
+
+    def test_a_group_that_cannot_be_written_is_opened_as_soon_as_it_can(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.groups = [g.frozen(because(Rule.ROLLING_SETS)) if g.zone == "b" else g for g in play.groups]
+        play.policy = replace(play.policy, paused={"workers": None})
+        assert maxima(play.look(5))[1] == 3
+        play.groups = [replace(g, frozen_because=None) for g in play.groups]
+        assert sum(maxima(play.look(60))) == 12
+
+    def test_what_a_run_could_not_write_stays_to_be_opened(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.policy = replace(play.policy, paused={"workers": None})
+        before = play.state, play.groups
+        play.look(5)
+        play.state, play.groups = before  # the run died before it wrote anything
+        assert sum(maxima(play.look(60))) == 12
+
+    def test_machines_that_were_moved_close_no_zone_either(self) -> None:
+        groups = zones((3, 3, 3), running=(0, 3, 3), template=template())
+        policy = numbers(0, 20, on_failure=OnFailure.MOVE)
+        play = Played(groups, policy, ClusterState(groups={key("a"): in_backoff()}))
+        found = play.look()
+        assert sum(maxima(found)) == sum(requested(found)) == 9
+        play.policy = replace(policy, paused={"workers": None})
+        assert sum(maxima(play.look(5))) == 20
+
+    def test_a_restore_takes_its_place(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.policy = replace(play.policy, restoring=True, paused={"workers": None})
+        found = play.look(5)
+        assert found.opens is False
+        (pool,) = play.state.pools.values()
+        assert pool.closed_at is None
+
+    def test_when_it_was_closed_is_stored_and_read_again_also_from_before_it_was(self) -> None:
+        text = PoolRecord.of(PoolState(closed_at=NOW)).model_dump_json()
+        assert PoolRecord.model_validate_json(text).state().closed_at == NOW
+        assert PoolRecord.model_validate_json("{}").state().closed_at is None
 
 
 class TestMemory:

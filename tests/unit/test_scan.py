@@ -99,7 +99,7 @@ class TestTicks:
     def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, stage: Stage) -> None:
         for minute in range(60):
             stage.scan.tick(NOW + minute * MINUTE)
-        assert stage.looks() == {"fast": 240, "minute": 60, "hourly": 1}
+        assert stage.looks() == {"fast": 240, "minute": 60, "hourly": 1, "paused": 60}
 
     def test_a_sub_minute_interval_is_spread_over_its_minute(self, stage: Stage) -> None:
         stage.scan.tick(NOW)
@@ -121,7 +121,7 @@ class TestTicks:
     def test_a_broken_record_is_told_and_the_others_are_scanned(self, stage: Stage) -> None:
         stage.store.plant("broken", "{}")
         result = stage.scan.tick(NOW)
-        assert set(stage.looks()) == {"fast", "minute"}
+        assert set(stage.looks()) == {"fast", "minute", "paused"}
         assert len(result.broken) == 1
         assert "record of cluster broken" in result.answer()["message"]
         assert list(stage.queue.requests.values()) == [("broken", "its record is invalid")], "a run tells of it"
@@ -161,7 +161,7 @@ class TestClustersThatARleaseWithoutShardsHasRegistered:
         for minute in range(3):
             upgraded.scan.tick(NOW + minute * MINUTE)
         looks = upgraded.looks()
-        assert (looks["fast"], looks["minute"], looks["paused"]) == (12, 3, 0)
+        assert (looks["fast"], looks["minute"], looks["paused"]) == (12, 3, 3)
 
     def test_from_then_on_the_shards_list_them_with_their_names(self, upgraded: Stage) -> None:
         register(upgraded.store, "named", names=("tag",))

@@ -98,6 +98,22 @@ class TestMissingNodes:
         house.runs(12)
         assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
 
+    def test_a_launch_error_where_it_was_ordered_goes_before_that_the_rest_is_not_ordered(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.runs(8)
+        stuck(house, (2, 3, 2), (2, 2, 2))  # an autoscaler has ordered one of the two
+        fail(house, "b", FailureClass.QUOTA, "the quota is used up")
+        house.runs(3)
+        (trouble,) = verdict(house)
+        assert (trouble.missing, trouble.untaken, trouble.failure_class) == (2, 1, FailureClass.QUOTA)
+        assert trouble.said == "the quota is used up"
+        detail = house.bus.published[-1][1]
+        assert "no autoscaler has ordered the 1 released" in detail["headline"]
+        assert "Evenkeel orders them itself" not in detail["todo"]
+        assert detail["runbook"] == "docs/trouble.md#quota"
+
     def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))

@@ -406,6 +406,7 @@ class PoolRecord(Strict):
     added_at: Moment | None = None
     added: Count = 0
     release: ReleaseRecord | None = None
+    closed_at: Moment | None = None
     homing: HomingRecord | None = None
     orders: dict[str, PastOrderRecord] = {}
 
@@ -438,6 +439,7 @@ class PoolRecord(Strict):
             added_at=self.added_at,
             added=self.added,
             release=Release(**dict(self.release)) if self.release else None,
+            closed_at=self.closed_at,
             homing=self.homing.homing() if self.homing else Homing(),
             orders={key: order.order() for key, order in self.orders.items()},
         )

@@ -111,7 +111,7 @@ class Look:
 
     @cached_property
     def _eyes(self) -> Eyes:
-        return Eyes(clusters=self.clusters, clock=self.clock, consistent=False)
+        return Eyes(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run, consistent=False)
 
     @cached_property
     def _rehearsal(self) -> RunPorts:
@@ -206,7 +206,7 @@ class Look:
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
             return None
         now = self.clock.now()
-        if remembered.control.is_paused(now):
+        if remembered.is_left_alone(now):
             return None
         if remembered.record.metrics:
             summary.measured.add(cluster)

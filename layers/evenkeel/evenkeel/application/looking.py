@@ -16,12 +16,17 @@ from evenkeel.domain.looks import Settled
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, Observation
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.trouble import judge
 
 _log = logging.getLogger("evenkeel.look")
+
+SeePods = Callable[[Observation], Observation]
+"""Adds to a look all that says which node may go and which pods wait, where that can be read."""
+
 # A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
 # would be written to and fro.
 _REFUSED_FOR = timedelta(minutes=5)
@@ -60,6 +65,7 @@ class Eyes:
 
     clusters: Clusters
     clock: Clock
+    dry_run: bool  # of clusters whose record does not say
     consistent: bool = True
     _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as they were last logged
 
@@ -100,7 +106,10 @@ class Eyes:
         refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
         see_pods = partial(see_all_pods, self.clusters, remembered.record, api, remaining=remaining, alone=alone)
-        observation, plan = planned(remembered, observation, now, see_pods)
+        paused = remembered.control.is_paused(now)
+        policy = replace(remembered.policy, is_paused=paused, is_dry=remembered.is_dry(self.dry_run))
+        observation, plan = planned(remembered, policy, observation, now, see_pods)
+        plan = plan.of_paused if paused else plan
         return Looked(api=api, observation=observation, plan=plan, refused=refused)
 
     def _log_skew(self, cluster: str, skew: timedelta) -> None:
@@ -113,13 +122,24 @@ class Eyes:
 
 
 def planned(
-    remembered: Remembered, observation: Observation, now: datetime, see_pods: Callable[[Observation], Observation]
+    remembered: Remembered,
+    policy: Policy,
+    observation: Observation,
+    now: datetime,
+    see_pods: SeePods,
 ) -> tuple[Observation, Plan]:
     """The plan, and what it was made from: pods are read only where it turns on them which machine may go."""
     make = partial(contained, remembered.record.id, "it was planned")
-    plan = make(lambda: plan_for(remembered, observation, now))
+    return with_pods(lambda seen: make(lambda: plan_for(remembered, policy, seen, now)), observation, see_pods)
+
+
+def with_pods(
+    make: Callable[[Observation], Plan], observation: Observation, see_pods: SeePods
+) -> tuple[Observation, Plan]:
+    """Return the plan and what it is made from: pods are read only where it turns on them."""
+    plan = make(observation)
     if plan.asks and (seen := see_pods(observation)) is not observation:
-        return seen, make(lambda: plan_for(remembered, seen, now))
+        return seen, make(seen)
     return observation, plan
 
 

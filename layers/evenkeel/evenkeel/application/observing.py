@@ -160,11 +160,16 @@ def see_all_pods(
 
     Raises as :func:`_see_workload`.
     """
-    known = observation.workload is not None and observation.workload.whole
-    if record.workload is None or known or observation.workload_unread:
+    if record.workload is None or not lacks_pods(observation):
         return observation
     open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
     return with_workload(record.id, open_it, cluster, observation, judges_nodes=True, alone=alone)
+
+
+def lacks_pods(observation: Observation) -> bool:
+    """Return True if pods were not read, or not all of them, and no attempt has failed."""
+    known = observation.workload is not None and observation.workload.whole
+    return not known and not observation.workload_unread
 
 
 def another_autoscaler(

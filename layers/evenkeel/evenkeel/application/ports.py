@@ -95,6 +95,15 @@ class Remembered:
         """What plans are made from: what the record says, with what is paused and what is being restored."""
         return self.control.applied_to(self.record.policy())
 
+    def is_left_alone(self, now: datetime) -> bool:
+        """Return whether it is paused, and no bounds of ours keep an autoscaler from ordering."""
+        return self.control.is_paused(now) and not self.closed_pools
+
+    @property
+    def closed_pools(self) -> Mapping[str, datetime]:
+        """Return the pools in which an autoscaler may find no room because of our plan: name -> when that began."""
+        return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
+
     @property
     def is_silent(self) -> bool:
         """Whether the cluster did not answer when it was last looked at."""

@@ -94,7 +94,8 @@ def preview_of(
     def see_pods(found: Observation) -> Observation:
         return see_all_pods(clusters, remembered.record, cluster, found, remaining) if with_demand else found
 
-    return Preview.of(remembered, *planned(remembered, observation, now + observation.clock_skew, see_pods))
+    at = now + observation.clock_skew
+    return Preview.of(remembered, *planned(remembered, remembered.policy, observation, at, see_pods))
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:

@@ -58,7 +58,7 @@ class Rebalance(RunPorts):
 
     @cached_property
     def eyes(self) -> Eyes:
-        return Eyes(clusters=self.clusters, clock=self.clock)
+        return Eyes(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run)
 
     def __call__(
         self,
@@ -162,7 +162,9 @@ class _Rounds:
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
         if remembered.control.is_paused(clock.now()):
             self._notify_paused(remembered)
-            return None
+            if remembered.is_left_alone(clock.now()):
+                return None
+            self.summary.message = ""
         if self._is_silent(remembered):
             return None
         try:

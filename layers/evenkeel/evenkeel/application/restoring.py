@@ -11,6 +11,7 @@ from evenkeel.domain.membership.sighting import FEW_LAST
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.homing import PASS_LASTS
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan as make_plan
@@ -20,12 +21,12 @@ from evenkeel.domain.restore import carries_ours
 _log = logging.getLogger("evenkeel.look")
 
 
-def plan_for(remembered: Remembered, observation: Observation, now: datetime) -> Plan:
+def plan_for(remembered: Remembered, policy: Policy, observation: Observation, now: datetime) -> Plan:
     """The plan of a run, and of whoever asks what a run would do.
 
     What runs in a cluster may be anything: where it is more than can be judged, that is told, and bounds go on.
     """
-    state, policy = remembered.state, remembered.policy
+    state = remembered.state
     try:
         return make_plan(observation, state, policy, now)
     except Exception as error:  # of any kind; without pods and nodes it is raised again, if they are not to blame

@@ -96,16 +96,24 @@ class Run:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
                 self._refuse(refusal)
-            self._judge()  # first: a cluster that is paused by the end of its restore is not judged any more
-            self._end_restore()
+            if not self._is_paused:
+                self._judge()  # first: a cluster that is paused by the end of its restore is not judged any more
+                self._end_restore()
             self._clean_up()
         finally:
             self._give_back_lease()
         return conflict
 
     @property
+    def _is_paused(self) -> bool:
+        """Return whether the whole cluster was paused when this run read it: it opens pools, and does nothing else."""
+        return self.remembered.control.is_paused(self.plan.now)
+
+    @property
     def due_fixes(self) -> tuple[FixEntry, ...]:
         """Return the fixes that an operator has agreed to, without those of pools with absent groups."""
+        if self._is_paused:
+            return ()
         awaited = {str(pool.id) for pool in self.plan.pools if pool.awaits_check}
         return tuple(entry for entry in self.remembered.control.fixes if entry.pool not in awaited)
 
@@ -167,7 +175,7 @@ class Run:
         return expired or self.remaining() < _PATCH_SECONDS
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self._stays_dry(pool) and not self.remembered.control.restores(pool.id)
+        return self._stays_dry(pool) and not (pool.opens or self.remembered.control.restores(pool.id))
 
     def _stays_dry(self, pool: PoolPlan) -> bool:
         """Whether nothing of it is written, but where it is restored: what it says itself goes before its cluster."""

@@ -102,7 +102,7 @@ class Scan:
             if isinstance(record, str):
                 broken[cluster] = record
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
-            elif not record.control().is_paused(at) and is_due(cluster, record.scan_interval, at):
+            elif is_due(cluster, record.scan_interval, at):
                 due.append((cluster, record.scan_interval))
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)

@@ -118,6 +118,12 @@ def _listing(fact: str, template: str) -> Words:
     return words
 
 
+def _closed_for_order(facts: Facts) -> str:
+    until = facts["until"]
+    then = "so Evenkeel does" if until is None else f"so Evenkeel orders up to {facts['nodes']} after {_shown(until)}"
+    return f"max is what is requested: no autoscaler orders the released replicas, {then}"
+
+
 def _paused(facts: Facts) -> str:
     until = facts["until"]
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
@@ -226,8 +232,9 @@ WORDS: dict[Rule, Words] = {
     Rule.STEP_TAKEN_BACK: "lowered by 1: the machine that was ordered to bring the zones level is taken back: {why}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
-    Rule.CLOSED_FOR_ORDER: "max is what is requested: no autoscaler orders the released replicas, so Evenkeel does",
+    Rule.CLOSED_FOR_ORDER: _closed_for_order,
     Rule.OPEN_FOR_PODS: "max is {nodes} above what is requested: pods want as many beyond what is on its way",
+    Rule.OPENED: "the pool is paused or in dry run: before that, its bounds let the autoscaler order again",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
@@ -854,11 +861,16 @@ def _problems(trouble: Trouble) -> str:
 
 def todo(trouble: Trouble) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
-    if trouble.untaken:
+    if _lacks_only_taker(trouble):
         return _NO_TAKER
     if trouble.kind is TroubleKind.MISSING:
         return _STALLED if trouble.is_rollout else _NO_NODES[trouble.failure_class]
     return _TODO[trouble.kind]
+
+
+def _lacks_only_taker(trouble: Trouble) -> bool:
+    """Return True if every missing node was released. Else machines that were ordered do not come: that goes first."""
+    return 0 < trouble.untaken == trouble.missing
 
 
 def explains(trouble: Trouble) -> bool:
@@ -874,8 +886,8 @@ def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
 
 def runbook(trouble: Trouble) -> str:
     """Where the page on it stands in the repository."""
-    if trouble.is_rollout and not trouble.untaken:
+    if trouble.is_rollout and not _lacks_only_taker(trouble):
         return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
-    is_missing = trouble.kind is TroubleKind.MISSING and not trouble.untaken
+    is_missing = trouble.kind is TroubleKind.MISSING and not _lacks_only_taker(trouble)
     kind = trouble.failure_class.value if is_missing and trouble.failure_class else ""
     return f"{_RUNBOOK}#{kind or trouble.kind.value}"

@@ -15,7 +15,8 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
-from evenkeel.application.observing import read_cluster, with_workload
+from evenkeel.application.looking import SeePods
+from evenkeel.application.observing import lacks_pods, read_cluster, with_workload
 from evenkeel.application.ports import Remaining
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_text, refuse_empty
@@ -29,8 +30,10 @@ _PATIENCE_SECONDS = 120.0
 _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
-def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None) -> Observation:
-    """A complete look.
+def observe(
+    policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
+) -> tuple[Observation, SeePods]:
+    """A complete look, and what adds all pods to it where the record says where they are and a plan turns on them.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -39,8 +42,8 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
     api, remaining = _opened(kubeconfig, context)
     stage, cluster = policy.demand_stage, KubernetesCluster(api, policy, remaining)
     observation = read_cluster(api.name, cluster, state)
-    if stage is DemandStage.OFF:
-        return observation
+    if stage is DemandStage.OFF and policy.workload is None:
+        return observation, lambda found: found
     entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
 
     def opened() -> KubernetesWorkload:
@@ -48,7 +51,12 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
 
-    return with_workload(api.name, opened, cluster, observation, judges_nodes=stage.judges_nodes)
+    def see(found: Observation, *, judges_nodes: bool = True) -> Observation:
+        return with_workload(api.name, opened, cluster, found, judges_nodes=judges_nodes)
+
+    if stage is not DemandStage.OFF:
+        observation = see(observation, judges_nodes=stage.judges_nodes)
+    return observation, lambda found: see(found) if lacks_pods(found) else found
 
 
 def list_objects(

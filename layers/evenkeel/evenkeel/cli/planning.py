@@ -9,6 +9,7 @@ import typer
 from evenkeel.adapters.stored import StateFile
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.looking import SeePods, with_pods
 from evenkeel.application.words import problem_words
 from evenkeel.cli.acting import plan_of_stack
 from evenkeel.cli.answers import Output
@@ -80,12 +81,14 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
-        observation = _observe([*(file or []), *(old_file or [])], policy, remembered, at, kubeconfig, context)
+        files = [*(file or []), *(old_file or [])]
+        observation, see_pods = _observe(files, policy, remembered, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    planned = plan(observation, remembered, policy.policy(), at if now else at + observation.clock_skew)
+    moment, wanted = at if now else at + observation.clock_skew, policy.policy()
+    _, planned = with_pods(lambda seen: plan(seen, remembered, wanted, moment), observation, see_pods)
     _tell(planned, before, output)
 
 
@@ -126,7 +129,7 @@ def _observe(
     now: datetime,
     kubeconfig: str | None,
     context: str | None,
-) -> Observation:
+) -> tuple[Observation, SeePods]:
     live = kubeconfig is not None or context is not None
     if bool(files) == live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
@@ -134,4 +137,5 @@ def _observe(
         from evenkeel.cli.live import observe
 
         return observe(policy, state, kubeconfig, context)
-    return read_objects([(called(name), read_text(name)) for name in files], policy, now)
+    # What the files hold of pods has been read.
+    return read_objects([(called(name), read_text(name)) for name in files], policy, now), lambda found: found

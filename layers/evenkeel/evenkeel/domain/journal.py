@@ -22,6 +22,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
         return state
     release = pool.releases or state.release
     state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool), release=release)
+    if pool.closes and state.closed_at is None:
+        state = replace(state, closed_at=time_of(id))
     if pool.added:
         state = replace(state, added_at=time_of(id), added=pool.added)
     if not pool.moves:
@@ -69,7 +71,11 @@ def closed(pool: PoolPlan, state: PoolState) -> PoolState:
 
     Of a request it is what max_step leaves to later runs.
     """
-    if state.move is None or not pool.judged:
+    if not pool.judged:
+        return state
+    if pool.valid and not pool.closes:
+        state = replace(state, closed_at=None)
+    if state.move is None or pool.opens:
         return state
     if pool.request_later and state.move.request:
         return replace(state, move=replace(state.move, unplaced=pool.request_later, steps={}))

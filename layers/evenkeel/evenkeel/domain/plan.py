@@ -14,7 +14,7 @@ from typing import NamedTuple
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
-from evenkeel.domain.bounds.safety import publish, size
+from evenkeel.domain.bounds.safety import publish, size, stays_closed
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
@@ -26,14 +26,14 @@ from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.leave import with_leave
-from evenkeel.domain.membership.pausing import freeze_paused
+from evenkeel.domain.membership.pausing import freeze_paused, is_to_be_opened
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, absent_members, few_members, found_in, sight
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
-from evenkeel.domain.model.homing import NO_CHOICES, Choices
+from evenkeel.domain.model.homing import NO_CHOICES, Choices, Homing
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
@@ -180,6 +180,8 @@ def _planned(
 ) -> _Planned:
     """A pool with the request that it carries out, and with what pods and nodes say of its plan without them."""
     plan, moments, offer = _plan_pool(look, pool, request, advice, choices, waited_for)
+    if plan.opens:
+        return _Planned(plan, moments, offer)
     restored = is_restored(pool.id, look.policy)
     plan = restore_pool(plan, look.observation) if restored else restore_held(plan)
     plan, changes_at = relieve(plan, look.observation, look.state.groups, look.policy, look.now)
@@ -248,7 +250,8 @@ def _choices(observation: Observation, planned: Sequence[_Planned], now: datetim
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:
     """The pool with those of its groups frozen that an operator has paused, or whose owner somebody else has pinned."""
-    pool = freeze_paused(pool, policy.paused, now)
+    if not is_to_be_opened(pool, policy, now):
+        pool = freeze_paused(pool, policy.paused, now)
     if not any(group.pinned for group in pool.groups):
         return pool
     return replace(pool, groups=without_foreign(pool.groups, pool.state))
@@ -406,6 +409,11 @@ def _requests(
     return requests, refusals
 
 
+def _opening_steps() -> tuple[Step, ...]:
+    """The steps of a pool that Evenkeel stops acting on: what it requests stays as it is."""
+    return (recall_release, size, hold_level, publish, shorten_provision_time, note, report, remember)
+
+
 def _plan_pool(
     look: _Look,
     pool: AnyPool,
@@ -422,6 +430,7 @@ def _plan_pool(
         waiting = replace(pool, state=replace(pool.state, seen=few))
         left_alone = _left_alone(waiting, Rule.FEW_MEMBERS, state, now)
         return left_alone, [_second_check(waiting.state)], partial(untouched, pool, Rule.FEW_MEMBERS)
+    opens = is_to_be_opened(pool, look.policy, now) and not is_restored(pool.id, look.policy)
     sighting, others_changed, grower = sight(pool, now)
     draft = PoolDraft(
         pool=pool,
@@ -429,17 +438,20 @@ def _plan_pool(
         groups=assess(pool, state, now),
         sighting=sighting,
         grower=grower,
-        request=request,
+        request=None if opens else request,
         advice=advice,
         choices=choices,
         waited_for=waited_for,
+        opens=opens,
+        unplaced=pool.unplaced if opens else 0,
+        homing=pool.state.homing if opens else Homing(),
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
     draft.ceiling = pool.max - draft.spoken_for()
-    for step in steps_of(pool.strategy):
+    for step in _opening_steps() if opens else steps_of(pool.strategy):
         step(draft)
     # Pods for which a pool in dry run were asked would wait for ever, though another pool could take them.
-    offer = partial(untouched, pool, Rule.POOL_DRY_RUN) if pool.dry_run else partial(offer_of, draft)
+    offer = partial(untouched, pool, Rule.POOL_DRY_RUN) if pool.dry_run or opens else partial(offer_of, draft)
     return _pool_plan(draft), draft.look_at, offer
 
 
@@ -593,6 +605,8 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         contested=tuple([group.key for group in draft.groups if group.contested]),
         scale_request=draft.request,
         missing=draft.unmet,
+        closes=_closes(draft),
+        opens=draft.opens,
         added=draft.added_lately + draft.added if draft.added and pool.max_step is not None else 0,
         request_later=draft.request_later,
         unmet_minimum=draft.missing,
@@ -606,6 +620,12 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         taker_due=taker_due,
         orders_after=_orders_after(draft),
     )
+
+
+def _closes(draft: PoolDraft) -> bool:
+    """Return whether bounds keep an autoscaler from ordering once the plan is written."""
+    was_closed = draft.pool.state.closed_at is not None
+    return any(group.closes or (was_closed and stays_closed(group)) for group in draft.groups)
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:

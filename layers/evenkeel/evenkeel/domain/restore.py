@@ -45,7 +45,7 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     if planned.valid and (planned.moves or planned.request_later if begun else planned.unplaced < unplaced):
         return planned
     groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
-    return replace(planned, groups=groups, starved=0, unplaced=0 if begun else unplaced, step=None)
+    return replace(planned, groups=groups, closes=False, starved=0, unplaced=0 if begun else unplaced, step=None)
 
 
 def restore_held(planned: PoolPlan) -> PoolPlan:
@@ -77,6 +77,8 @@ def with_left_groups(
     for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
+        if pool.opens:  # Evenkeel stops acting on it
+            continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.remembered)))
     return tuple(plans.values())

@@ -290,9 +290,10 @@ class _Found:
         """The group that says best why nodes are missing: a reason, that of before, of most nodes."""
         usual = None if before is None else before.failure_class
 
-        def rank(key: GroupKey) -> tuple[bool, bool, int, GroupKey]:
+        def rank(key: GroupKey) -> tuple[bool, bool, bool, int, GroupKey]:
             kind = self.groups[key].failure_class
-            return not kind.is_vague, kind is usual, nodes[key], key
+            lacks = nodes[key] > 0 or not self._untaken  # that the other has released, is told besides
+            return lacks, not kind.is_vague, kind is usual, nodes[key], key
 
         failing = [plan.group.key for plan in concerned if self._fails(plan)]
         return self.groups[max(failing, key=rank)] if failing else None

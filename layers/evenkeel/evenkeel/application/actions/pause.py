@@ -1,5 +1,6 @@
 """Leave a cluster alone, or one pool of it."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
@@ -8,6 +9,7 @@ from evenkeel.application.preview import check_pool
 from evenkeel.application.telling import PAUSED
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ControlRecord
+from evenkeel.domain.model.pools import is_called
 
 
 class PauseFields(Ending):
@@ -38,11 +40,21 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     if pool is None:
         restored = control.restored and control.paused
         call.change_control(remembered, {"paused": True, "paused_until": end, "restored": restored})
-        if remembered.verdict.outbox:  # no scan asks for a run of a paused cluster
+        if remembered.verdict.outbox or remembered.closed_pools:
             call.request_look(PAUSED)
-        return {"message": f"{subject} is paused {_length(end)}: nothing is read from it or written to it"}
+        opened = _opened(remembered.closed_pools)
+        return {"message": f"{subject} is paused {_length(end)}: nothing is read from it or written to it{opened}"}
     call.change_control(remembered, {"paused_pools": {**control.paused_pools, pool: end}})
-    return {"message": f"{subject} is paused {_length(end)}: it is read and counted, and left alone"}
+    closed = [id.name for id, state in remembered.state.pools.items() if state.closed_at and is_called(id, [pool])]
+    if closed:
+        call.request_look(PAUSED)
+    return {"message": f"{subject} is paused {_length(end)}: it is read and counted, and left alone{_opened(closed)}"}
+
+
+def _opened(pools: Iterable[str]) -> str:
+    """Say what is written all the same."""
+    names = ", ".join(sorted(pools))
+    return f", once cluster-autoscaler can order in pool {names} again" if names else ""
 
 
 def _stays(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:

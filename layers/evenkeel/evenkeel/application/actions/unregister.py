@@ -13,6 +13,7 @@ from evenkeel.application.fleet import digest_of
 from evenkeel.application.ports import Remembered
 from evenkeel.application.telling import UNREGISTERED
 from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.domain.replicas.release import RELEASE_KEPT
 
 # Longer than it takes; should it be cut off, no run waits for longer.
 _LEASE = timedelta(seconds=15)
@@ -62,6 +63,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
             f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
             "restore it first, or leave them for good with force"
         )
+    _refuse_closed(call, remembered)
     _ask_for_its_end(call)
     now = call.clock.now()  # a queue may have answered late, and the lease is short
     owner = f"unregister-{now.timestamp()}"
@@ -72,6 +74,8 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         call.store.give_back_lease(call.cluster, lease, call.clock.now())
     call.request_look(UNREGISTERED)
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
+    if closed := sorted(remembered.closed_pools):
+        left += f"; pool {', '.join(closed)} stays closed to cluster-autoscaler: raise its max by hand"
     if (place := remembered.record.status_configmap) is not None:  # who answers here may write to no cluster
         namespace, _, name = place.partition("/")
         left += f"; its status stays: kubectl delete configmap --namespace {namespace} {name}"
@@ -102,6 +106,16 @@ def _was_registered(call: Call) -> bool:
 def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord | str) -> None:
     if call.cluster in fields.before and fields.before[call.cluster] != digest_of(record):
         raise StateConflictError(f"{call.cluster} is not as it was shown")
+
+
+def _refuse_closed(call: Call, remembered: Remembered) -> None:
+    """Raise BadRequestError for a cluster with a pool that the next run opens. One that no run can open may go."""
+    closed = [name for name, at in remembered.closed_pools.items() if call.now < at + RELEASE_KEPT]
+    if closed:
+        raise BadRequestError(
+            f"{call.cluster} is not unregistered: pool {', '.join(sorted(closed))} is closed to cluster-autoscaler, "
+            "which could order nothing there any more: pause it first, and it is opened within a minute"
+        )
 
 
 def _ask_for_its_end(call: Call) -> None:

@@ -44,12 +44,13 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.state is State.FENCED and group.fencing_enabled:
         maximum = draft.requested
         draft.because(Rule.FENCE, requested=draft.requested)
-    elif pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
-        maximum = _closed(pool, draft, Rule.MOVE_UNDER_WAY)
-    elif pool.closed and draft.state is not State.FENCED:
-        maximum = _closed(pool, draft, Rule.CLOSED_FOR_ORDER)
+    elif (why := _why_closed(pool, draft)) is not None:
+        maximum = _closed(pool, draft, why)
+        draft.closes = maximum < proposal.max
     else:
         draft.reasons.append(proposal.why)
+        if pool.opens:
+            draft.because(Rule.OPENED)
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
             maximum = draft.requested + draft.probe
             draft.because(Rule.PROBE, max=maximum)
@@ -77,13 +78,31 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     return maximum
 
 
+def _why_closed(pool: PoolDraft, draft: Draft) -> Rule | None:
+    """Return why no autoscaler is to order in the group. Where Evenkeel stops acting, one always may."""
+    if pool.opens:
+        return None
+    if pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
+        return Rule.MOVE_UNDER_WAY
+    return Rule.CLOSED_FOR_ORDER if pool.closed and draft.state is not State.FENCED else None
+
+
+def stays_closed(draft: Draft) -> bool:
+    """Return True if what keeps the group from being written now will end, and its max leaves no room until then."""
+    group = draft.group
+    if group.frozen_because is None or group.bounds is None or not group.bounds_are_read:
+        return False
+    return group.bounds.max <= max(group.requested, group.owner_min_max)
+
+
 def _closed(pool: PoolDraft, draft: Draft, why: Rule) -> int:
     """Return what is requested, and what pods want beyond what is on its way: an autoscaler can order just that."""
     more = pool.open_for.get(str(draft.key), 0)
     if more:
         draft.because(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
-    draft.because(why)
+    orders = {} if why is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
+    draft.because(why, **orders)
     return draft.requested
 
 

@@ -49,6 +49,7 @@ class Draft:
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     bounds: Bounds | None = None  # to be published; None: they are not ours to write
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
+    closes: bool = False  # max is lower than the strategy says, so that no autoscaler orders
     pins: bool = False  # and replicas are to be held at max
     rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
     reasons: list[Reason] = field(default_factory=list)
@@ -182,6 +183,8 @@ class PoolDraft:
     waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
     asks_waiting: bool = False  # whether it turns on that
     closed: bool = False  # no autoscaler is to order in it: what was released is ordered by us
+    orders_at: datetime | None = None  # when what no autoscaler has ordered by then is ordered; None: it is, or waits
+    opens: bool = False  # Evenkeel stops acting on it: it is opened to autoscalers, and nothing else is written
     open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that one may order all the same, by group
     unmet: int = 0  # nodes of the request that found no room, or have to stay
     added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request

@@ -95,6 +95,8 @@ class PoolPlan:
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
     autoscaler: bool = True  # one orders nodes for pods, and may give an order up
+    closes: bool = False  # max of a group is lower than the strategy says, so that no autoscaler orders
+    opens: bool = False  # paused or in dry run: its bounds are opened to autoscalers, and nothing else is written
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
     demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
     step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before
@@ -226,6 +228,17 @@ class Plan:
     def asks(self) -> bool:
         """Whether pods have to say which machine may go, which node nobody needs, or who waits, and were not asked."""
         return any(pool.asks or pool.asks_idle or pool.asks_waiting for pool in self.pools)
+
+    @property
+    def of_paused(self) -> "Plan":
+        """What of it is carried out while the whole cluster is paused: pools are opened to autoscalers."""
+        return Plan(
+            now=self.now,
+            pools=tuple(pool for pool in self.pools if pool.opens),
+            skipped=self.skipped,
+            states={},
+            clock_skew=self.clock_skew,
+        )
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

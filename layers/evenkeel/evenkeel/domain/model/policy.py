@@ -78,5 +78,8 @@ class Policy:
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
     pins_fenced: bool = False  # owners that can hold replicas do so for fenced groups (HyperShift's NodePools)
     shoot_relief: bool = False  # a Shoot's maximum is raised while zones are dead
+    # Of a run, which writes nothing more there; whoever asks for a plan sees it without.
+    is_paused: bool = False  # the whole cluster is
+    is_dry: bool = False  # the cluster is in dry run
     restoring: bool = False  # the cluster is being restored: every group gets back what it had before us
     restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id

@@ -77,6 +77,7 @@ class Rule(StrEnum):
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
     CLOSED_FOR_ORDER = "closed-for-order", Topic.MAX
     OPEN_FOR_PODS = "open-for-pods", Topic.MAX
+    OPENED = "opened", Topic.NOTE
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX

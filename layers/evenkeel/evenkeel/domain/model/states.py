@@ -173,6 +173,7 @@ class PoolState:
     added_at: datetime | None = None  # when nodes were last added under max_step,
     added: int = 0  # and how many within STEPS_APART
     release: Release | None = None  # None: nothing that was released lacks a taker
+    closed_at: datetime | None = None  # when max was lowered to keep an autoscaler from ordering; None: it is not
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by a digest of both pods and node
 
     @property

@@ -93,6 +93,8 @@ def order_released(pool: PoolDraft) -> None:
             _order(pool, pool.waited_for, pool.now)
         elif closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
             _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
+        else:
+            pool.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
@@ -126,6 +128,7 @@ def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
 def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None:
     if pool.now < at:
         pool.look_at.append(at)
+        pool.orders_at = at
         return
     nodes = sum(waited_for.values())
     pool.request = ScaleRequest(id=FOR_PODS, nodes=nodes, at=pool.now, pool=str(pool.pool.id), shares=waited_for)

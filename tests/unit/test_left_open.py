@@ -1,0 +1,196 @@
+"""A pool that a plan has closed to the autoscaler is opened before Evenkeel stops acting on it, in every way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import ClusterUnavailableError, RejectedError
+from evenkeel.application.scan import Scan
+from evenkeel.domain.model.groups import Bounds
+from tests.builders import MINUTE, key
+from tests.fakes import plenty
+from tests.house import House
+
+
+def closed(**fields: Any) -> House:
+    """A cluster whose pool was closed by a run that died right after: three zones, each with max as requested."""
+    house = House(**fields)
+    house.settle()
+    for zone in "abc":
+        close(house, zone)
+    pools = house.state.pools
+    ((id, pool),) = pools.items()
+    remembered = house.store.load("demo")
+    house.store.save_pool("demo", id, replace(pool, closed_at=house.clock.at), remembered.versions)
+    house.queue.requests.clear()
+    house.queue.second_looks.clear()
+    return house
+
+
+def close(house: House, zone: str) -> None:
+    house.cluster.change(key(zone), bounds=Bounds(0, house.cluster.groups[key(zone)].requested))
+
+
+def pool_of(house: House) -> Any:
+    (pool,) = house.state.pools.values()
+    return pool
+
+
+def room(house: House) -> int:
+    return sum(maximum for _, maximum in house.bounds())
+
+
+def scan(house: House) -> None:
+    """A tick of the schedule, the looks that it asks for, and the runs that those ask for."""
+    house.clock.at += MINUTE
+    house.queue.looks.clear()
+    Scan(store=house.store, queue=house.queue, clock=house.clock, together=lambda tasks: [t() for t in tasks]).tick(
+        house.clock.at
+    )
+    for chunk in house.queue.looks:
+        house.look(chunk.clusters, plenty)
+    house.carry_out()
+
+
+def dry_run_by_record(house: House) -> None:
+    remembered = house.store.load("demo")
+    record = remembered.record.model_copy(update={"dry_run": True})
+    house.store.save_record(record, remembered.control, remembered.versions)
+
+
+def dry_run_of_pool(house: House) -> None:
+    for zone in "abc":
+        house.cluster.change(key(zone), dry_run=True)
+
+
+WAYS: dict[str, Callable[[House], object]] = {
+    "pause": lambda house: house.ask("pause"),
+    "pause until": lambda house: house.ask("pause", **{"for": "2h"}),
+    "pause of the pool": lambda house: house.ask("pause", pool="workers"),
+    "dry-run": lambda house: house.ask("dry-run"),
+    "dry run by the record": dry_run_by_record,
+    "dry run by annotation": dry_run_of_pool,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_next_scan_opens_it_even_where_every_message_is_lost(way: str) -> None:
+    house = closed()
+    WAYS[way](house)
+    house.queue.requests.clear()
+    scan(house)
+    assert room(house) == 12
+    assert pool_of(house).closed_at is None
+    patches, looks = len(house.cluster.applied), house.cluster.looks
+    for _ in range(3):
+        scan(house)
+    assert len(house.cluster.applied) == patches
+    if way in ("pause", "pause until"):
+        assert house.cluster.looks == looks, "nothing is read any more"
+
+
+@pytest.mark.parametrize("way", ["pause", "pause of the pool"])
+def test_a_pause_asks_for_the_run_at_once_and_says_so(way: str) -> None:
+    house = closed()
+    answer: Any = WAYS[way](house)
+    assert answer["message"].endswith(", once cluster-autoscaler can order in pool workers again")
+    house.carry_out()
+    assert room(house) == 12
+
+
+def test_a_stack_in_dry_run_opens_it() -> None:
+    house = closed()
+    house.rebalance = replace(house.rebalance, dry_run=True)
+    house.look = replace(house.look, dry_run=True)
+    scan(house)
+    assert room(house) == 12
+    assert house.decisions()[0]["dryRun"] is False
+
+
+def test_a_fenced_zone_stays_fenced() -> None:
+    house = closed()
+    house.fail("a")
+    house.ask("pause")
+    scan(house)
+    assert house.bounds()[0][1] == 2
+    assert room(house) == 12
+
+
+@pytest.mark.parametrize("fault", [RejectedError("403: forbidden"), ClusterUnavailableError("answer lost")])
+def test_where_writes_fail_it_is_tried_until_it_is_open(fault: Exception) -> None:
+    house = closed()
+    house.ask("pause")
+    house.answer_writes(fault)
+    scan(house)
+    assert (room(house), pool_of(house).closed_at is None) == (6, False)
+    house.answer_writes(None)
+    for _ in range(6):  # what was refused is tried again after five minutes
+        scan(house)
+    assert (room(house), pool_of(house).closed_at) == (12, None)
+
+
+def test_a_lost_answer_is_looked_into() -> None:
+    house = closed()
+    house.ask("pause")
+    apply = house.cluster.apply
+
+    def lost(*given: Any, **more: Any) -> None:
+        apply(*given, **more)
+        raise ClusterUnavailableError("its answer is lost")
+
+    house.cluster.apply = lost  # type: ignore[method-assign]
+    scan(house)
+    house.cluster.apply = apply  # type: ignore[method-assign]
+    scan(house)
+    scan(house)
+    assert (room(house), pool_of(house).closed_at) == (12, None)
+
+
+def test_a_paused_cluster_gets_nothing_else() -> None:
+    house = closed()
+    house.ask("scale-up", id="more", nodes=2, pool="workers")
+    before = {group.key: group.requested for group in house.cluster.groups.values()}
+    house.fail("a")
+    house.cluster.change(key("a"), running=0)
+    house.ask("pause")
+    for _ in range(3):
+        scan(house)
+    assert {group.key: group.requested for group in house.cluster.groups.values()} == before
+    assert house.store.load("demo").scale_requests["more"].done is False
+    assert room(house) == 12
+
+
+def test_it_stays_as_it_is_while_evenkeel_acts() -> None:
+    house = closed()
+    house.ask("pause", **{"for": "1m"})
+    house.clock.at += 2 * MINUTE
+    house.run()
+    assert pool_of(house).closed_at is None
+
+
+class TestUnregister:
+    def test_it_is_refused_even_with_force_until_the_pool_is_open(self) -> None:
+        house = closed()
+        says = house.refused("unregister", force=True)
+        assert "pool workers is closed to cluster-autoscaler" in says
+        assert "pause it first" in says
+        house.ask("pause")
+        scan(house)
+        assert "not registered any more" in house.ask("unregister", force=True)["message"]
+
+    def test_one_that_cannot_be_opened_for_half_an_hour_goes_with_force(self) -> None:
+        house = closed()
+        house.clock.at += 31 * MINUTE
+        says = house.ask("unregister", force=True)["message"]
+        assert "pool workers stays closed to cluster-autoscaler: raise its max by hand" in says
+
+
+def test_a_pool_that_was_never_closed_is_not_read_in_a_pause() -> None:
+    house = House()
+    house.settle()
+    house.ask("pause")
+    looks = house.cluster.looks
+    scan(house)
+    assert house.cluster.looks == looks
