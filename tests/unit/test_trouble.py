@@ -22,12 +22,13 @@ from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import SILENT_LOOKS
 from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Waiting
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, MachineFailure
+from evenkeel.domain.model.groups import Machine, MachineFailure, Observation, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.plan import plan
 from evenkeel.domain.trouble import judge, untold, with_news
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
@@ -308,6 +309,18 @@ class TestMissingNodes:
         house.runs(2)
         ((_, closed),) = [each for each in house.bus.published if each[0] == "Trouble Closed"]
         assert closed["missing"] == 3
+
+    def test_a_group_that_only_other_clusters_reports_fence_misses_no_node(self) -> None:
+        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
+        groups = zones((3, 2, 2), (2, 2, 2), bounds=[(0, 9)] * 3, machines=())
+        for warned, kinds in ((True, []), (False, [TroubleKind.MISSING])):
+            fence = {"warned_requested": 3, "warned_until": NOW + 4 * MINUTE} if warned else {}
+            states = {key("a"): replace(state, **fence)}
+            planned = plan(
+                Observation(groups=tuple(groups)), ClusterState(groups=states, offerings=None), numbers(1, 12), NOW
+            )
+            assert (planned.pools[0].groups[0].state is State.FENCED) is warned
+            assert [each.kind for each in judge(Verdict(), planned, states, 5 * MINUTE).troubles] == kinds
 
     def test_what_a_frozen_group_waits_for_is_no_trouble(self) -> None:
         house = House()
