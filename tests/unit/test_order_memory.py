@@ -17,6 +17,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
+    ZONE,
     Claim,
     Node,
     NodeTerm,
@@ -44,11 +45,12 @@ def check(
     at: datetime = NOW,
     coming: int = 0,
     promised: Mapping[str, str] | None = None,
+    zone: str = "a",
     **parts: Any,
 ) -> Demand:
     """One check of a pool of one zone, whose template has these labels."""
-    one = offer(template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
-    pool = replace(pool_offer(zones="a", room=60), groups=(one,), orders=orders)
+    one = offer(zone, template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
+    pool = replace(pool_offer(zones=zone, room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
     return demand(seen, (pool,), DemandPolicy(), at)
@@ -239,11 +241,16 @@ def test_orders_are_remembered_while_their_pods_wait_and_forgotten_three_hours_a
     assert check(WEB, ahead).retry_at == NOW + 10 * MINUTE
 
 
-def failed_order(waiting: tuple[Pod, ...], *, at: datetime, failed: int, rule: Rule, zones: str = "a") -> Orders:
+def failed_order(
+    waiting: tuple[Pod, ...], *, at: datetime, failed: int, rule: Rule, zones: str = "a", **fields: Any
+) -> Orders:
     """Return an order whose nodes did not help in these zones."""
     groups = tuple(str(group_key(zone)) for zone in zones)
     past: dict[str, Any] = {"groups": groups, "failed_in": groups, "is_open": False, "failed": failed, "node": "new"}
-    return {key: replace(each, at=at, seen=at, why=Reason(rule), **past) for key, each in first_order(waiting).items()}
+    return {
+        key: replace(each, at=at, seen=at, why=Reason(rule), **past)
+        for key, each in first_order(waiting, **fields).items()
+    }
 
 
 def test_the_wait_doubles_up_to_an_hour() -> None:
@@ -282,6 +289,23 @@ def test_each_retry_begins_with_another_zone() -> None:
         (group,) = demand(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
         chosen.append(group.name[-1])
     assert chosen == ["b", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("is_coming", [True, False])
+def test_one_node_is_tried_in_a_pool_at_a_time_whatever_pods_it_is_for(is_coming: bool) -> None:
+    """A node is on its way again for one kind in zone a. Another kind is due in zone b as well."""
+    past: dict[str, Any] = {"at": NOW - timedelta(hours=1), "failed": 1, "rule": Rule.TAINT_NOT_TOLERATED}
+    large = pods(2, "large", cpu="3500m", node_selector={ZONE: "b"})
+    retried = {key: replace(order, is_open=True) for key, order in failed_order(WEB, **past).items()}
+    pool = pool_offer(zones="ab", room=60)
+    a, b = pool.groups
+    pool = replace(
+        pool,
+        groups=(replace(a, requested=1, coming=1) if is_coming else a, b),
+        orders={**retried, **failed_order(large, zones="b", zone="b", **past)},
+    )
+    found = demand(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW)
+    assert found.nodes == (0 if is_coming else 1)
 
 
 @pytest.mark.parametrize(("age", "nodes"), [(timedelta(minutes=30), 1), (timedelta(hours=2), 0)])
