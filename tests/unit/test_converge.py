@@ -186,7 +186,29 @@ def test_a_node_that_does_not_get_well_goes_again_by_name_and_nothing_goes_for_i
     home.drain()
     home.look(60)
     assert (home.requested, home.memory.step) == ((3, 3, 9), None)
-    assert home.memory.held_until is not None
+    assert home.memory.held_until == home.now + timedelta(hours=1)
+    assert home.memory.given is None, "the source gave nothing, so what it requests is not bound to it"
+
+
+def test_a_machine_that_is_deleted_meanwhile_is_not_the_newest() -> None:
+    home = begun(3, 3, 9)
+    home.boot()
+    (newest,) = home.machines("a")[-1:]
+    going = replace(newest, name="going", uid="going", created_at=home.now, ready=False, deleting=True)
+    home.change("a", machines=(*home.machines("a"), going))
+    home.look(60)
+    assert home.requested == (4, 3, 8)
+
+
+def test_without_a_view_of_the_pods_the_newest_well_machine_goes_and_no_preserved_one() -> None:
+    home = begun(3, 3, 9)
+    first, *others, newest = home.machines("c")
+    aged = [replace(each, created_at=each.created_at + timedelta(hours=i)) for i, each in enumerate(others, 1)]
+    late = replace(newest, created_at=home.now, preserved=True)
+    home.change("c", machines=(first, *aged, late))
+    home.boot("a")
+    home.look(60)
+    assert [each.name for each in home.machines("c") if each.deleting] == [aged[-1].name]
 
 
 def test_machines_of_others_that_boot_beside_the_new_node_are_not_waited_for() -> None:

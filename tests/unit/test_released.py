@@ -9,7 +9,7 @@ from evenkeel.adapters.stored import PoolRecord
 from evenkeel.application.words import sentences
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
-from evenkeel.domain.model.moves import FOR_PODS, Move
+from evenkeel.domain.model.moves import FOR_PODS, Move, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
@@ -98,6 +98,22 @@ class TestOrder:
         ]  # the autoscaler's order
         found = play.look(60)
         assert (sum(requested(found)), sum(maxima(found))) == (11, 11)
+
+    def test_pods_that_come_after_the_order_are_left_to_the_autoscaler(self) -> None:
+        play = released(waiting=1)
+        play.look(CLOSES)
+        play.look(ORDERS - CLOSES)
+        play.workload = workload(3, play.groups)
+        for _ in range(4):
+            assert sum(requested(play.look(15))) == 7
+
+    def test_an_operators_request_precedes_the_order(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        request = ScaleRequest(id="r1", nodes=-1, at=play.now, pool="workers")
+        play.state = replace(play.state, scale_requests=(request,))
+        found = play.look(ORDERS - CLOSES)
+        assert (found.scale_request, sum(requested(found))) == (request, 5)
 
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)
