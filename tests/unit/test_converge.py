@@ -49,6 +49,7 @@ def test_a_pool_comes_home_one_machine_after_the_other_launch_before_drain() -> 
     assert home.bounds("a")[0] == 1  # nobody takes the new node away
     home.look(15)
     assert home.requested == (1, 4, 5)
+    assert home.bounds("a")[0] == 1
     home.boot()
     home.look(60)
     assert home.requested == (1, 4, 4)
@@ -768,6 +769,55 @@ def test_demand_that_comes_back_to_the_source_within_a_quarter_of_an_hour_holds_
     home.look(10 * 60)
     assert home.requested[2] == 5
     assert home.memory.held_until == home.now + timedelta(hours=24)
+
+
+def test_demand_that_comes_to_the_source_later_holds_nothing() -> None:
+    home = begun(0, 4, 5, per_hour=1)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(15)
+    home.look(20 * 60)
+    home.scale("c", 6)
+    home.boot()
+    home.look(60)
+    assert home.memory.held_until is None
+
+
+def test_no_step_begins_while_a_machine_still_goes() -> None:
+    home = Home((0, 4, 5))
+    home.look()
+    home.change("c", running=6)
+    home.look(SETTLED)
+    assert home.memory.step is None
+    home.change("c", running=5)
+    home.look(60)
+    assert home.memory.step is not None
+
+
+def test_a_frozen_destination_keeps_the_machine_that_is_late_until_it_may_be_written() -> None:
+    home = begun(0, 4, 5)
+    home.change("a", frozen_because=stated("paused"))
+    for _ in range(3):
+        home.look(10 * 60)
+        assert (home.requested, home.last and home.last.groups[0].requested) == ((1, 4, 5), 1)
+    home.change("a", frozen_because=None)
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+
+
+def test_a_machine_that_was_chosen_and_never_taken_is_chosen_anew() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60, dies_after=0)
+    step = home.memory.step
+    assert step is not None
+    assert (step.giver, step.given_at) != ("", None)
+    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.look(60)
+    step = home.memory.step
+    assert step is not None
+    assert (step.giver, step.machine, step.back) == ("", None, "")
 
 
 @pytest.mark.parametrize("frozen", ["", "a"])

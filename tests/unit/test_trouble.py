@@ -99,6 +99,16 @@ class TestMissingNodes:
         house.runs(12)
         assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
 
+    @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
+    def test_what_was_released_is_missing_only_once_an_autoscaler_had_its_time(
+        self, due_in: timedelta, missing: int
+    ) -> None:
+        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
+        planned = plan_of(zones((3, 2, 2), (2, 2, 2), machines=()), numbers(1, 12), states={key("a"): state})
+        pool = replace(planned.pools[0], untaken=2, taker_due=NOW + due_in)
+        (trouble,) = judge(Verdict(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE).troubles
+        assert trouble.missing == missing
+
     def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
