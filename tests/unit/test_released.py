@@ -169,10 +169,10 @@ class TestOrder:
         assert sum(requested(play.look(ORDERS - CLOSES))) == 6
 
     def test_bounds_that_evenkeel_may_not_write_are_not_waited_for(self) -> None:
-        play = released()
+        play = released(policy=numbers(0, 30))
+        play.look(CLOSES)
         held = {"bounds": Bounds(0, 9), "bounds_held": True}
         play.groups = [replace(g, **held) if g.zone == "b" else g for g in play.groups]  # type: ignore[arg-type]
-        play.look(CLOSES)
         assert sum(requested(play.look(ORDERS - CLOSES))) == 9
 
     def test_the_one_node_that_an_owner_insists_on_is_not_waited_for(self) -> None:
