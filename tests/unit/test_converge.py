@@ -49,6 +49,7 @@ def test_a_pool_comes_home_one_machine_after_the_other_launch_before_drain() -> 
     assert home.bounds("a")[0] == 1  # nobody takes the new node away
     home.look(15)
     assert home.requested == (1, 4, 5)
+    assert home.bounds("a")[0] == 1
     home.boot()
     home.look(60)
     assert home.requested == (1, 4, 4)
@@ -186,7 +187,29 @@ def test_a_node_that_does_not_get_well_goes_again_by_name_and_nothing_goes_for_i
     home.drain()
     home.look(60)
     assert (home.requested, home.memory.step) == ((3, 3, 9), None)
-    assert home.memory.held_until is not None
+    assert home.memory.held_until == home.now + timedelta(hours=1)
+    assert home.memory.given is None, "the source gave nothing, so what it requests is not bound to it"
+
+
+def test_a_machine_that_is_deleted_meanwhile_is_not_the_newest() -> None:
+    home = begun(3, 3, 9)
+    home.boot()
+    (newest,) = home.machines("a")[-1:]
+    going = replace(newest, name="going", uid="going", created_at=home.now, ready=False, deleting=True)
+    home.change("a", machines=(*home.machines("a"), going))
+    home.look(60)
+    assert home.requested == (4, 3, 8)
+
+
+def test_without_a_view_of_the_pods_the_newest_well_machine_goes_and_no_preserved_one() -> None:
+    home = begun(3, 3, 9)
+    first, *others, newest = home.machines("c")
+    aged = [replace(each, created_at=each.created_at + timedelta(hours=i)) for i, each in enumerate(others, 1)]
+    late = replace(newest, created_at=home.now, preserved=True)
+    home.change("c", machines=(first, *aged, late))
+    home.boot("a")
+    home.look(60)
+    assert [each.name for each in home.machines("c") if each.deleting] == [aged[-1].name]
 
 
 def test_machines_of_others_that_boot_beside_the_new_node_are_not_waited_for() -> None:
@@ -746,6 +769,55 @@ def test_demand_that_comes_back_to_the_source_within_a_quarter_of_an_hour_holds_
     home.look(10 * 60)
     assert home.requested[2] == 5
     assert home.memory.held_until == home.now + timedelta(hours=24)
+
+
+def test_demand_that_comes_to_the_source_later_holds_nothing() -> None:
+    home = begun(0, 4, 5, per_hour=1)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(15)
+    home.look(20 * 60)
+    home.scale("c", 6)
+    home.boot()
+    home.look(60)
+    assert home.memory.held_until is None
+
+
+def test_no_step_begins_while_a_machine_still_goes() -> None:
+    home = Home((0, 4, 5))
+    home.look()
+    home.change("c", running=6)
+    home.look(SETTLED)
+    assert home.memory.step is None
+    home.change("c", running=5)
+    home.look(60)
+    assert home.memory.step is not None
+
+
+def test_a_frozen_destination_keeps_the_machine_that_is_late_until_it_may_be_written() -> None:
+    home = begun(0, 4, 5)
+    home.change("a", frozen_because=stated("paused"))
+    for _ in range(3):
+        home.look(10 * 60)
+        assert (home.requested, home.last and home.last.groups[0].requested) == ((1, 4, 5), 1)
+    home.change("a", frozen_because=None)
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+
+
+def test_a_machine_that_was_chosen_and_never_taken_is_chosen_anew() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60, dies_after=0)
+    step = home.memory.step
+    assert step is not None
+    assert (step.giver, step.given_at) != ("", None)
+    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.look(60)
+    step = home.memory.step
+    assert step is not None
+    assert (step.giver, step.machine, step.back) == ("", None, "")
 
 
 @pytest.mark.parametrize("frozen", ["", "a"])

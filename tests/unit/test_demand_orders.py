@@ -4,17 +4,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from evenkeel.domain.demand.advice import Advised
 from evenkeel.domain.demand.clocks import remembered_idle
+from evenkeel.domain.demand.orders import removals_for_nobody
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import Advice, Removal, Unneeded
 from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
-from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Pod, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, key, numbers
-from tests.workloads import LONG_AGO, node, pod, template
+from tests.workloads import LONG_AGO, node, pod, pool_id, template
 
 RECORD = replace(
     numbers(0, 100),
@@ -76,6 +79,15 @@ def test_an_operators_request_precedes_pods_and_removals() -> None:
     (spare,) = (pool for pool in found.pools if pool.id.name == "spare")
     assert spare.scale_request is not None
     assert spare.scale_request.id == "r1"
+
+
+def test_a_pool_with_an_operators_request_gives_no_node_back_beside_it() -> None:
+    """The plan closes such a pool to removals before, so the guard is checked by itself."""
+    idle = Unneeded(go=tuple(Removal(node=name, pool=pool_id(name), group=key("a")) for name in "xy"))
+    advised = Advised(cluster=Advice(), pools={}, idle=idle)
+    operators, own = (ScaleRequest(id=id, nodes=1, at=NOW, pool="x") for id in ("r1", FOR_PODS))
+    assert removals_for_nobody(advised, {pool_id("x"): operators}, NOW).keys() == {pool_id("y")}
+    assert removals_for_nobody(advised, {pool_id("x"): own}, NOW).keys() == {pool_id("x"), pool_id("y")}
 
 
 def test_a_clock_in_the_future_counts_from_now() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from evenkeel.domain.demand.fresh import Fresh, FreshNodes
+from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.kinds import Kinds
 from evenkeel.domain.demand.order_memory import node_digest, pods_digest
 from evenkeel.domain.demand.volumes import Volumes
@@ -106,6 +106,33 @@ def test_what_comes_with_a_node_is_read_from_the_one_that_has_most_of_it() -> No
     old, new = made("old"), made("new", age=MINUTE)
     pods = (daemon("agent", on="old"), daemon("logs", on="old"), daemon("agent", on="new"))
     assert {str(each) for each in fresh(old, new, pods=pods).pods} == {str(each) for each in pods[:2]}
+
+
+def test_pods_that_have_ended_or_go_do_not_come_with_a_node() -> None:
+    pods = (daemon("once", on="n", phase="Succeeded"), daemon("old", on="n", deleted_at=NOW), daemon("agent", on="n"))
+    assert fresh(made("n"), pods=pods).pods == pods[2:]
+
+
+def test_a_device_that_the_sample_has_counts_as_the_sample_has_it() -> None:
+    promised = template(**{"nvidia.com/gpu": "1"})
+    assert fresh(made("n"), promised=promised).node.allocatable["nvidia.com/gpu"] == 1
+    assert fresh(made("n", size={"nvidia.com/gpu": 2}), promised=promised).node.allocatable["nvidia.com/gpu"] == 2
+
+
+def test_a_node_that_is_not_ready_starts_until_the_provision_timeout_and_another_one_for_the_startup_time() -> None:
+    policy, hour, passing = (
+        DemandPolicy(),
+        timedelta(hours=1),
+        taint("startup-taint.cluster-autoscaler.kubernetes.io/a:NoSchedule"),
+    )
+
+    def starts(age: timedelta, **fields: Any) -> bool:
+        there = made("n", age=age, **fields)
+        return is_starting(there, fresh(there).node, NOW, policy, hour)
+
+    assert policy.startup < hour
+    assert [starts(age, ready=False) for age in (hour, hour + MINUTE)] == [True, False]
+    assert [starts(age, taints=(passing,)) for age in (policy.startup, policy.startup + MINUTE)] == [True, False]
 
 
 # ---------------------------------------------------------------- digests

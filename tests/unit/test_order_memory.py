@@ -11,12 +11,13 @@ from evenkeel.adapters.stored import VerdictRecord, read_stored
 from evenkeel.application.words import trouble_words
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.model.demand import Demand, DemandPolicy
-from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder
+from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder, wait_after
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
+    ZONE,
     Claim,
     Node,
     NodeTerm,
@@ -44,11 +45,12 @@ def check(
     at: datetime = NOW,
     coming: int = 0,
     promised: Mapping[str, str] | None = None,
+    zone: str = "a",
     **parts: Any,
 ) -> Demand:
     """One check of a pool of one zone, whose template has these labels."""
-    one = offer(template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
-    pool = replace(pool_offer(zones="a", room=60), groups=(one,), orders=orders)
+    one = offer(zone, template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
+    pool = replace(pool_offer(zones=zone, room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
     return demand(seen, (pool,), DemandPolicy(), at)
@@ -237,6 +239,108 @@ def test_orders_are_remembered_while_their_pods_wait_and_forgotten_three_hours_a
     ahead = {key: replace(order, at=NOW + timedelta(days=1)) for key, order in orders.items()}
     assert check(WEB, ahead).nodes == 0
     assert check(WEB, ahead).retry_at == NOW + 10 * MINUTE
+
+
+def failed_order(
+    waiting: tuple[Pod, ...], *, at: datetime, failed: int, rule: Rule, zones: str = "a", **fields: Any
+) -> Orders:
+    """Return an order whose nodes did not help in these zones."""
+    groups = tuple(str(group_key(zone)) for zone in zones)
+    past: dict[str, Any] = {"groups": groups, "failed_in": groups, "is_open": False, "failed": failed, "node": "new"}
+    return {
+        key: replace(each, at=at, seen=at, why=Reason(rule), **past)
+        for key, each in first_order(waiting, **fields).items()
+    }
+
+
+def test_the_wait_doubles_up_to_an_hour() -> None:
+    assert [wait_after(failed) // MINUTE for failed in (0, 1, 2, 3, 4, 9, 50)] == [0, 10, 20, 40, 60, 60, 60]
+
+
+@pytest.mark.parametrize(("rule", "nodes"), [(Rule.NODE_NOT_READY, 1), (Rule.TAINT_NOT_TOLERATED, 0)])
+def test_for_nodes_that_are_never_ready_the_groups_backoff_waits_and_not_the_pods(rule: Rule, nodes: int) -> None:
+    assert check(WEB, failed_order(WEB, at=NOW, failed=3, rule=rule)).nodes == nodes
+
+
+def test_the_clock_of_the_worker_does_not_hide_a_node_of_the_order() -> None:
+    ahead = {key: replace(order, at=NOW) for key, order in first_order(WEB).items()}
+    assert len(check(WEB, ahead, arrived(taints=(RED,))).pools[0].ineffective) == 1
+
+
+def test_a_node_that_goes_says_nothing_about_its_order() -> None:
+    found = check(WEB, first_order(WEB), arrived(taints=(RED,), deleting=True))
+    assert found.pools[0].ineffective == ()
+
+
+def test_one_node_that_does_not_help_is_one_failure_however_often_it_is_seen() -> None:
+    orders = first_order(WEB)
+    for _ in range(3):
+        orders = check(WEB, orders, arrived(taints=(RED,))).pools[0].orders
+        assert [order.failed for order in orders.values()] == [1]
+
+
+def test_each_retry_begins_with_another_zone() -> None:
+    chosen = []
+    for failed in (1, 2, 3, 4):
+        orders = failed_order(
+            WEB, at=NOW - timedelta(hours=1), failed=failed, rule=Rule.TAINT_NOT_TOLERATED, zones="ab"
+        )
+        pool = replace(pool_offer(zones="ab", room=60, template=template()), orders=orders)
+        (group,) = demand(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
+        chosen.append(group.name[-1])
+    assert chosen == ["b", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("is_coming", [True, False])
+def test_one_node_is_tried_in_a_pool_at_a_time_whatever_pods_it_is_for(is_coming: bool) -> None:
+    """A node is on its way again for one kind in zone a. Another kind is due in zone b as well."""
+    past: dict[str, Any] = {"at": NOW - timedelta(hours=1), "failed": 1, "rule": Rule.TAINT_NOT_TOLERATED}
+    large = pods(2, "large", cpu="3500m", node_selector={ZONE: "b"})
+    retried = {key: replace(order, is_open=True) for key, order in failed_order(WEB, **past).items()}
+    pool = pool_offer(zones="ab", room=60)
+    a, b = pool.groups
+    pool = replace(
+        pool,
+        groups=(replace(a, requested=1, coming=1) if is_coming else a, b),
+        orders={**retried, **failed_order(large, zones="b", zone="b", **past)},
+    )
+    found = demand(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW)
+    assert found.nodes == (0 if is_coming else 1)
+
+
+@pytest.mark.parametrize(("age", "nodes"), [(timedelta(minutes=30), 1), (timedelta(hours=2), 0)])
+def test_where_a_young_node_helps_the_wait_does_not_double(age: timedelta, nodes: int) -> None:
+    orders = failed_order(WEB, at=NOW - 15 * MINUTE, failed=3, rule=Rule.TAINT_NOT_TOLERATED)
+    full = pod("other", cpu="3", node="new")
+    assert check(WEB, orders, arrived(age=age), standing=(full,)).nodes == nodes
+
+
+def test_an_order_that_grows_still_knows_its_first_node() -> None:
+    more = pods(6, "web", cpu="3")
+    found = check(more, first_order(WEB), arrived(ready=False), coming=2)
+    assert found.nodes == 3
+    found = check(more, found.pools[0].orders_after, arrived(taints=(RED,)), coming=5)
+    assert [told.node for told in found.pools[0].ineffective] == ["new"]
+
+
+def test_an_order_that_failed_is_remembered_before_younger_ones() -> None:
+    orders = failed_order(WEB, at=NOW - MINUTE, failed=1, rule=Rule.TAINT_NOT_TOLERATED)
+    others = tuple(pod(f"p{number}", cpu=f"{1000 + number}m") for number in range(MOST_ORDERS + 5))
+    after = check((*WEB, *others), orders).pools[0].orders_after
+    assert len(after) == MOST_ORDERS
+    assert orders.keys() <= after.keys()
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_a_pool_remembers_while_another_one_orders_for_the_same_pods(is_elsewhere: bool) -> None:
+    old = failed_order(WEB, at=NOW - timedelta(hours=4), failed=1, rule=Rule.TAINT_NOT_TOLERATED)
+    recent = {key: replace(order, at=NOW - timedelta(hours=1)) for key, order in old.items()}
+    here = replace(pool_offer(zones="a", room=60, template=template()), orders=old)
+    other = replace(
+        here, pool=replace(here.pool, name="other"), room=0, groups=(), orders=recent if is_elsewhere else {}
+    )
+    found = demand(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW)
+    assert (old.keys() <= found.pools[0].orders_after.keys()) is is_elsewhere
 
 
 # ---------------------------------------------------------------- the incident

@@ -9,7 +9,7 @@ from evenkeel.adapters.stored import PoolRecord
 from evenkeel.application.words import sentences
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
-from evenkeel.domain.model.moves import FOR_PODS, Move
+from evenkeel.domain.model.moves import FOR_PODS, Move, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.reasons import Rule, because
@@ -17,7 +17,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState, Release
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.replicas.release import RELEASE_KEPT
-from tests.builders import NOW, Played, in_backoff, key, maxima, numbers, requested, zones
+from tests.builders import NOW, Played, after_backoff, in_backoff, key, maxima, numbers, requested, zones
 from tests.workloads import node, pod, pods, template
 
 #: seconds from a release until the pool is closed to the autoscaler, and until Evenkeel orders; a loop takes 10 s
@@ -123,6 +123,22 @@ class TestOrder:
             )
             play.groups = [replace(g, requested=g.bounds.max) if g.bounds else g for g in play.groups]
 
+    def test_pods_that_come_after_the_order_are_left_to_the_autoscaler(self) -> None:
+        play = released(waiting=1)
+        play.look(CLOSES)
+        play.look(ORDERS - CLOSES)
+        play.workload = workload(3, play.groups)
+        for _ in range(4):
+            assert sum(requested(play.look(15))) == 7
+
+    def test_an_operators_request_precedes_the_order(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        request = ScaleRequest(id="r1", nodes=-1, at=play.now, pool="workers")
+        play.state = replace(play.state, scale_requests=(request,))
+        found = play.look(ORDERS - CLOSES)
+        assert (found.scale_request, sum(requested(found))) == (request, 5)
+
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)
         play.look(CLOSES)
@@ -168,6 +184,31 @@ class TestOrder:
         found = play.look(ORDERS - CLOSES)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert sum(requested(play.look(10))) == 9
+
+    def test_a_zone_on_trial_whose_bounds_are_open_is_waited_for_as_well(self) -> None:
+        play = released()
+        play.state = replace(play.state, groups={**play.state.groups, key("c"): after_backoff()})
+        play.look(CLOSES)
+        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.zone == "c" else g for g in play.groups]
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+
+    def test_bounds_that_evenkeel_may_not_write_are_not_waited_for(self) -> None:
+        play = released(policy=numbers(0, 30))
+        play.look(CLOSES)
+        held = {"bounds": Bounds(0, 9), "bounds_held": True}
+        play.groups = [replace(g, **held) if g.zone == "b" else g for g in play.groups]  # type: ignore[arg-type]
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
+
+    def test_the_one_node_that_an_owner_insists_on_is_not_waited_for(self) -> None:
+        play = released()
+        play.groups = [replace(g, requested=0, running=0, owner_min_max=1) if g.zone == "c" else g for g in play.groups]
+        play.look(CLOSES)
+        assert [g.bounds.max for g in play.groups if g.bounds is not None and g.zone == "c"] == [1]
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 6
+
+    def test_what_one_zone_loses_another_has_not_gained(self) -> None:
+        release = Release(at=NOW, replicas=3, requested={"b": 3, "c": 3})
+        assert release.untaken({"b": 1, "c": 4}) == 2
 
     def test_a_slower_autoscaler_has_more_time(self) -> None:
         play = released(policy=replace(numbers(0, 12), autoscaler_loop=timedelta(seconds=30)))

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
@@ -20,16 +20,17 @@ from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import SILENT_LOOKS
-from evenkeel.domain.model.demand import Advice, PoolAdvice, PoolDemand, Waiting
+from evenkeel.domain.model.demand import Advice, NotCounted, PoolAdvice, PoolDemand, Unfit, Waiting
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, MachineFailure
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.trouble import judge, untold, with_news
-from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, zones
+from evenkeel.domain.plan import plan
+from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, untold, with_news
+from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
 
@@ -113,6 +114,16 @@ class TestMissingNodes:
         assert "no autoscaler has ordered the 1 released" in detail["headline"]
         assert "Evenkeel orders them itself" not in detail["todo"]
         assert detail["runbook"] == "docs/trouble.md#quota"
+
+    @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
+    def test_what_was_released_is_missing_only_once_an_autoscaler_had_its_time(
+        self, due_in: timedelta, missing: int
+    ) -> None:
+        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
+        planned = plan_of(zones((3, 2, 2), (2, 2, 2), machines=()), numbers(1, 12), states={key("a"): state})
+        pool = replace(planned.pools[0], untaken=2, taker_due=NOW + due_in)
+        (trouble,) = judge(Verdict(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE).troubles
+        assert trouble.missing == missing
 
     def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
         house = House()
@@ -229,19 +240,22 @@ class TestMissingNodes:
         house.run()
         assert verdict(house) == ()
 
-    @pytest.mark.parametrize("waits", [True, False])
-    def test_what_was_given_up_is_wanted_no_more_where_pods_show_that_none_waits(self, waits: bool) -> None:
+    @pytest.mark.parametrize("waits", ["pending", "unmet", "not counted", ""])
+    def test_what_was_given_up_is_wanted_no_more_where_pods_show_that_none_waits(self, waits: str) -> None:
         before = Trouble(
             kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=2, wanted=4
         )
         state = in_backoff()
         planned = plan_of([group("a", 2)], numbers(1, 12), states={key("a"): state})
         (pool,) = planned.pools
-        pending = (Waiting(pods=("default/p",), since=NOW),) if waits else ()
-        advice = PoolAdvice(asked=PoolDemand(pool=pool.id, pending=pending))
-        planned = replace(planned, pools=(replace(pool, demand=advice),), demand=Advice())
+        why = because(Rule.POD_YOUNG)
+        pending = (Waiting(pods=("default/p",), since=NOW),) if waits == "pending" else ()
+        unmet = (Unfit(pods=("default/p",), since=NOW, reason=why),) if waits == "unmet" else ()
+        not_counted = (NotCounted(pod="default/p", reason=why),) if waits == "not counted" else ()
+        pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id, pending=pending)))
+        planned = replace(planned, pools=(pool,), demand=Advice(unmet=unmet, not_counted=not_counted))
         after = judge(Verdict(troubles=(before,)), planned, {key("a"): state}, 5 * MINUTE)
-        assert bool(after.troubles) is waits
+        assert bool(after.troubles) is bool(waits)
 
     def test_while_zones_are_probed_in_vain_it_neither_ends_nor_begins_again(self) -> None:
         """All zones out for two hours: backoffs end, one machine is tried, an autoscaler gives up and orders anew."""
@@ -325,12 +339,93 @@ class TestMissingNodes:
         ((_, closed),) = [each for each in house.bus.published if each[0] == "Trouble Closed"]
         assert closed["missing"] == 3
 
+    def test_a_group_that_only_other_clusters_reports_fence_misses_no_node(self) -> None:
+        state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
+        groups = zones((3, 2, 2), (2, 2, 2), bounds=[(0, 9)] * 3, machines=())
+        for warned, kinds in ((True, []), (False, [TroubleKind.MISSING])):
+            fence = {"warned_requested": 3, "warned_until": NOW + 4 * MINUTE} if warned else {}
+            states = {key("a"): replace(state, **fence)}
+            planned = plan(
+                Observation(groups=tuple(groups)), ClusterState(groups=states, offerings=None), numbers(1, 12), NOW
+            )
+            assert (planned.pools[0].groups[0].state is State.FENCED) is warned
+            assert [each.kind for each in judge(Verdict(), planned, states, 5 * MINUTE).troubles] == kinds
+
     def test_what_a_frozen_group_waits_for_is_no_trouble(self) -> None:
         house = House()
         house.ask("pause", pool="workers")
         stuck(house, (6, 2, 2), (2, 2, 2))
         house.runs(10)
         assert verdict(house) == ()
+
+
+def waiting(minutes: int) -> GroupState:
+    """A group that has waited so long for a node, and of which two run."""
+    return GroupState(waiting_since=NOW - minutes * MINUTE, waiting_running=2)
+
+
+def missing_of(groups: Sequence[NodeGroup], states: Mapping[str, GroupState], before: Trouble | None = None) -> Trouble:
+    """Return the incident about missing nodes after one check. States are by zone."""
+    known = {key(zone): state for zone, state in states.items()}
+    verdict = Verdict() if before is None else Verdict(troubles=(before,))
+    (trouble,) = judge(verdict, plan_of(groups, numbers(1, 30), states=known), known, 5 * MINUTE).troubles
+    return trouble
+
+
+class TestWhatItSays:
+    def test_nodes_that_a_frozen_group_waits_for_are_no_part_of_it(self) -> None:
+        a, b, c = zones((6, 3, 2), (2, 2, 2), machines=())
+        trouble = missing_of([replace(a, frozen_because=stated("paused")), b, c], {"b": waiting(10)})
+        assert (trouble.missing, trouble.wanted, trouble.zones) == (1, 7, ("b",))
+
+    def test_it_began_with_the_first_node_that_is_missing(self) -> None:
+        trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
+        assert trouble.since == NOW - 10 * MINUTE
+
+    def test_a_failure_that_says_why_names_it_before_one_of_more_nodes_that_does_not(self) -> None:
+        classes = {"a": FailureClass.TIMEOUT, "b": FailureClass.CAPACITY, "c": FailureClass.TIMEOUT}
+        states = {
+            zone: record_failure(GroupState(), NOW, failure, zone, BackoffPolicy()) for zone, failure in classes.items()
+        }
+        trouble = missing_of(zones((6, 3, 6), (2, 2, 2), machines=()), states)
+        assert (trouble.failure_class, trouble.said) == (FailureClass.CAPACITY, "b")
+
+    def test_the_clouds_words_stay_while_the_reason_is_the_same(self) -> None:
+        def failed(words: str, failure: FailureClass = FailureClass.CAPACITY) -> dict[str, GroupState]:
+            return {zone: record_failure(GroupState(), NOW, failure, words, BackoffPolicy()) for zone in "abc"}
+
+        groups = zones((6, 3, 6), (2, 2, 2), machines=())
+        before = missing_of(groups, failed("no room, request 1"))
+        assert missing_of(groups, failed("no room, request 2"), before).said == "no room, request 1"
+        assert missing_of(groups, failed("over quota", FailureClass.QUOTA), before).said == "over quota"
+
+
+class TestChecksThatDoNotKnow:
+    @pytest.mark.parametrize(("found", "stays"), [(None, True), (True, True), (False, False)])
+    def test_another_autoscaler_is_gone_only_where_one_was_looked_for(self, found: bool | None, stays: bool) -> None:
+        before = Verdict(troubles=(Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=NOW),))
+        planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=found))
+        assert bool(judge(before, planned, {}, 5 * MINUTE).troubles) is stays
+
+    @pytest.mark.parametrize("kind", [TroubleKind.INEFFECTIVE_ORDER, TroubleKind.DRAIN_HANGS])
+    def test_what_pods_and_nodes_showed_stays_while_they_are_not_read(self, kind: TroubleKind) -> None:
+        before = Verdict(troubles=(Trouble(kind=kind, since=NOW, pool=WORKERS),))
+        planned = plan_of([group("a", 2)], numbers(1, 12))
+        assert planned.pools[0].demand is None
+        unread = replace(planned, demand=Advice(unread=because(Rule.WORKLOAD_UNREAD, error="away")))
+        assert judge(before, unread, {}, 5 * MINUTE).troubles == before.troubles
+        assert judge(before, planned, {}, 5 * MINUTE).troubles == (), "nobody asks for demand any more"
+
+    def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
+        first = judge_unread(Verdict(), TroubleKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
+        then = judge_unread(first, TroubleKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
+        assert [(each.kind, each.since) for each in then.troubles] == [(TroubleKind.ACCESS, NOW - 9 * MINUTE)]
+
+    @pytest.mark.parametrize(("interval", "stopped_after"), [(60, 5), (3600, 121)])
+    def test_a_cluster_is_stopped_after_two_checks_and_a_minute(self, interval: int, stopped_after: int) -> None:
+        for minutes, kinds in ((stopped_after - 1, []), (stopped_after, [TroubleKind.STOPPED])):
+            found = unless_stopped(Verdict(), interval, NOW - minutes * MINUTE, NOW)
+            assert [each.kind for each in found.troubles] == kinds
 
 
 def rolling(house: House, *, running: int, **fields: Any) -> None:

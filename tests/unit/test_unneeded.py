@@ -11,6 +11,7 @@ from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.drainability import Fate, fate
 from evenkeel.domain.demand.shrinking import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
+from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
@@ -436,6 +437,13 @@ def test_a_place_is_kept_for_the_pods_of_the_fullest_zone_whosever_clock_runs() 
     uneven = replace(pool, groups=tuple(replace(each, requested=3 + (each.zone == "a")) for each in pool.groups))
     answer = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO}, pools=(uneven,))
     assert (set(answer.clocks), set(answer.needed)) == ({"na0"}, {"nb0", "nz"})
+
+
+def test_a_node_whose_machine_is_preserved_stays() -> None:
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO)
+    assert gone(look(ours("na0", machine=machine))) == ["na0"]
+    answer = look(ours("na0", machine=replace(machine, preserved=True)))
+    assert (gone(answer), answer.needed["na0"].rule) == ([], Rule.MACHINE_PRESERVED)
 
 
 # ---------------------------------------------------------------- clocks
