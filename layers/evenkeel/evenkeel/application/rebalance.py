@@ -160,12 +160,7 @@ class _Rounds:
                 raise
             return None
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
-        if remembered.control.is_paused(clock.now()):
-            self._notify_paused(remembered)
-            if remembered.is_left_alone(clock.now()):
-                return None
-            self.summary.message = ""
-        if self._is_silent(remembered):
+        if self._is_paused(remembered) or self._is_silent(remembered):
             return None
         try:
             remembered = self.remembered = hearing(remembered, read_offerings(self.ports.store))
@@ -209,7 +204,18 @@ class _Rounds:
         except StateConflictError as error:  # the record has been written, and what stood beside it is gone
             _log.info("not remembered as settled: %s", error, extra={"cluster": self.summary.cluster})
 
-    # Clusters that do not answer
+    # Clusters that are paused, or do not answer
+
+    def _is_paused(self, remembered: Remembered) -> bool:
+        """Return True if the cluster is paused, and no pool has to be opened to an autoscaler first."""
+        now = self.ports.clock.now()
+        if not remembered.control.is_paused(now):
+            return False
+        self._notify_paused(remembered)
+        if remembered.is_left_alone(now):
+            return True
+        self.summary.message = ""
+        return False
 
     def _is_silent(self, remembered: Remembered) -> bool:
         """Whether the cluster is left alone because it does not answer; with what is to be done about that."""

@@ -81,14 +81,13 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
-        files = [*(file or []), *(old_file or [])]
-        observation, see_pods = _observe(files, policy, remembered, at, kubeconfig, context)
+        observed = _observe([*(file or []), *(old_file or [])], policy, remembered, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    moment, wanted = at if now else at + observation.clock_skew, policy.policy()
-    _, planned = with_pods(lambda seen: plan(seen, remembered, wanted, moment), observation, see_pods)
+    at = at if now else at + observed[0].clock_skew
+    _, planned = with_pods(lambda seen: plan(seen, remembered, policy.policy(), at), *observed)
     _tell(planned, before, output)
 
 
