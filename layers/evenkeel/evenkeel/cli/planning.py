@@ -81,14 +81,26 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
-        observed = _observe([*(file or []), *(old_file or [])], policy, remembered, at, kubeconfig, context)
+        looked = _observe([*(file or []), *(old_file or [])], policy, remembered, at, (kubeconfig, context))
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    at = at if now else at + observed[0].clock_skew
-    _, planned = with_pods(lambda seen: plan(seen, remembered, policy.policy(), at), *observed)
-    _tell(planned, before, output)
+    _tell(_planned(looked, policy, remembered, at, at_cluster_time=now is None), before, output)
+
+
+def _planned(
+    looked: tuple[Observation, SeePods],
+    policy: ClusterFile,
+    state: ClusterState,
+    now: datetime,
+    *,
+    at_cluster_time: bool,
+) -> Plan:
+    observation, see_pods = looked
+    moment = now + observation.clock_skew if at_cluster_time else now
+    _, planned = with_pods(lambda seen: plan(seen, state, policy.policy(), moment), observation, see_pods)
+    return planned
 
 
 def _record_file(record: str | None, cluster: str | None) -> str | None:
@@ -126,9 +138,9 @@ def _observe(
     policy: ClusterFile,
     state: ClusterState,
     now: datetime,
-    kubeconfig: str | None,
-    context: str | None,
+    at_cluster: tuple[str | None, str | None],
 ) -> tuple[Observation, SeePods]:
+    kubeconfig, context = at_cluster
     live = kubeconfig is not None or context is not None
     if bool(files) == live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
