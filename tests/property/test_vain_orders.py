@@ -15,7 +15,20 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 from tests.builders import NOW
 from tests.crashing import How, Life
-from tests.vain_orders import CASES, HOUR, LABEL, MINUTE, TAINT, App, Make, Story, VainWorld, tainted, zero_taint
+from tests.vain_orders import (
+    CASES,
+    HOUR,
+    LABEL,
+    MINUTE,
+    TAINT,
+    App,
+    Make,
+    Story,
+    VainWorld,
+    fixed_at_each_minute,
+    tainted,
+    zero_taint,
+)
 
 RED = Make(taints=(TAINT,))
 ORDERED = [name for name, case in CASES.items() if case.ordered]
@@ -58,6 +71,20 @@ def test_a_pod_that_becomes_placeable_gets_its_node_and_the_incident_ends(name: 
     world.live(15 * MINUTE)
     assert world.waiting() == 0
     assert world.incident() is None
+
+
+@pytest.mark.parametrize(("timeout", "boots"), [(300, 2), (900, 3)])
+@pytest.mark.parametrize("name", [name for name in CASES if "Ready" in name])
+def test_a_bootstrap_that_is_fixed_at_any_minute_gives_a_node_within_20_minutes(
+    name: str, timeout: int, boots: int
+) -> None:
+    world = CASES[name].make(boots=boots * MINUTE, provision_timeout=timeout)
+    world.live(2.5 * HOUR)
+    assert max(fixed_at_each_minute(world, 17)) <= 20
+    world.live(1.5 * HOUR)
+    hours = world.per_hour(4)
+    assert hours[0] <= 12
+    assert max(hours[2:]) <= 4
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "Ready" not in name])

@@ -44,10 +44,12 @@ def check(
     at: datetime = NOW,
     coming: int = 0,
     promised: Mapping[str, str] | None = None,
+    patience: timedelta = 15 * MINUTE,
     **parts: Any,
 ) -> Demand:
     """One check of a pool of one zone, whose template has these labels."""
     one = offer(template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
+    one = replace(one, provision_timeout=patience)
     pool = replace(pool_offer(zones="a", room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
@@ -209,6 +211,19 @@ def test_a_node_that_never_becomes_ready_makes_it_one_node_at_a_time() -> None:
     found = check(WEB, first_order(WEB), late, at=later)
     assert found.pools[0].ineffective[0].why.rule is Rule.NODE_NOT_READY
     assert found.nodes == 1
+
+
+def test_nodes_that_never_become_ready_are_15_minutes_apart_however_short_the_timeout_is() -> None:
+    orders = check(WEB, first_order(WEB), arrived(age=4 * MINUTE, ready=False), patience=3 * MINUTE).pools[0].orders
+    again = check(WEB, orders, patience=3 * MINUTE)
+    assert again.nodes == 1, "a first node may have died"
+    failed_at = NOW + 6 * MINUTE
+    late = arrived("again", at=failed_at, age=4 * MINUTE, ready=False)
+    failed = check(WEB, again.pools[0].orders_after, late, at=failed_at, patience=3 * MINUTE).pools[0].orders
+    assert [order.failed for order in failed.values()] == [2]
+    assert check(WEB, failed, at=NOW + 14 * MINUTE).nodes == 0
+    assert check(WEB, failed, at=NOW + 14 * MINUTE).retry_at == NOW + 15 * MINUTE
+    assert check(WEB, failed, at=NOW + 15 * MINUTE).nodes == 1
 
 
 def test_no_more_than_twenty_orders_are_remembered_and_the_next_kind_waits_with_them() -> None:

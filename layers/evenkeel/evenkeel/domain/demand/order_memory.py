@@ -262,7 +262,8 @@ class OrderMemory:
         counted = sum(order.counted for order in known) if mine else max(order.counted for order in known)
         if counted > 1 and any(self._fits_some_node(kind, group, HELP_COUNTS) for group in self.vain(kind)):
             counted = 1
-        return max(order.at for order in known) + wait_after(counted)
+        last = max(known, key=lambda order: order.at)
+        return last.at + max(last.wait, wait_after(counted))
 
     def _orders_of(self, digest: str) -> list[PastOrder]:
         return [order for orders in self._kept.values() for key, order in orders.items() if _of_pods(key) == digest]

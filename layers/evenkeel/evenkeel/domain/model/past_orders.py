@@ -10,6 +10,8 @@ MOST_ORDERS = 20
 ORDERS_KEPT = timedelta(hours=3)
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
+# Between two orders of which no node became Ready, however short the provision timeout is.
+_UNREADY_WAIT = timedelta(minutes=15)
 
 
 # Where a node as young as this helps, the next order does not wait ever longer: machines of one group may differ.
@@ -40,8 +42,17 @@ class PastOrder:
 
     @property
     def counted(self) -> int:
-        """The orders that make the next one wait. For nodes that are never Ready, the backoff of their group does."""
-        return 0 if self.why is not None and self.why.rule is Rule.NODE_NOT_READY else self.failed
+        """The orders that make the next one wait ever longer. Nodes that are never Ready do not."""
+        return 0 if self._is_unready else self.failed
+
+    @property
+    def wait(self) -> timedelta:
+        """The time from this order to the next one at least. A first node that is not Ready may have died."""
+        return _UNREADY_WAIT if self._is_unready and self.failed > 1 else timedelta(0)
+
+    @property
+    def _is_unready(self) -> bool:
+        return self.why is not None and self.why.rule is Rule.NODE_NOT_READY
 
 
 @dataclass(frozen=True, kw_only=True)
