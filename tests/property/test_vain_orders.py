@@ -44,13 +44,16 @@ def test_orders_that_do_not_help_become_one_an_hour_and_are_an_incident(name: st
     assert max(hours[2:]) <= case.later
     assert bool(sum(hours)) == case.ordered
     incident = world.incident()
-    assert (incident is not None) == case.ordered
-    if incident is not None:
-        problem = incident.problems[0]
+    assert incident is not None
+    problem = incident.problems[0]
+    assert problem.facts["count"] == 3
+    assert isinstance(problem.facts["why"], Reason)
+    if case.ordered:
         assert problem.kind is ProblemKind.INEFFECTIVE_ORDER
-        assert problem.facts["count"] == 3
         assert str(problem.facts["node"]).startswith("workers-")
-        assert isinstance(problem.facts["why"], Reason)
+    else:
+        assert problem.kind is ProblemKind.BLOCKED_BY_DAEMON_SETS
+        assert problem.facts["daemons"] == ("kube-system/agent",)
 
 
 @pytest.mark.parametrize("name", CASES)

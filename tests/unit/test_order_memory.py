@@ -13,7 +13,7 @@ from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.model.demand import Demand, DemandPolicy
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -276,6 +276,57 @@ def test_the_incident_names_pods_node_and_rule() -> None:
         "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
     )
     assert "prod/web-1 waits; node" in trouble_words(incident("prod/web-1"), NOW)
+
+
+AGENT = pod("agent", cpu="1500m", namespace="kube-system", owner=Owner("DaemonSet", "agent"))
+
+
+def test_pods_that_only_daemon_sets_keep_from_a_new_node_are_reported() -> None:
+    found = check(WEB, {}, daemon_sets=(AGENT, replace(AGENT, name="log", owner=Owner("DaemonSet", "log"))))
+    assert found.nodes == 0
+    (blocked,) = found.pools[0].blocked
+    assert blocked.pods == ("default/web-0", "default/web-1", "default/web-2")
+    assert blocked.why.rule is Rule.TOO_LITTLE_FREE
+    assert blocked.daemons == (("kube-system/agent", "1500m"), ("kube-system/log", "1500m"))
+    assert blocked.groups == (str(A),)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [pods(2, "web", cpu="9"), pods(2, "web", cpu="1", node_selector=RACK), pods(2, "web", cpu="1"), ()],
+    ids=["too large for any node", "no such label", "they fit", "none waits"],
+)
+def test_pods_that_fit_no_node_by_their_own_spec_are_not(waiting: tuple[Pod, ...]) -> None:
+    assert check(waiting, {}, daemon_sets=(AGENT,)).pools[0].blocked == ()
+
+
+def test_pods_that_another_pool_could_serve_are_not_reported_even_while_it_is_closed() -> None:
+    one = replace(pool_offer(zones="a", room=60), groups=(offer(template=template(), room=60),))
+    large = offer("large", template=template(cpu="8"), room=60, closed=because(Rule.POOL_AT_ITS_MAX))
+    other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
+    seen = Workload(pods=WEB, daemon_sets=(AGENT,))
+    assert [bool(each.blocked) for each in demand(seen, (one,), DemandPolicy(), NOW).pools] == [True]
+    assert [bool(each.blocked) for each in demand(seen, (one, other), DemandPolicy(), NOW).pools] == [False, False]
+
+
+def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
+    why = Reason(Rule.TOO_LITTLE_FREE, {"resource": "cpu", "asked": "3", "free": "2500m", "allocatable": "4"})
+    problem = Problem.of(
+        ProblemKind.BLOCKED_BY_DAEMON_SETS,
+        pods=("prod/web-1", "prod/web-2"),
+        count=2,
+        daemons=("kube-system/agent",),
+        claims=("1500m",),
+        why=why,
+    )
+    trouble = replace(incident(), problems=(problem,))
+    assert trouble_words(trouble, NOW + 5 * MINUTE) == (
+        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
+        "node does not help beside its DaemonSets kube-system/agent (1500m): it asks for 3 of cpu, and 2500m of 4 are "
+        "free"
+    )
+    verdict = Verdict().with_troubles([trouble])
+    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
 
 
 def test_other_pods_and_another_node_are_no_news() -> None:

@@ -64,3 +64,13 @@ class IneffectiveOrder:
     node: str
     why: Reason
     groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedPods:
+    """Pods for which nothing is ordered, because the DaemonSets of a new node leave too little of it."""
+
+    pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
+    why: Reason  # the rule by which the pods do not fit a new node
+    daemons: tuple[tuple[str, str], ...]  # <namespace>/<name> and what it claims, the largest first
+    groups: tuple[str, ...] = ()
