@@ -10,7 +10,7 @@ import pytest
 from evenkeel.adapters.stored import VerdictRecord, read_stored
 from evenkeel.application.words import trouble_words
 from evenkeel.domain.demand.growth import demand
-from evenkeel.domain.model.demand import Demand, DemandPolicy
+from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -224,6 +224,21 @@ def test_nodes_that_never_become_ready_are_15_minutes_apart_however_short_the_ti
     assert check(WEB, failed, at=NOW + 14 * MINUTE).nodes == 0
     assert check(WEB, failed, at=NOW + 14 * MINUTE).retry_at == NOW + 15 * MINUTE
     assert check(WEB, failed, at=NOW + 15 * MINUTE).nodes == 1
+
+
+def test_other_pools_are_tried_at_once_until_four_orders_have_failed() -> None:
+    def pools(failed: Mapping[str, PastOrder]) -> tuple[PoolOffer, ...]:
+        names = [f"p{number}" for number in range(6)]
+        return tuple(replace(pool_offer(name, zones="a"), orders=failed if name == "p0" else {}) for name in names)
+
+    seen, key = Workload(pods=WEB), next(iter(first_order(WEB)))
+    why = because(Rule.NODE_NOT_READY)
+    fields: dict[str, Any] = {"at": NOW - MINUTE, "seen": NOW - MINUTE, "node": "n", "why": why, "is_open": False}
+    for failed, ordered in ((1, True), (3, True), (4, False)):
+        where = str(group_key("a", "p0"))
+        order = PastOrder(groups=(where,), failed_in=(where,), failed=failed, **fields)
+        found = demand(seen, pools({key: order}), DemandPolicy(), NOW)
+        assert (found.nodes > 0) == ordered, failed
 
 
 def test_no_more_than_twenty_orders_are_remembered_and_the_next_kind_waits_with_them() -> None:

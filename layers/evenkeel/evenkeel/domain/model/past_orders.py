@@ -8,6 +8,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 # One pool remembers so many orders, for so long. The longest wait between two orders is shorter.
 MOST_ORDERS = 20
 ORDERS_KEPT = timedelta(hours=3)
+# Orders that may fail for the same pods before groups that were not tried for them wait as well.
+FREE_ORDERS = 4
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
 # Between two orders of which no node became Ready, however short the provision timeout is.
