@@ -479,7 +479,7 @@ CASES: Mapping[str, Case] = {
     "nodes never become Ready, one zone": Case(
         make=never_ready_one_zone, fix=_bootstrap, first=12, later=4, is_visible=False
     ),
-    "nodes never become Ready, one zone of three": Case(
+    "nodes never become Ready, pods of one zone": Case(
         make=never_ready_tied, fix=_bootstrap, first=12, later=4, is_visible=False
     ),
 }
