@@ -8,6 +8,8 @@ Its scheduler is its own: cpu, labels, taints, readiness and DaemonSets, and no 
 from __future__ import annotations
 
 import contextlib
+import copy
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -418,6 +420,32 @@ def never_ready_one_zone(**more: Any) -> VainWorld:
     return VainWorld([_one()], nodes=((),), makes=Make(ready=False), **more)
 
 
+def never_ready_tied(**more: Any) -> VainWorld:
+    """A pool of three zones of which only one can serve the pods."""
+    return VainWorld([_one(selects={ZONE: "a"})], makes=Make(ready=False), **more)
+
+
+def fixed_at_each_minute(world: VainWorld, minutes: int) -> list[int]:
+    """Return after how many minutes a pod is placed, if the bootstrap is fixed in each of the next minutes.
+
+    Only machines that are ordered after the fix profit from it.
+    """
+    waits = []
+    for _ in range(minutes):
+        played = copy.deepcopy(world)
+        before, fixed = played.waiting(), played.clock.now()
+        machines = played.cluster.machines
+        late = {name for there in machines.values() for name in there}
+        for name in late:
+            played.shapes.setdefault(name, Make(ready=False))
+        played.make(Make())
+        while played.waiting() == before and played.clock.now() - fixed < HOUR:
+            played.live(MINUTE)
+        waits.append(math.ceil((played.clock.now() - fixed) / MINUTE))
+        world.live(MINUTE)
+    return waits
+
+
 def _another_spec(world: VainWorld) -> None:
     """The pods' template is changed, and the ReplicaSet makes them anew."""
     app = world.apps["web"]
@@ -450,6 +478,9 @@ CASES: Mapping[str, Case] = {
     "nodes never become Ready": Case(make=never_ready, fix=_bootstrap, first=12, later=4, is_visible=False),
     "nodes never become Ready, one zone": Case(
         make=never_ready_one_zone, fix=_bootstrap, first=12, later=4, is_visible=False
+    ),
+    "nodes never become Ready, pods of one zone": Case(
+        make=never_ready_tied, fix=_bootstrap, first=12, later=4, is_visible=False
     ),
 }
 

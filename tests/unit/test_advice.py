@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.demand.advice import advise, untouched
@@ -15,7 +17,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.model.workload import Owner, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, key, numbers
 from tests.workloads import node, pod, pods, template
@@ -71,6 +73,18 @@ class TestGrowth:
     def test_pods_that_wait_ask_for_nodes_in_the_emptiest_zones(self) -> None:
         planned = look(groups(2, 1, 1), Workload(pods=pods(2, cpu="3")))
         assert asked(planned) == {"workers-b": 1, "workers-c": 1}
+
+    @pytest.mark.parametrize(
+        ("stage", "blocked"), [(DemandStage.ADVISE, 0), (DemandStage.SCALE_UP, 1), (DemandStage.FULL, 1)]
+    )
+    def test_pods_that_daemon_sets_block_are_reported_where_nodes_are_ordered(
+        self, stage: DemandStage, blocked: int
+    ) -> None:
+        agent = pod("agent", cpu="1500m", owner=Owner("DaemonSet", "agent"))
+        seen = Workload(pods=pods(2, cpu="3"), daemon_sets=(agent,), autoscaler_sought=True)
+        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand
+        assert advice is not None
+        assert len(advice.asked.blocked) == blocked
 
     def test_no_more_than_pool_maximum_leaves_room_for(self) -> None:
         planned = look(groups(2, 1, 1), Workload(pods=pods(9, cpu="3")), maximum=6)

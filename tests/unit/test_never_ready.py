@@ -15,7 +15,7 @@ from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Observation, State
+from evenkeel.domain.model.groups import Machine, Observation, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Workload
@@ -23,7 +23,7 @@ from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, key
 from tests.workloads import node
 
-TIMEOUT, BACKOFF = timedelta(minutes=15), BackoffPolicy()
+TIMEOUT, BACKOFF, SECOND = timedelta(minutes=15), BackoffPolicy(), timedelta(seconds=1)
 ORDERS = Policy(strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False)
 
 
@@ -49,12 +49,36 @@ def test_a_node_that_is_not_ready_at_the_provision_timeout_fences_its_group() ->
     found = after(bad(TIMEOUT))
     assert (found.failures, found.failure_class) == (1, FailureClass.TIMEOUT)
     assert state_at(found, NOW, None, BACKOFF) is State.FENCED
+    assert state_at(found, NOW + SECOND, None, BACKOFF) is State.PROBING, "its timeout was the backoff"
+
+
+@pytest.mark.parametrize(
+    ("machine", "registered", "timeout", "fails"),
+    [
+        (15, 12, 15, True),
+        (14, 14, 15, False),
+        (15, 4, 15, False),
+        (15, 5, 15, True),
+        (25, 12, 15, True),
+        (60, 4, 15, False),
+        (6, 3, 3, True),
+        (6, 2, 3, False),
+        (1, 15, 15, True),
+    ],
+)
+def test_the_timeout_counts_from_the_machine_and_a_late_node_has_five_minutes(
+    machine: int, registered: int, timeout: int, *, fails: bool
+) -> None:
+    made = Machine(name="m", has_node=True, created_at=NOW - machine * MINUTE)
+    there = bad(registered * MINUTE, machine=made)
+    found = after(there, replace(ORDERS, provision_timeout=timeout * MINUTE))
+    assert found.failures == fails
 
 
 def test_it_is_one_failure_however_long_it_stays() -> None:
     found = after(bad(TIMEOUT))
     later = NOW + timedelta(minutes=40)
-    seen = replace(group("a", 1), never_ready={"n": NOW - TIMEOUT})
+    seen = replace(group("a", 1), never_ready={"n": NOW})
     again = observe_health(seen, found, later, BACKOFF, TIMEOUT)
     assert again is not None
     assert (again.failures, again.last_failure) == (1, found.last_failure)

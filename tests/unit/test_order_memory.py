@@ -10,10 +10,10 @@ import pytest
 from evenkeel.adapters.stored import VerdictRecord, read_stored
 from evenkeel.application.words import trouble_words
 from evenkeel.domain.demand.growth import demand
-from evenkeel.domain.model.demand import Demand, DemandPolicy
+from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder, wait_after
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -46,10 +46,12 @@ def check(
     coming: int = 0,
     promised: Mapping[str, str] | None = None,
     zone: str = "a",
+    patience: timedelta = 15 * MINUTE,
     **parts: Any,
 ) -> Demand:
     """One check of a pool of one zone, whose template has these labels."""
     one = offer(zone, template=template(labels=promised), requested=len(nodes) + coming, coming=coming, room=60)
+    one = replace(one, provision_timeout=patience)
     pool = replace(pool_offer(zones=zone, room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
@@ -213,6 +215,34 @@ def test_a_node_that_never_becomes_ready_makes_it_one_node_at_a_time() -> None:
     assert found.nodes == 1
 
 
+def test_nodes_that_never_become_ready_are_15_minutes_apart_however_short_the_timeout_is() -> None:
+    orders = check(WEB, first_order(WEB), arrived(age=4 * MINUTE, ready=False), patience=3 * MINUTE).pools[0].orders
+    again = check(WEB, orders, patience=3 * MINUTE)
+    assert again.nodes == 1, "a first node may have died"
+    failed_at = NOW + 6 * MINUTE
+    late = arrived("again", at=failed_at, age=4 * MINUTE, ready=False)
+    failed = check(WEB, again.pools[0].orders_after, late, at=failed_at, patience=3 * MINUTE).pools[0].orders
+    assert [order.failed for order in failed.values()] == [2]
+    assert check(WEB, failed, at=NOW + 14 * MINUTE).nodes == 0
+    assert check(WEB, failed, at=NOW + 14 * MINUTE).retry_at == NOW + 15 * MINUTE
+    assert check(WEB, failed, at=NOW + 15 * MINUTE).nodes == 1
+
+
+def test_other_pools_are_tried_at_once_until_four_orders_have_failed() -> None:
+    def pools(failed: Mapping[str, PastOrder]) -> tuple[PoolOffer, ...]:
+        names = [f"p{number}" for number in range(6)]
+        return tuple(replace(pool_offer(name, zones="a"), orders=failed if name == "p0" else {}) for name in names)
+
+    seen, key = Workload(pods=WEB), next(iter(first_order(WEB)))
+    why = because(Rule.NODE_NOT_READY)
+    fields: dict[str, Any] = {"at": NOW - MINUTE, "seen": NOW - MINUTE, "node": "n", "why": why, "is_open": False}
+    for failed, ordered in ((1, True), (3, True), (4, False)):
+        where = str(group_key("a", "p0"))
+        order = PastOrder(groups=(where,), failed_in=(where,), failed=failed, **fields)
+        found = demand(seen, pools({key: order}), DemandPolicy(), NOW)
+        assert (found.nodes > 0) == ordered, failed
+
+
 def test_no_more_than_twenty_orders_are_remembered_and_the_next_kind_waits_with_them() -> None:
     def kinds(count: int) -> tuple[Pod, ...]:
         return tuple(pod(f"p{number}", cpu=f"{2500 + number}m") for number in range(count))
@@ -257,9 +287,12 @@ def test_the_wait_doubles_up_to_an_hour() -> None:
     assert [wait_after(failed) // MINUTE for failed in (0, 1, 2, 3, 4, 9, 50)] == [0, 10, 20, 40, 60, 60, 60]
 
 
+@pytest.mark.parametrize("failed", [2, 3, 9])
 @pytest.mark.parametrize(("rule", "nodes"), [(Rule.NODE_NOT_READY, 1), (Rule.TAINT_NOT_TOLERATED, 0)])
-def test_for_nodes_that_are_never_ready_the_groups_backoff_waits_and_not_the_pods(rule: Rule, nodes: int) -> None:
-    assert check(WEB, failed_order(WEB, at=NOW, failed=3, rule=rule)).nodes == nodes
+def test_the_wait_for_nodes_that_are_never_ready_does_not_double(rule: Rule, nodes: int, failed: int) -> None:
+    orders = failed_order(WEB, at=NOW, failed=failed, rule=rule)
+    assert check(WEB, orders, at=NOW + 14 * MINUTE).nodes == 0
+    assert check(WEB, orders, at=NOW + 15 * MINUTE).nodes == nodes
 
 
 def test_the_clock_of_the_worker_does_not_hide_a_node_of_the_order() -> None:
@@ -365,6 +398,57 @@ def test_the_incident_names_pods_node_and_rule() -> None:
         "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
     )
     assert "prod/web-1 waits; node" in trouble_words(incident("prod/web-1"), NOW)
+
+
+AGENT = pod("agent", cpu="1500m", namespace="kube-system", owner=Owner("DaemonSet", "agent"))
+
+
+def test_pods_that_only_daemon_sets_keep_from_a_new_node_are_reported() -> None:
+    found = check(WEB, {}, daemon_sets=(AGENT, replace(AGENT, name="log", owner=Owner("DaemonSet", "log"))))
+    assert found.nodes == 0
+    (blocked,) = found.pools[0].blocked
+    assert blocked.pods == ("default/web-0", "default/web-1", "default/web-2")
+    assert blocked.why.rule is Rule.TOO_LITTLE_FREE
+    assert blocked.daemons == (("kube-system/agent", "1500m"), ("kube-system/log", "1500m"))
+    assert blocked.groups == (str(A),)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [pods(2, "web", cpu="9"), pods(2, "web", cpu="1", node_selector=RACK), pods(2, "web", cpu="1"), ()],
+    ids=["too large for any node", "no such label", "they fit", "none waits"],
+)
+def test_pods_that_fit_no_node_by_their_own_spec_are_not(waiting: tuple[Pod, ...]) -> None:
+    assert check(waiting, {}, daemon_sets=(AGENT,)).pools[0].blocked == ()
+
+
+def test_pods_that_another_pool_could_serve_are_not_reported_even_while_it_is_closed() -> None:
+    one = replace(pool_offer(zones="a", room=60), groups=(offer(template=template(), room=60),))
+    large = offer("large", template=template(cpu="8"), room=60, closed=because(Rule.POOL_AT_ITS_MAX))
+    other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
+    seen = Workload(pods=WEB, daemon_sets=(AGENT,))
+    assert [bool(each.blocked) for each in demand(seen, (one,), DemandPolicy(), NOW).pools] == [True]
+    assert [bool(each.blocked) for each in demand(seen, (one, other), DemandPolicy(), NOW).pools] == [False, False]
+
+
+def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
+    why = Reason(Rule.TOO_LITTLE_FREE, {"resource": "cpu", "asked": "3", "free": "2500m", "allocatable": "4"})
+    problem = Problem.of(
+        ProblemKind.BLOCKED_BY_DAEMON_SETS,
+        pods=("prod/web-1", "prod/web-2"),
+        count=2,
+        daemons=("kube-system/agent",),
+        claims=("1500m",),
+        why=why,
+    )
+    trouble = replace(incident(), problems=(problem,))
+    assert trouble_words(trouble, NOW + 5 * MINUTE) == (
+        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
+        "node does not help beside its DaemonSets kube-system/agent (1500m): it asks for 3 of cpu, and 2500m of 4 are "
+        "free"
+    )
+    verdict = Verdict().with_troubles([trouble])
+    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
 
 
 def test_other_pods_and_another_node_are_no_news() -> None:

@@ -178,12 +178,23 @@ def _fits_no_pool(facts: Facts) -> str:
     return f"{who} can have no node: {why}"
 
 
-def _ineffective_order(facts: Facts) -> str:
-    """Pods, the node that was ordered for them, and the scheduler's rule that keeps them off it."""
+def _who_waits(facts: Facts) -> str:
+    """The pods of a problem, and how many there are."""
     names, count = _texts(facts["pods"]), int(str(facts["count"]))
     more = f" and {count - len(names)} more" if count > len(names) else ""
-    who = f"{', '.join(names)}{more} {'waits' if count == 1 else 'wait'}"
-    return f"{who}; node {facts['node']} was ordered and does not help: {_shown(facts['why'])}"
+    return f"{', '.join(names)}{more} {'waits' if count == 1 else 'wait'}"
+
+
+def _ineffective_order(facts: Facts) -> str:
+    """Pods, the node that was ordered for them, and the scheduler's rule that keeps them off it."""
+    return f"{_who_waits(facts)}; node {facts['node']} was ordered and does not help: {_shown(facts['why'])}"
+
+
+def _blocked_by_daemon_sets(facts: Facts) -> str:
+    """Pods, the DaemonSets of a new node, and the scheduler's rule that then keeps the pods off it."""
+    claims = zip(_texts(facts["daemons"]), _texts(facts["claims"]), strict=True)
+    daemons = ", ".join(f"{name} ({claim})" if claim else name for name, claim in claims)
+    return f"{_who_waits(facts)}; a new node does not help beside its DaemonSets {daemons}: {_shown(facts['why'])}"
 
 
 WORDS: dict[Rule, Words] = {
@@ -525,6 +536,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.OVER_OFFERED: "over-offered: the maxima add up to {offered}, PoolMaximum is {maximum}: the owner of "
     "the bounds accepts no max below 1, so keep a node of PoolMaximum free for each empty zone",
     ProblemKind.INEFFECTIVE_ORDER: _ineffective_order,
+    ProblemKind.BLOCKED_BY_DAEMON_SETS: _blocked_by_daemon_sets,
     ProblemKind.STARVED: "starved: {nodes} nodes find no healthy zone that can take them",
     ProblemKind.REQUEST_BEHIND_MOVE: _of_request("growth: {what}: it waits for the end of a move between zones"),
     ProblemKind.REQUEST_AWAITS_CHECK: _of_request(

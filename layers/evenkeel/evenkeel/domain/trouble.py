@@ -354,15 +354,21 @@ class _Found:
         )
 
     def _ineffective_order(self) -> Trouble | None:
-        """Nodes that were ordered for pods have arrived and do not help them. While pods are not read, it stays."""
+        """Nodes that were ordered for pods have arrived and do not help them, or new ones would not for DaemonSets.
+
+        While pods are not read, it stays.
+        """
         if self.pool.demand is None:
             return self._before(TroubleKind.INEFFECTIVE_ORDER) if self.demand is not None else None
         orders = self.pool.demand.asked.ineffective[:_MOST_PROBLEMS]
-        if not orders:
+        ordered_for = {pod for order in self.pool.demand.asked.ineffective for pod in order.pods}
+        blocked = [each for each in self.pool.demand.asked.blocked if not ordered_for.intersection(each.pods)]
+        blocked = blocked[: _MOST_PROBLEMS - len(orders)]
+        if not orders and not blocked:
             return None
-        groups = {key for order in orders for key in order.groups}
+        groups = {key for order in orders for key in order.groups} | {key for each in blocked for key in each.groups}
         plans = [plan for plan in self.pool.groups if str(plan.group.key) in groups]
-        problems = tuple(
+        problems = [
             Problem.of(
                 ProblemKind.INEFFECTIVE_ORDER,
                 pods=order.pods[:_MOST_PODS],
@@ -371,8 +377,19 @@ class _Found:
                 why=order.why,
             )
             for order in orders
-        )
-        found = {"zones": _zones(plans), "groups": _keys(plans), "problems": problems}
+        ]
+        problems += [
+            Problem.of(
+                ProblemKind.BLOCKED_BY_DAEMON_SETS,
+                pods=each.pods[:_MOST_PODS],
+                count=len(each.pods),
+                daemons=tuple(name for name, _ in each.daemons),
+                claims=tuple(claim for _, claim in each.daemons),
+                why=each.why,
+            )
+            for each in blocked
+        ]
+        found = {"zones": _zones(plans), "groups": _keys(plans), "problems": tuple(problems)}
         return self._trouble(TroubleKind.INEFFECTIVE_ORDER, self.now, **found)
 
     def _step_hangs(self) -> Trouble | None:

@@ -80,7 +80,8 @@ def advise(
         beside_another=beside_another,
     )
     # While all that waits is too young, nobody has been asked.
-    asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
+    shown = found.pools if stage.orders else [replace(each, blocked=()) for each in found.pools]
+    asked = {} if found.look_again is not None else {each.pool: each for each in shown}
     waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
     ripe = idle.look_at + timedelta(seconds=1) if idle is not None and idle.look_at is not None else None
     again = (found.look_again or waits, found.retry_at, ripe if stage.removes else None)

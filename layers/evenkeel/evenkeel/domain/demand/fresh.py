@@ -207,7 +207,8 @@ def is_starting(node: Node, fresh: Node, now: datetime, policy: DemandPolicy, pr
         return False
     age = now - node.created_at
     if not node.ready:
-        return age <= provision_timeout
+        ready_by = node.ready_by(provision_timeout)
+        return ready_by is not None and now < ready_by
     return age <= policy.startup and (any(is_of_startup(taint) for taint in node.taints) or _lacks_device(node, fresh))
 
 

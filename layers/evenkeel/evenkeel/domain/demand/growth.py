@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 
+from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.kinds import Kind
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.requests import CPU, MEMORY, counts
@@ -119,8 +120,9 @@ def _found(world: World, offers: Sequence[PoolOffer], memory: OrderMemory) -> De
     growth = _Growth(world, offers, left, memory)
     growth.run()
     growth.retry()
+    blocked = Blocked(world, growth.left())
     return Demand(
-        pools=tuple(growth.answer_of(offer) for offer in offers),
+        pools=tuple(replace(growth.answer_of(offer), blocked=blocked.of_pool(offer)) for offer in offers),
         unmet=tuple(growth.unmet()),
         not_counted=tuple(world.not_counted),
         fits_already=tuple(placed),
@@ -395,15 +397,18 @@ class _Growth:
             ineffective=self._memory.ineffective(pool.pool),
         )
 
+    def left(self) -> dict[Kind, list[Pod]]:
+        """Return the pods that get no node anywhere, by kind."""
+        return {kind: self._pods[kind][-count:] for kind, count in self._open.items() if count}
+
     def unmet(self) -> list[Unfit]:
         """Who gets no node anywhere, with one reason about all pools."""
-        left = [kind for kind, count in self._open.items() if count]
+        left = self.left()
         if not left:
             return []
         now = {pool.pool: self._misfits_of(pool) for pool in self._pools}
         found = []
-        for kind in left:
-            pods = self._pods[kind][-self._open[kind] :]
+        for kind, pods in left.items():
             why = []
             by_group: dict[GroupKey, Reason] = {}
             for pool in sorted(self._pools, key=lambda pool: pool.pool):

@@ -3,7 +3,7 @@
 The first order for pods of one kind and one expected node is free. If its node has arrived, is Ready and would not
 hold one of the pods even if it were empty, the next order waits: 10 min, doubled each time, at most 1 h. Then one node
 is ordered, and none while that one is on its way. Where other pools, or other nodes of the same pool, have not been
-tried for them, one node is ordered at once; if it helps, the rest follow.
+tried for them, one node is ordered at once, up to three times; if it helps, the rest follow.
 
     order       node is no use     one node          one node                        one node
     |-- boots --|                  |                 |                               |
@@ -32,6 +32,7 @@ from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.past_orders import (
+    FREE_ORDERS,
     HELP_COUNTS,
     MOST_ORDERS,
     ORDERS_KEPT,
@@ -262,7 +263,8 @@ class OrderMemory:
         counted = sum(order.counted for order in known) if mine else max(order.counted for order in known)
         if counted > 1 and any(self._fits_some_node(kind, group, HELP_COUNTS) for group in self.vain(kind)):
             counted = 1
-        return max(order.at for order in known) + wait_after(counted)
+        last = max(known, key=lambda order: order.at)
+        return last.at + max(last.wait, wait_after(counted))
 
     def _orders_of(self, digest: str) -> list[PastOrder]:
         return [order for orders in self._kept.values() for key, order in orders.items() if _of_pods(key) == digest]
@@ -283,7 +285,9 @@ class OrderMemory:
         }
         homes = {offer.group: pool.pool for pool in self._pools for offer in pool.groups}
         untried = [group for group in vain if (kind, group) in self._untried]
-        open_now = vain if until <= self._now else untried
+        failed = sum(order.failed for order in self._orders_of(self.digest(kind)))
+        at_once = untried if failed < FREE_ORDERS else ()
+        open_now = vain if until <= self._now else at_once
         groups = sorted(group for group in open_now if homes[group] not in retrying)
         # Each retry begins with another group: one may be what it is for good, and the others fixed.
         turn = {group: (place - vain[group].failed) % len(groups) for place, group in enumerate(groups)}

@@ -149,13 +149,15 @@ def _with_never_ready(
 ) -> GroupState:
     """Return the state with a failure for each node that was not Ready in time.
 
-    At a time of its own, so that one node is one failure, however long it stays. The backoff does not double: the zone
-    delivers machines, and each try takes a provision timeout already. So a bootstrap that is fixed is noticed soon.
+    At a time of its own, so that one node is one failure, however long it stays. The backoff neither doubles nor goes
+    on after the provision timeout: the zone delivers machines, and each try takes that timeout already. So a bootstrap
+    that is fixed is noticed soon.
     """
     backoff = replace(backoff, longest=backoff.initial)
     minutes = int(provision_timeout.total_seconds() // 60)
-    for name, created_at in sorted(group.never_ready.items()):
-        if (at := created_at + provision_timeout) <= now and not backoff.is_forgotten(at, now):
+    for name, ready_by in sorted(group.never_ready.items()):
+        at = ready_by - min(backoff.initial, provision_timeout)
+        if ready_by <= now and not backoff.is_forgotten(at, now):
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             state = record_failure(state, at, FailureClass.TIMEOUT, message, backoff, now=now)
     return state

@@ -126,7 +126,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         tie=tie,
         provision_timeout=pool.timeout_of(group),
         coming=group.on_its_way(now, pool.timeout_of(group)),
-        starting=sum(now - created_at < pool.timeout_of(group) for created_at in group.never_ready.values()),
+        starting=sum(now < ready_by for ready_by in group.never_ready.values()),
         held=_held(group),
         replicas_are_ours=not group.max_only
         and (remembered is None or not (remembered.contested_replicas or remembered.replicas_applied_by)),

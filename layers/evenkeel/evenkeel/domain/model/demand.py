@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from evenkeel.domain.model.groups import GroupKey, MachineRef, PoolId
-from evenkeel.domain.model.past_orders import IneffectiveOrder, PastOrder
+from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder, PastOrder
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -103,6 +103,7 @@ class PoolDemand:
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what the pool remembers after this check
     orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # the same, once ``nodes`` are ordered
     ineffective: tuple[IneffectiveOrder, ...] = ()
+    blocked: tuple[BlockedPods, ...] = ()  # only by DaemonSets, and served by no pool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -284,7 +284,7 @@ class NodeGroup:
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
     launched: int | None = None  # of a pool of instances: those that there are, nodes or not, and nobody says which go
-    never_ready: Mapping[str, datetime] = field(default_factory=dict)  # machine -> when its node was made
+    never_ready: Mapping[str, datetime] = field(default_factory=dict)  # machine -> until when its node may become Ready
     preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"

@@ -8,8 +8,12 @@ from evenkeel.domain.model.reasons import Reason, Rule
 # One pool remembers so many orders, for so long. The longest wait between two orders is shorter.
 MOST_ORDERS = 20
 ORDERS_KEPT = timedelta(hours=3)
+# Orders that may fail for the same pods before groups that were not tried for them wait as well.
+FREE_ORDERS = 4
 _FIRST_WAIT = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=1)
+# Between two orders of which no node became Ready, however short the provision timeout is.
+_UNREADY_WAIT = timedelta(minutes=15)
 
 
 # Where a node as young as this helps, the next order does not wait ever longer: machines of one group may differ.
@@ -40,8 +44,17 @@ class PastOrder:
 
     @property
     def counted(self) -> int:
-        """The orders that make the next one wait. For nodes that are never Ready, the backoff of their group does."""
-        return 0 if self.why is not None and self.why.rule is Rule.NODE_NOT_READY else self.failed
+        """The orders that make the next one wait ever longer. Nodes that are never Ready do not."""
+        return 0 if self._is_unready else self.failed
+
+    @property
+    def wait(self) -> timedelta:
+        """The time from this order to the next one at least. A first node that is not Ready may have died."""
+        return _UNREADY_WAIT if self._is_unready and self.failed > 1 else timedelta(0)
+
+    @property
+    def _is_unready(self) -> bool:
+        return self.why is not None and self.why.rule is Rule.NODE_NOT_READY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,4 +65,14 @@ class IneffectiveOrder:
     since: datetime  # the order
     node: str
     why: Reason
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedPods:
+    """Pods for which nothing is ordered, because the DaemonSets of a new node leave too little of it."""
+
+    pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
+    why: Reason  # the rule by which the pods do not fit a new node
+    daemons: tuple[tuple[str, str], ...]  # <namespace>/<name> and what it claims, the largest first
     groups: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ class ProblemKind(StrEnum):
     OVER_OFFERED = "over-offered"
     STARVED = "starved"
     INEFFECTIVE_ORDER = "ineffective-order"  # in an incident only
+    BLOCKED_BY_DAEMON_SETS = "blocked-by-daemon-sets"  # the same
     # of a request for nodes
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"

@@ -18,6 +18,9 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 DEFAULT_SCHEDULER = "default-scheduler"
 
+# A kubelet that stops at once is seen after the grace period of the node monitor, five minutes at most in use.
+FIRST_MINUTES = timedelta(minutes=5)
+
 
 @dataclass(frozen=True)
 class Requirement:
@@ -190,6 +193,19 @@ class Node:
     attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
     group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
     machine: Machine | None = None  # None: not known, or none has an object of its own
+
+    def ready_by(self, provision_timeout: timedelta) -> datetime | None:
+        """Return when the node has failed unless it is Ready: at the provision timeout of its machine.
+
+        A machine may register late, so its node has five minutes at least, or a shorter timeout. None: its age is not
+        known.
+        """
+        if self.created_at is None:
+            return None
+        latest = self.created_at + provision_timeout
+        if self.machine is None:
+            return latest
+        return min(latest, max(self.machine.created_at + provision_timeout, self.created_at + FIRST_MINUTES))
 
 
 @dataclass(frozen=True, kw_only=True)
