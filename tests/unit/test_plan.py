@@ -182,6 +182,11 @@ def test_what_runs_have_added_in_the_last_seconds_counts_for_max_step(added_at: 
     assert sum(requested(found)) == adds
 
 
+def test_machines_that_try_zones_nobody_sees_count_for_max_step() -> None:
+    unseen = zones((0, 0, 0), invisible_at_zero=True, max_step=2)
+    assert sum(requested(pool_plan(unseen, numbers(0, 9), probing="abc"))) == 2
+
+
 class TestHalfAList:
     """No more than half of the groups that were there at the last look, as from a server that answers in halves."""
 
