@@ -33,6 +33,8 @@ from tests.builders import (
     zones,
 )
 
+SECOND = timedelta(seconds=1)
+
 
 def test_a_look_at_nothing_plans_nothing() -> None:
     found = plan(Observation(groups=()), ClusterState(), Policy(strategy=BALANCED), NOW)
@@ -173,13 +175,22 @@ class TestNoZoneIsHealthy:
         assert [planned.state for planned in found.groups] == [State.FENCED, State.FENCED]
 
 
-@pytest.mark.parametrize(("added_at", "adds"), [(NOW - timedelta(seconds=5), 0), (NOW + 5 * MINUTE, 5), (None, 5)])
-def test_what_runs_have_added_in_the_last_seconds_counts_for_max_step(added_at: datetime | None, adds: int) -> None:
+@pytest.mark.parametrize(
+    ("added_at", "added", "adds"),
+    [(NOW - 5 * SECOND, 5, 0), (NOW - 5 * SECOND, 3, 2), (NOW - 15 * SECOND, 5, 5), (NOW + 5 * MINUTE, 5, 5)],
+)
+def test_what_runs_have_added_in_the_last_seconds_counts_for_max_step(
+    added_at: datetime, added: int, adds: int
+) -> None:
     """A clock that was set back leaves a time in the future."""
     groups, policy = zones((0, 0, 0), max_step=5), numbers(20, 60)
-    state = PoolState(added_at=added_at, added=5)
-    found = pool_plan(groups, policy, adopted={pool_plan(groups, policy).id: state})
-    assert sum(requested(found)) == adds
+    state = PoolState(added_at=added_at, added=added)
+    found = plan_of(groups, policy, adopted={pool_plan(groups, policy).id: state})
+    (pool,) = found.pools
+    assert sum(requested(pool)) == adds
+    assert pool.added == (5 if adds else 0), "with those of the last seconds"
+    if adds < 5:
+        assert found.look_at == added_at + 15 * SECOND
 
 
 def test_machines_that_try_zones_nobody_sees_count_for_max_step() -> None:

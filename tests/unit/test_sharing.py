@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.sharing import buyer_of, voice_of
+from evenkeel.application.sharing import Places, buyer_of, voice_of
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.health.offerings import experiences, heed, standing
+from evenkeel.domain.health.offerings import experiences, heed, merged, standing
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup, Observation
 from evenkeel.domain.model.offerings import Bought, Buyer, Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from tests.builders import MINUTE, NOW, group, key, zones
+from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House
 
 IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
+ROLE = "arn:aws:iam::123456789012:role/evenkeel"
 
 
 def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> list[NodeGroup]:
@@ -437,3 +438,20 @@ def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> No
     state = OfferingState(words={"server": Word(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")})
     assert standing(state, NOW + policy.forget_after - MINUTE, policy) == [state.words["server"]]
     assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
+
+
+def test_a_frozen_group_is_not_warned() -> None:
+    assert warned(replace(group("a", 3), frozen_because=stated("paused"))) is None
+
+
+def test_of_two_deliveries_the_later_one_answers() -> None:
+    early, late = (OfferingState(delivered_at=NOW + minutes * MINUTE) for minutes in (0, 5))
+    assert merged(early, late) == merged(late, early) == late
+
+
+@pytest.mark.parametrize(("access", "place"), [({}, "own/eu-central-1a"), ({"role_arn": ROLE}, None)])
+def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
+    access: dict[str, str], place: str | None
+) -> None:
+    eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
+    assert Places.of([]).place(eks, "eu-central-1a") == place
