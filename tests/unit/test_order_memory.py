@@ -341,6 +341,18 @@ def test_one_node_is_tried_in_a_pool_at_a_time_whatever_pods_it_is_for(is_coming
     assert found.nodes == (0 if is_coming else 1)
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_nodes_that_are_tried_again_count_among_those_of_a_check(most: int) -> None:
+    past: dict[str, Any] = {"at": NOW - timedelta(hours=1), "failed": 1, "rule": Rule.TAINT_NOT_TOLERATED}
+    waiting, pools = [], []
+    for zone, name in (("a", "workers"), ("b", "other")):
+        asking = pod(name, cpu="3", node_selector={ZONE: zone})
+        orders = failed_order((asking,), zones=zone, zone=zone, **past)
+        waiting.append(asking)
+        pools.append(replace(pool_offer(name, zones=zone), orders=orders))
+    assert demand(Workload(pods=tuple(waiting)), pools, DemandPolicy(most_nodes=most), NOW).nodes == most
+
+
 @pytest.mark.parametrize(("age", "nodes"), [(timedelta(minutes=30), 1), (timedelta(hours=2), 0)])
 def test_where_a_young_node_helps_the_wait_does_not_double(age: timedelta, nodes: int) -> None:
     orders = failed_order(WEB, at=NOW - 15 * MINUTE, failed=3, rule=Rule.TAINT_NOT_TOLERATED)

@@ -17,7 +17,9 @@ from evenkeel.domain.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.membership.numbers import Change
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
 from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reliefs import Relief
 from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.wishes import wish_of
 from tests import objects
 from tests.builders import group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House
@@ -527,3 +529,9 @@ def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, v
     assert pool_plan([found.group], numbers()).valid
     assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY
+
+
+def test_where_relief_has_raised_a_maximum_the_people_want_their_own_and_never_less_than_their_minimum() -> None:
+    relief = Relief(owner="uid-a", wish=6, ours=(9,))
+    for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
+        assert wish_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted

@@ -1,7 +1,7 @@
 """A plan as a whole: its reasons, its news, and what it leaves alone."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -12,7 +12,7 @@ from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.groups import Bounds, Observation, Skipped, State
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule, because
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan
 from tests.builders import (
     MINUTE,
@@ -28,8 +28,12 @@ from tests.builders import (
     plan_of,
     pool_plan,
     reasons,
+    requested,
+    stated,
     zones,
 )
+
+SECOND = timedelta(seconds=1)
 
 
 def test_a_look_at_nothing_plans_nothing() -> None:
@@ -171,6 +175,29 @@ class TestNoZoneIsHealthy:
         assert [planned.state for planned in found.groups] == [State.FENCED, State.FENCED]
 
 
+@pytest.mark.parametrize(
+    ("added_at", "added", "adds"),
+    [(NOW - 5 * SECOND, 5, 0), (NOW - 5 * SECOND, 3, 2), (NOW - 15 * SECOND, 5, 5), (NOW + 5 * MINUTE, 5, 5)],
+)
+def test_what_runs_have_added_in_the_last_seconds_counts_for_max_step(
+    added_at: datetime, added: int, adds: int
+) -> None:
+    """A clock that was set back leaves a time in the future."""
+    groups, policy = zones((0, 0, 0), max_step=5), numbers(20, 60)
+    state = PoolState(added_at=added_at, added=added)
+    found = plan_of(groups, policy, adopted={pool_plan(groups, policy).id: state})
+    (pool,) = found.pools
+    assert sum(requested(pool)) == adds
+    assert pool.added == (5 if adds else 0), "with those of the last seconds"
+    if adds < 5:
+        assert found.look_at == added_at + 15 * SECOND
+
+
+def test_machines_that_try_zones_nobody_sees_count_for_max_step() -> None:
+    unseen = zones((0, 0, 0), invisible_at_zero=True, max_step=2)
+    assert sum(requested(pool_plan(unseen, numbers(0, 9), probing="abc"))) == 2
+
+
 class TestHalfAList:
     """No more than half of the groups that were there at the last look, as from a server that answers in halves."""
 
@@ -222,6 +249,34 @@ class TestHalfAList:
         moved = replace(pool.groups[3], pool_label="others", pool_max=9)
         planned = plan(Observation(groups=(*pool.groups[:3], moved)), pool.state, pool.policy, pool.now)
         assert not any(each.awaits_check for each in planned.pools)
+
+    def test_half_of_the_members_at_once_in_another_pool_waits_for_a_second_check(self) -> None:
+        pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
+        pool.look()
+        moved = [replace(group, pool_label="others", pool_max=9) for group in pool.groups[2:]]
+        planned = plan(Observation(groups=(*pool.groups[:2], *moved)), pool.state, pool.policy, pool.now)
+        assert [each.id.name for each in planned.pools if each.awaits_check] == ["workers"]
+
+    @pytest.mark.parametrize("is_skipped", [True, False])
+    def test_a_member_that_is_there_and_skipped_is_not_absent(self, is_skipped: bool) -> None:
+        pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
+        pool.look()
+        *rest, last = pool.groups
+        skipped = (
+            (Skipped(namespace=last.key.namespace, name=last.key.name, reason=stated("unreadable")),)
+            if is_skipped
+            else ()
+        )
+        planned = plan(Observation(groups=tuple(rest), skipped=skipped), pool.state, pool.policy, pool.now)
+        assert any(each.awaits_check for each in planned.pools) is not is_skipped
+
+    def test_replicas_that_stand_as_evenkeel_planned_are_no_change_of_others(self) -> None:
+        pool = Played(zones((0, 0, 0)), numbers(3, 9))
+        assert sum(requested(pool.look())) == 3
+        pool.look(10)
+        (state,) = pool.state.pools.values()
+        assert state.seen is not None
+        assert state.seen.since == NOW
 
     def test_an_absent_owner_is_as_an_absent_member(self) -> None:
         """Without the list of owners, a group looks as if nothing of ours stood anywhere."""

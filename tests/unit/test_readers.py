@@ -14,6 +14,8 @@ from evenkeel.adapters.kubernetes import machines
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys
+from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.application.words import sentence
@@ -244,6 +246,34 @@ class TestBounds:
         pool = [objects.gardener(zone, 1) for zone in ZONES]
         found = read("gardener", *pool, objects.worker(4, 10)).values()
         assert [one.group.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+
+    def test_the_worker_precedes_the_copy_of_the_shoot(self) -> None:
+        workers = [{"name": "main", "minimum": 1, "maximum": 3, "zones": list(ZONES)}]
+        shoot = {"metadata": {"name": "demo", "namespace": "garden-p"}, "spec": {"provider": {"workers": workers}}}
+        copy = {"metadata": {"name": "demo"}, "spec": {"shoot": shoot}}
+        item = changed(objects.worker(4, 10), "metadata", "namespace", to="demo")
+        for items, bounds in (([item], Bounds(4, 10)), ([], Bounds(1, 3))):
+            numbers = Worker(items, [copy]).numbers("demo", "main")
+            assert numbers is not None
+            assert numbers.bounds == bounds
+
+    def test_a_topology_that_sets_replicas_freezes_its_deployment(self) -> None:
+        owned = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "pool-a")
+        cluster = objects.topology_cluster("pool-a")
+        cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["replicas"] = 1
+        frozen = only("cluster-api", owned, cluster).frozen_because
+        assert frozen is not None
+        assert frozen.rule is Rule.TOPOLOGY_SETS_REPLICAS
+
+    def test_a_topologys_entry_loses_the_annotations_that_are_taken_back_and_keeps_the_others(self) -> None:
+        low, high = objects.bounds_of("cluster-api", 0, 9)
+        owned = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "pool-a")
+        body = ClusterTopology(BoundKeys(low, high), []).patch(
+            objects.topology_cluster("pool-a", "pool-b"), owned, {low: None, high: "4"}, None
+        )
+        a, b = body["spec"]["topology"]["workers"]["machineDeployments"]
+        assert a["metadata"]["annotations"] == {high: "4", "team.example/keep": "me"}
+        assert b["metadata"]["annotations"] == {low: "0", high: "9", "team.example/keep": "me"}
 
     def test_a_pool_without_replicas_whose_worker_has_a_minimum_is_hibernated(self) -> None:
         owner = Worker([objects.worker(4, 10)], [])

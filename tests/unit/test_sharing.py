@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.sharing import buyer_of, voice_of
+from evenkeel.application.sharing import Places, buyer_of, voice_of
 from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.health.offerings import experiences, heed, merged, standing
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup, Observation
 from evenkeel.domain.model.offerings import Bought, Buyer, Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from tests.builders import MINUTE, key, zones
+from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House
 
 IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
+ROLE = "arn:aws:iam::123456789012:role/evenkeel"
 
 
 def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> list[NodeGroup]:
@@ -386,3 +388,70 @@ def test_a_nodes_zone_id_counts_where_the_record_has_none() -> None:
 def test_the_voice_is_the_servers_and_not_the_names() -> None:
     assert voice_of(record("blue")) == voice_of(record("green"))
     assert voice_of(record()) != voice_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
+
+
+# ---------------------------------------------------------------- one group and what it is told
+
+
+def warned(group: NodeGroup, reports: int = 1, **fields: Any) -> GroupState | None:
+    """Return the state after one check in which so many clusters report a failure until in half an hour."""
+    reported = [Word(failed_at=NOW, until=NOW + 30 * MINUTE, cluster=str(number)) for number in range(reports)]
+    state = GroupState(**fields) if fields else None
+    return heed(group, state, state, reported, NOW, BackoffPolicy())
+
+
+def test_a_machine_that_is_on_its_way_when_a_warning_begins_does_not_end_it() -> None:
+    state = warned(group("a", 3, running=2))
+    assert state is not None
+    assert state.warned_requested == 3
+
+
+def test_a_warning_follows_a_group_that_becomes_smaller() -> None:
+    state = warned(group("a", 3), warned_requested=5)
+    assert state is not None
+    assert state.warned_requested == 3
+
+
+def test_a_warning_fences_once_however_many_reports_follow() -> None:
+    ends = NOW + MINUTE
+    state = warned(group("a", 3), reports=2, warned_requested=3, warned_until=ends)
+    assert state is not None
+    assert state.warned_until == ends
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: bool) -> None:
+    state = GroupState(
+        failures=1,
+        last_failure=NOW - 5 * MINUTE,
+        backoff_until=NOW + 5 * MINUTE,
+        failure_class=FailureClass.CAPACITY,
+        ended=(NOW - 4 * MINUTE,) if is_ended else (),
+    )
+    bought = replace(group("a", 3), offering=IN_A)
+    experience = experiences([bought], {bought.key: state}, NOW)[IN_A]
+    assert (experience.word is None) is is_ended
+
+
+def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
+    policy = BackoffPolicy()
+    state = OfferingState(words={"server": Word(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")})
+    assert standing(state, NOW + policy.forget_after - MINUTE, policy) == [state.words["server"]]
+    assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
+
+
+def test_a_frozen_group_is_not_warned() -> None:
+    assert warned(replace(group("a", 3), frozen_because=stated("paused"))) is None
+
+
+def test_of_two_deliveries_the_later_one_answers() -> None:
+    early, late = (OfferingState(delivered_at=NOW + minutes * MINUTE) for minutes in (0, 5))
+    assert merged(early, late) == merged(late, early) == late
+
+
+@pytest.mark.parametrize(("access", "place"), [({}, "own/eu-central-1a"), ({"role_arn": ROLE}, None)])
+def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
+    access: dict[str, str], place: str | None
+) -> None:
+    eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
+    assert Places.of([]).place(eks, "eu-central-1a") == place

@@ -446,6 +446,27 @@ def test_a_node_whose_machine_is_preserved_stays() -> None:
     assert (gone(answer), answer.needed["na0"].rule) == ([], Rule.MACHINE_PRESERVED)
 
 
+def test_a_node_that_goes_does_not_count_for_a_minimum() -> None:
+    pools = (PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, min=2),)),)
+    going = ours("na2", deleting=True)
+    assert gone(look(ours("na0"), ours("na1"), going, pools=pools)) == []
+    assert gone(look(ours("na0"), ours("na1"), ours("na2"), pools=pools)) == ["na0"]
+
+
+def test_a_drain_that_hangs_holds_nodes_with_pods_and_no_empty_ones() -> None:
+    since = NOW - DemandPolicy().drain_takes - MINUTE
+    machine = Machine(name="na0", has_node=True, created_at=LONG_AGO, deleting=True, deleting_since=since)
+    hanging = ours("na0", machine=machine, deleting=True)
+    running = (
+        pod("stuck", cpu="100m", node="na0", node_selector={ZONE: "c"}),
+        pod("small", cpu="100m", node="na1"),
+        pod("large", cpu="2500m", node="nc0"),
+    )
+    answer = look(hanging, ours("na1"), ours("na2"), ours("nb0", "b"), ours("nc0", "c"), running=running)
+    assert [each.node for each in answer.hanging] == ["na0"]
+    assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
+
+
 # ---------------------------------------------------------------- clocks
 
 

@@ -33,8 +33,8 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.ceiling and pool.may_add:
+            pool.add(draft.probe, draft.probe)  # before: what is requested is on its way, and leaves no probe
             draft.requested = draft.probe
-            pool.add(draft.probe, draft.probe)
             draft.because(Rule.PROBE_UNSEEN)
 
 
