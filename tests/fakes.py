@@ -450,6 +450,7 @@ class FakeCluster:
             self.groups[patch.plan.group.key].machines or (),
             patch.requested or 0,
             may_remove_running=patch.plan.may_remove_running,
+            keeps=patch.plan.keeps,
             provision_timeout=PROVISION_TIMEOUT,
             now=NOW,
         )

@@ -97,6 +97,7 @@ class Machines(FakeCluster):
                 staying,
                 patch.requested or 0,
                 may_remove_running=patch.plan.may_remove_running,
+                keeps=patch.plan.keeps,
                 provision_timeout=PROVISION_TIMEOUT,
                 now=self._clock.now(),
             )

@@ -131,13 +131,14 @@ class TestOrder:
         for _ in range(4):
             assert sum(requested(play.look(15))) == 7
 
-    def test_an_operators_request_precedes_the_order(self) -> None:
+    @pytest.mark.parametrize("nodes", [-1, 1])
+    def test_an_operators_request_precedes_the_order(self, nodes: int) -> None:
         play = released()
         play.look(CLOSES)
-        request = ScaleRequest(id="r1", nodes=-1, at=play.now, pool="workers")
+        request = ScaleRequest(id="r1", nodes=nodes, at=play.now, pool="workers")
         play.state = replace(play.state, scale_requests=(request,))
         found = play.look(ORDERS - CLOSES)
-        assert (found.scale_request, sum(requested(found))) == (request, 5)
+        assert (found.scale_request, sum(requested(found))) == (request, 6 + nodes)
 
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)

@@ -17,7 +17,9 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.workload import Owner, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.domain.replicas.deletion import deletion_candidates
 from evenkeel.domain.replicas.requests import share_out
 from tests.builders import (
     MINUTE,
@@ -35,6 +37,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.workloads import node, pod
 
 #: the journal of what was begun a minute ago
 BEGUN = ulid(NOW - MINUTE, b"0123456789")
@@ -360,3 +363,52 @@ def test_a_preserved_node_is_not_given_back() -> None:
     kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
     found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], asked(-3))
     assert (requested(found), found.missing) == ((2, 0), 2)
+
+
+class TestPodsThatCannotBePlacedAgain:
+    """Three nodes; the newest, which would go first, runs a pod with a resource claim."""
+
+    def given_back(self, nodes: int, *, reads: bool = True, unread: str = "", **fields: Any) -> Plan:
+        member = machines(group("a", 3, running=3))
+        assert member.machines is not None
+        newest, *others = member.machines
+        newest = replace(newest, created_at=NOW - timedelta(hours=2))
+        member = replace(member, machines=(newest, *others), **fields)
+        there = [node(m.name, group=member.key, machine=m) for m in member.machines or ()]
+        train = pod("train", node=newest.name, resource_claims=("gpu",))
+        daemon = pod("agent", node=others[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
+        workload = Workload(pods=(train, daemon), nodes=tuple(there)) if reads else None
+        observation = Observation(groups=(member,), workload=workload, workload_unread=unread)
+        return plan(observation, ClusterState(scale_requests=(asked(-nodes),)), numbers(0, 100), NOW)
+
+    def test_their_node_stays_and_others_go(self) -> None:
+        (pool,) = self.given_back(2).pools
+        (plan_of_group,) = pool.groups
+        assert (requested(pool), pool.missing) == ((1,), 0)
+        names = deletion_candidates(
+            plan_of_group.group.machines or (),
+            1,
+            may_remove_running=True,
+            keeps=plan_of_group.keeps,
+            provision_timeout=15 * MINUTE,
+            now=NOW,
+        )
+        assert names == (f"{POOL}-a-run-2", f"{POOL}-a-run-1")
+
+    def test_what_cannot_be_given_back_without_them_is_reported(self) -> None:
+        (pool,) = self.given_back(3).pools
+        assert (requested(pool), pool.missing) == ((1,), 1)
+        assert "nodes that stay for pods that Evenkeel could not place again: 1" in said(pool, "a")
+
+    def test_where_no_machine_can_be_named_no_node_of_the_group_goes(self) -> None:
+        (pool,) = self.given_back(2, launched=3).pools
+        assert (requested(pool), pool.missing) == ((3,), 2)
+
+    def test_pods_are_read_for_it_and_while_they_cannot_be_the_request_waits(self) -> None:
+        assert self.given_back(2, reads=False).asks
+        (pool,) = self.given_back(2, reads=False, unread="no right to list pods").pools
+        assert (requested(pool), pool.scale_request) == ((3,), None)
+
+    def test_without_a_view_nodes_go_by_age(self) -> None:
+        (pool,) = self.given_back(2, reads=False).pools
+        assert requested(pool) == (1,)

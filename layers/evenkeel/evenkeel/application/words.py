@@ -241,6 +241,7 @@ WORDS: dict[Rule, Words] = {
     Rule.STEP_GIVES: "lowered by 1 to bring the zones level: its successor runs in {zone}",
     Rule.STEP_UNDONE: "lowered by 1: the step that ordered a machine here is undone, since {group} cannot give one",
     Rule.STEP_TAKEN_BACK: "lowered by 1: the machine that was ordered to bring the zones level is taken back: {why}",
+    Rule.KEPT_FOR_PODS: "nodes that stay for pods that Evenkeel could not place again: {count}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.CLOSED_FOR_ORDER: _closed_for_order,

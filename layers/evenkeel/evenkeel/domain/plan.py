@@ -18,6 +18,7 @@ from evenkeel.domain.bounds.safety import publish, size, stays_closed
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
+from evenkeel.domain.demand.kept import kept_nodes
 from evenkeel.domain.demand.moving import choose
 from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_for_nobody
 from evenkeel.domain.health.never_ready import with_never_ready
@@ -442,6 +443,8 @@ def _plan_pool(
         advice=advice,
         choices=choices,
         waited_for=waited_for,
+        kept=kept_nodes(look.observation, now) if request is not None and request.gives_number else None,
+        pods_unread=bool(look.observation.workload_unread),
         opens=opens,
         unplaced=pool.unplaced if opens else 0,
         homing=pool.state.homing if opens else Homing(),
@@ -567,6 +570,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         rolling=draft.rolling,
         journal_delta=draft.journal_delta,
         may_remove_running=draft.may_remove_running,
+        keeps=draft.keeps,
         removes=draft.removes,
         failed_at=draft.failed_at,
         provision_timeout=draft.provision_timeout,

@@ -459,6 +459,7 @@ class KubernetesCluster:
             staying,
             requested,
             may_remove_running=patch.plan.may_remove_running,
+            keeps=patch.plan.keeps,
             provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )

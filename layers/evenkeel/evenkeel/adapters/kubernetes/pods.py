@@ -478,7 +478,7 @@ def _pod_terms(shape: _PodAffinity | None) -> tuple[PodTerm, ...]:
 
 
 def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
-    kind = next((key for key in sorted(entry) if key != "name"), "")
+    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # as the API server has it
     name = str(entry.get("name", ""))
     source = entry.get(kind)
     source = source if isinstance(source, dict) else {}

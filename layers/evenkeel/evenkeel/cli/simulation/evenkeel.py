@@ -230,6 +230,7 @@ class _Cluster:
             self.world.machines_of(group),
             patch.requested or 0,
             may_remove_running=plan.may_remove_running,
+            keeps=plan.keeps,
             provision_timeout=plan.provision_timeout,
             now=self.world.time,
         )

@@ -32,7 +32,7 @@ class Fate(StrEnum):
 
 def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
     """What becomes of a pod whose node goes, or the rule by which it keeps the node."""
-    if is_mirror(pod) or should_be_gone(pod, now) or is_daemon(pod) or pod.has_ended:
+    if ends_with_node(pod, now):
         return Fate.ENDS
     said = pod.annotations.get(SAFE_TO_EVICT)
     if said == "on-completion":
@@ -42,6 +42,11 @@ def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
     if said == "true":
         return Fate.MOVES
     return _blocked(pod, said, budgets, now) or Fate.MOVES
+
+
+def ends_with_node(pod: Pod, now: datetime) -> bool:
+    """Return True if a pod needs no other place when its node goes."""
+    return is_mirror(pod) or should_be_gone(pod, now) or is_daemon(pod) or pod.has_ended
 
 
 def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:

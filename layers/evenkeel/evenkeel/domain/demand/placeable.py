@@ -6,7 +6,7 @@ another one.
 
 from evenkeel.domain.demand.volumes import unknown_kinds
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.workload import DEFAULT_SCHEDULER, Pod
+from evenkeel.domain.model.workload import SCHEDULERS, Pod
 
 
 def unplaceable(pod: Pod) -> Reason | None:
@@ -14,7 +14,7 @@ def unplaceable(pod: Pod) -> Reason | None:
     needs = pod.needs
     if needs.gates:
         return because(Rule.POD_GATED, gates=needs.gates)
-    if needs.scheduler != DEFAULT_SCHEDULER:
+    if needs.scheduler not in SCHEDULERS:
         return because(Rule.POD_OF_OTHER_SCHEDULER, scheduler=needs.scheduler)
     if needs.resource_claims:
         return because(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)

@@ -16,7 +16,20 @@ _EXCLUSIVE = "ReadWriteOncePod"
 
 # Kinds of volume that any node can offer, as far as the scheduler is concerned.
 ANYWHERE = frozenset(
-    {"configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "csi", "gitRepo"}
+    {
+        "azureFile",
+        "cephfs",
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "gitRepo",
+        "hostPath",
+        "image",
+        "nfs",
+        "projected",
+        "secret",
+    }
 )
 OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 _KNOWN = ANYWHERE | OF_CLAIMS

@@ -193,6 +193,14 @@ class Removal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeptNodes:
+    """Nodes with a pod that Evenkeel could not place again."""
+
+    machines: frozenset[MachineRef]
+    by_group: Mapping[GroupKey, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shrinking:
     """What is remembered between two looks, and what was learned since, for nodes that nobody needs."""
 

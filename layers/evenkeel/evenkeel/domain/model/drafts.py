@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
-from evenkeel.domain.model.demand import PoolAdvice
+from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
 from evenkeel.domain.model.homing import Choices, Converging, Homing, Step
 from evenkeel.domain.model.moves import ScaleRequest
@@ -43,7 +43,8 @@ class Draft:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     doubted_since: datetime | None = None  # where it is probing: when it has failed last
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
-    may_remove_running: bool = False  # on request: running nodes may go as well
+    may_remove_running: bool = False  # on request: running nodes may go as well,
+    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
     removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/replicas/removal.py)
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
@@ -177,6 +178,8 @@ class PoolDraft:
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
     advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
+    kept: KeptNodes | None = None  # nodes that a request leaves alone; None: no request asks, or pods were not read
+    pods_unread: bool = False  # pods were asked for and could not be read
     release: Release | None = None  # what was released before, and is not ordered again yet
     releases: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
     untaken: int = 0  # replicas of the first that no group has gained since

@@ -64,6 +64,11 @@ class ScaleRequest:
         """Whether it follows from what pods need, and is known only to the plan that made it and to its journal."""
         return self.id in (FOR_PODS, FOR_NOBODY)
 
+    @property
+    def gives_number(self) -> bool:
+        """Return True if it gives back a number of nodes, and names none."""
+        return self.nodes < 0 and not self.machines
+
     def is_over(self, now: datetime) -> bool:
         """Whether it is too old to be carried out."""
         return now - self.at > SCALE_REQUEST_KEPT

@@ -33,7 +33,8 @@ class GroupPlan:
     rolling: Rolling | None = None
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
-    may_remove_running: bool = False  # on request: running nodes may go as well
+    may_remove_running: bool = False  # on request: running nodes may go as well,
+    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
     removes: tuple[MachineRef, ...] = ()  # of those that go, exactly these, which may run; none named: whoever is first
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect

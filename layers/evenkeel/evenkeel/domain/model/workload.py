@@ -17,6 +17,9 @@ Amounts = Mapping[str, Fraction]
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 DEFAULT_SCHEDULER = "default-scheduler"
+# Profiles of kube-scheduler with its own filters. Gardener's second one only prefers other nodes
+# (gardener/gardener, pkg/component/kubernetes/scheduler/templates).
+SCHEDULERS = frozenset({DEFAULT_SCHEDULER, "bin-packing-scheduler"})
 
 # A kubelet that stops at once is seen after the grace period of the node monitor, five minutes at most in use.
 FIRST_MINUTES = timedelta(minutes=5)

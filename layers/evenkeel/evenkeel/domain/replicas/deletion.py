@@ -1,9 +1,9 @@
 """Which machines of a group go first when its replicas fall."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.groups import Machine, MachineRef
 
 
 def deletion_candidates(
@@ -11,6 +11,7 @@ def deletion_candidates(
     requested: int,
     *,
     may_remove_running: bool,
+    keeps: Container[MachineRef] = (),
     provision_timeout: timedelta,
     now: datetime,
 ) -> tuple[str, ...]:
@@ -24,6 +25,7 @@ def deletion_candidates(
         machines: all of the group's.
         requested: replicas that will be left.
         may_remove_running: whether machines with a node are named as well.
+        keeps: machines that are never named.
         provision_timeout: how long a machine may take to become a node.
         now: the moment by which machines are as old as they are.
     """
@@ -36,7 +38,11 @@ def deletion_candidates(
             return 0
         return 1 if machine.is_overdue(now, provision_timeout) else 2
 
-    order = [machine for machine in staying if not machine.preserved and (may_remove_running or not machine.has_node)]
+    order = [
+        machine
+        for machine in staying
+        if not machine.preserved and (may_remove_running or not machine.has_node) and machine.ref not in keeps
+    ]
     order.sort(key=lambda machine: (machine.created_at, machine.name), reverse=True)
     order.sort(key=turn)
     return tuple(machine.name for machine in order[: max(0, len(staying) - requested)])

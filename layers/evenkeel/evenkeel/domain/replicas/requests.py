@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
+from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
@@ -148,10 +149,11 @@ def begin_request(pool: PoolDraft) -> None:
     """
     step = pool.homing.step
     gives_in_step = pool.request is not None and pool.request.nodes < 0 and step is not None and step.is_open
+    is_blind = pool.request is not None and pool.request.gives_number and pool.pods_unread
     if pool.request is not None and pool.request.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
             _drop(pool, pool.request)
-    elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
+    elif pool.pool.scale_request is None and (pool.moves or gives_in_step or is_blind):
         pool.request, pool.request_waits = None, pool.request
 
 
@@ -218,11 +220,12 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
 def _caps(pool: PoolDraft) -> list[int | None]:
     """Each group's max as it is published; None: it has none.
 
-    Where a move or a request has ordered machines lately, the max was cut to what was requested, so that nothing is
-    ordered twice. That is no limit for us: there it is what the strategy says now.
+    Where a move or a request has ordered machines lately, or is about to, the max was cut to what was requested, so that
+    nothing is ordered twice. That is no limit for us: there it is what the strategy says now.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
-    ours = [draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
+    closed = pool.pool.state.closed_at is not None
+    ours = [closed or draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
     if not any(ours):
         return published
     sizes = pool.pool.strategy.size(pool)
@@ -243,9 +246,12 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 
     Never below a group's min or PoolMinimum. Fenced groups come last: what they give up they could not get back. A
     replica that a preserved machine holds is no node: nobody can give it back, and it is none of the nodes that a
-    minimum asks for.
+    minimum asks for. A node whose pods Evenkeel could not place again stays.
     """
     unmet = -request.nodes
+    if pool.pods_unread:
+        return unmet
+    pool.asks_waiting = pool.kept is None
     nodes = pool.requested - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
     minima = _minima(pool)
@@ -256,7 +262,11 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     for turn in by_turns:
         givers = [draft for draft in pool.groups if turn(draft) and request.fits(draft.group)]
         buckets = [
-            Bucket(level=draft.group.preserved - draft.requested, room=_spare(draft, minima[draft.key]), tie=draft.tie)
+            Bucket(
+                level=draft.group.preserved - draft.requested,
+                room=_spare(draft, minima[draft.key], pool.kept),
+                tie=draft.tie,
+            )
             for draft in givers
         ]
         for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
@@ -264,6 +274,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
                 draft.requested -= less
                 draft.journal_delta -= less
                 draft.may_remove_running = True
+                draft.keeps = pool.kept.machines if pool.kept is not None else frozenset()
                 allowed -= less
                 unmet -= less
                 draft.because(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
@@ -279,11 +290,16 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
     return {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
 
 
-def _spare(draft: Draft, minimum: int) -> int:
+def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     if draft.requested > draft.group.requested:
         return 0  # this very look raises it: there is nothing yet to give back
     group = draft.group
     nodes = draft.requested - group.preserved
     # Preserved nodes go last, but they go: whoever asked for one to be kept has not asked for this.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
-    return max(0, min(nodes - max(minimum, kept), draft.requested - draft.owner_min))
+    stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
+    if stay:
+        draft.because(Rule.KEPT_FOR_PODS, count=stay)
+        if group.launched is not None:
+            return 0  # no machine can be named
+    return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))
