@@ -789,7 +789,7 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
     "then no other node of the pool is drained",
     TroubleKind.INEFFECTIVE_ORDER: "Make the new nodes fit the pods, or the pods fit the nodes: the rule that fails is "
-    "named. Until then Evenkeel orders at most one node an hour for them",
+    "named. Until then Evenkeel orders ever fewer nodes for them",
 }
 _TRY_IT = ("plan",)
 _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
