@@ -351,6 +351,7 @@ class ReleaseRecord(Strict):
     replicas: Count
     requested: dict[str, Count] = {}
     ordered: dict[str, Count] = {}
+    has_rest: bool = False
     idle_since: Moment | None = None
 
 
