@@ -636,6 +636,7 @@ class RolloutRecord(Strict):
     since: Moment
     waiting: tuple[str, ...] = ()
     wave: tuple[str, ...] = ()
+    read_since: Moment | None = None
     number: Count = 0
     trouble_after: timedelta | None = None
     proven: tuple[str, ...] = ()
