@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -28,8 +29,9 @@ class Outage(Town):
     and sets what the loop wanted. It counts nothing that it has not ordered itself.
     """
 
-    def __init__(self, recovers: timedelta, in_flight: timedelta) -> None:
-        super().__init__(pods(3, "w", cpu="3"), nodes=(1, 2, 2), maximum=12, **RECORD)
+    def __init__(self, recovers: timedelta, in_flight: timedelta, max_step: int | None = None) -> None:
+        super().__init__(pods(3, "w", cpu="3"), nodes=(1, 2, 2), maximum=12, max_step=max_step, **RECORD)
+        self.max_step = max_step
         self.started, self.recovers, self.in_flight = self.clock.at, recovers, in_flight
         self.cluster.change(key("a"), requested=4, machines=())
         failed = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -39,6 +41,13 @@ class Outage(Town):
         self.landing: list[tuple[timedelta, Callable[[], None]]] = []
         self.open_orders: list[int] = []
         self.next_loop = timedelta(0)
+
+    def run(self, life: Life | None = None) -> RunSummary | None:
+        before = self.total
+        try:
+            return super().run(life)
+        finally:
+            assert self.max_step is None or self.total - before <= self.max_step
 
     @property
     def total(self) -> int:
@@ -98,6 +107,7 @@ def play(outage: Outage, deaths: dict[int, tuple[int, How]], unread: set[int], l
         assert outage.most <= outage.requested, f"{outage.most} requested after {outage.age}"
 
 
+STEPS = st.none() | st.integers(1, 4)
 SECONDS = st.integers(0, 100).map(lambda seconds: timedelta(seconds=seconds))
 DEATHS = st.dictionaries(
     st.integers(0, 25), st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3
@@ -105,20 +115,22 @@ DEATHS = st.dictionaries(
 
 
 @settings(max_examples=20)
-@given(SECONDS, st.integers(0, 9), DEATHS, st.sets(st.integers(6, 30), max_size=4))
+@given(SECONDS, st.integers(0, 9), DEATHS, st.sets(st.integers(6, 30), max_size=4), STEPS)
 def test_never_more_is_requested_than_before_and_every_pod_runs(
-    recovers: timedelta, in_flight: int, deaths: dict[int, tuple[int, How]], unread: set[int]
+    recovers: timedelta, in_flight: int, deaths: dict[int, tuple[int, How]], unread: set[int], max_step: int | None
 ) -> None:
-    outage = Outage(recovers, timedelta(seconds=in_flight))
+    outage = Outage(recovers, timedelta(seconds=in_flight), max_step)
     play(outage, deaths, unread)
     assert outage.waiting == []
 
 
 @settings(max_examples=10)
-@given(DEATHS)
-def test_where_the_autoscaler_stays_away_evenkeel_orders_all_of_it(deaths: dict[int, tuple[int, How]]) -> None:
-    outage = Outage(timedelta(days=1), timedelta(0))
-    play(outage, deaths, set())
+@given(DEATHS, st.sets(st.integers(6, 30), max_size=4), STEPS)
+def test_where_the_autoscaler_stays_away_evenkeel_orders_all_of_it(
+    deaths: dict[int, tuple[int, How]], unread: set[int], max_step: int | None
+) -> None:
+    outage = Outage(timedelta(days=1), timedelta(0), max_step)
+    play(outage, deaths, unread)
     assert outage.waiting == []
     assert outage.total == outage.requested
 
@@ -138,11 +150,11 @@ def stop(outage: Outage, way: str) -> None:
 
 
 @settings(max_examples=20)
-@given(DEATHS, st.integers(0, 22), st.sampled_from(["cluster paused", "pool paused", "dry run"]))
+@given(DEATHS, st.integers(0, 22), st.sampled_from(["cluster paused", "pool paused", "dry run"]), STEPS)
 def test_whenever_evenkeel_stops_acting_the_autoscaler_finds_all_the_room_that_it_had(
-    deaths: dict[int, tuple[int, How]], stops: int, way: str
+    deaths: dict[int, tuple[int, How]], stops: int, way: str, max_step: int | None
 ) -> None:
-    outage = Outage(timedelta(days=1), timedelta(0))
+    outage = Outage(timedelta(days=1), timedelta(0), max_step)
     play(outage, {}, set(), looks=3)
     for number in range(30):
         if number == stops:

@@ -255,7 +255,8 @@ HOSTILE = (
     "see https://evil.example/login?a=b, HTTP://u:p@Evil.Example:8080, slack://open, www.evil.example "
     "[here](https://a.(https://b.example)) <https://evil.example|status> <!here> javascript://x "
     "mailto:a@evil.example MailTo:a@evil.example //evil.example/x https:\\\\evil.example "
-    "https:\\/\\/evil.example WWW.evil.example"
+    "https:\\/\\/evil.example WWW.evil.example _www.evil.example https:evil.example http:/evil.example tel:+1900 "
+    "ftp:evil.example"
 )
 
 
@@ -298,8 +299,21 @@ def test_nothing_that_a_failure_says_is_a_link_or_an_order_in_any_channel(name: 
         for text in texts_told(name, each):
             assert text.isprintable(), text
             assert not [
-                part for part in ("://", ":\\", "mailto:", "www.", "evil.example", "](") if part in text.lower()
+                part for part in ("://", ":\\", "mailto:", "tel:", "www.", "evil.example", "](") if part in text.lower()
             ], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eu-central-1a: m5.xlarge of default/workers, 1.27.3, i-0a1b2c: InsufficientInstanceCapacity",
+        "http: server gave HTTP response to HTTPS client; read /var/run/x.sock: 10.0.0.1:443 refused",
+        "halted by jane@corp.example; hotel:5, scale-up of registry.k8s.io/pause:3.9",
+    ],
+)
+def test_names_and_errors_that_are_no_addresses_are_shown_as_they_are(text: str) -> None:
+    _, body, _ = sent_by(Slack, alert(message=text), url_secret="s")
+    assert text in body["text"]
 
 
 def test_the_page_and_the_runbook_stay_links() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.fleet import fleet_schema, read_fleet, record_schema
 from evenkeel.application.operate import answer_of_error
 from evenkeel.cli import asking
+from evenkeel.cli.inputs import read_yaml
 from evenkeel.cli.main import app
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.model.fleet import Selector, read_length
@@ -993,6 +995,22 @@ class TestCommands:
         assert "restore it first" in done.stderr
         laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
         assert set(laptop.fleet.registered) == {"blue"}
+
+    @pytest.mark.parametrize("place", ["", "a.yaml"])
+    def test_a_named_pipe_in_a_folder_or_included_is_refused_and_not_opened(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        def read(name: str) -> object:
+            assert Path(name).is_file(), "it would wait for a writer"
+            return read_yaml(name)
+
+        monkeypatch.setattr("evenkeel.cli.fleet.read_yaml", read)
+        os.mkfifo(laptop.folder / "pipe.yaml")
+        (laptop.folder / "a.yaml").write_text("include: [pipe.yaml]\n", encoding="utf-8")
+        ran = laptop.run("apply", "-f", str(laptop.folder / place), "--diff")
+        assert ran.exit_code == 2
+        place = str(laptop.folder / "pipe.yaml")
+        assert ran.stderr == f"evenkeel: {place}: it is no regular file: remove it, or write a file in its place\n"
 
     def test_a_folder_of_which_a_part_cannot_be_read_is_a_fault_and_prunes_nobody(self, laptop: Laptop) -> None:
         laptop.fleet.apply(blue=given(), green=given())

@@ -611,7 +611,46 @@ class TestWaves:
         assert fleet.live == {"c000"}
         fleet.dark = set()
         fleet.minutes(2)
+        assert fleet.live == {"c000"}
+        fleet.minutes(6)
         assert fleet.live == {"c000", "c001"}
+
+    @pytest.mark.parametrize("dark", [(0, 14), (3, 14), (3, 9)])
+    def test_a_wave_stands_its_time_from_when_each_of_its_clusters_is_read_live(self, dark: tuple[int, int]) -> None:
+        fleet = Fleet(4)
+        self.change(fleet, "c000", trouble_after=900)
+        fleet.begin(wave="2", soak="5m")
+        fleet.minute()
+        began = fleet.clock.at
+        for minute in range(40):
+            fleet.dark = {"c000"} if dark[0] <= minute < dark[1] else set()
+            fleet.minute()
+            if len(fleet.live) > 2:
+                break
+        assert fleet.clock.at - began > timedelta(minutes=dark[1] + 15)
+        assert fleet.clock.at - began < timedelta(minutes=dark[1] + 20)
+
+    def test_a_short_time_without_a_read_does_not_begin_the_soak_again(self) -> None:
+        fleet = Fleet(4)
+        fleet.begin(wave="2", soak="10m")
+        fleet.minutes(3)
+        fleet.dark = {"c000"}
+        fleet.minutes(4)
+        fleet.dark = set()
+        fleet.minutes(7)
+        assert fleet.live == set(fleet.names)
+
+    def test_a_wave_is_read_all_the_time_also_where_its_clusters_are_scanned_once_an_hour(self) -> None:
+        fleet = Fleet(4)
+        fleet.begin(wave="2", soak="10m")
+        for _ in range(15):
+            fleet.clock.at += MINUTE
+            asked = {name for chunk in fleet.queue.looks for name in chunk.clusters}
+            fleet.queue.looks.clear()
+            if asked:
+                fleet.store.save_looked_at(sorted(asked), fleet.clock.at)
+            fleet.go_on(plenty)
+        assert fleet.live == set(fleet.names)
 
     @pytest.mark.parametrize("why", ["record-says", "live-already", "paused", "not-looked-at", "not-registered"])
     def test_who_is_left_out(self, why: str) -> None:
@@ -787,7 +826,8 @@ class TestWaves:
             ({"wave": "101%"}, "wave is '101%'"),
             ({"wave": "few"}, "wave is 'few'"),
             ({"wave": "٣"}, "wave is "),
-            ({"soak": "soon"}, "no length of time"),
+            ({"soak": "soon"}, "soak is 'soon'"),
+            ({"soak": "0m"}, "soak is '0m'"),
             ({"abort": True}, "name one of the two"),
             ({"clusters": [f"c{number:050}" for number in range(9000)]}, "fewer at a time"),
         ],

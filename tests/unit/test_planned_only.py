@@ -126,12 +126,37 @@ def test_a_cluster_that_is_known_not_to_answer_is_not_read_for_it() -> None:
     assert found.cluster.looks == looks
 
 
-def test_a_fence_that_is_lifted_claims_nothing() -> None:
+LIFT = {"zone": "a", "for": "0m"}
+
+
+def test_a_fence_that_is_lifted_in_dry_run_is_planned_only() -> None:
     found = house(True)
     found.ask("fence-zone", **FENCE)
-    assert found.ask("fence-zone", zone="a", **{"for": "0m"})["message"].startswith(
-        "zone a of demo is no longer fenced"
-    )
+    found.clock.at += MINUTE
+    answer = found.ask("fence-zone", **LIFT)
+    assert answer["message"].startswith("planned only: dry run: zone a of demo would no longer be fenced")
+    assert (answer["dryRun"], answer["plannedOnly"]) == (True, ["other", "workers"])
+    live = house(False).ask("fence-zone", **LIFT)
+    assert live["message"].startswith("zone a of demo is no longer fenced")
+    assert (live["dryRun"], "plannedOnly" in live) == (False, False)
+    assert house(False, other=True).ask("fence-zone", **LIFT)["plannedOnly"] == ["other"]
+
+
+@pytest.mark.parametrize("fields", [FENCE, LIFT])
+def test_a_fence_of_a_paused_cluster_says_that_nothing_happens_yet(fields: dict[str, Any]) -> None:
+    found = house(False)
+    found.ask("pause")
+    message = found.ask("fence-zone", **fields)["message"]
+    assert "would " in message
+    assert message.endswith(". The cluster is paused: nothing happens before it is resumed")
+
+
+@pytest.mark.parametrize("action", ["scale-up", "level"])
+def test_other_actions_say_that_of_a_paused_cluster_as_well(action: str) -> None:
+    found = house(False)
+    found.ask("pause")
+    message = found.ask(action, **ACTIONS[action])["message"]
+    assert message.endswith(". The cluster is paused: nothing happens before it is resumed")
 
 
 def test_a_request_that_is_known_and_done_is_told_as_it_was() -> None:

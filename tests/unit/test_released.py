@@ -254,6 +254,55 @@ class TestOrder:
         assert (sum(requested(found)), sum(maxima(found))) == (9, 9)
 
 
+def step_by_step(max_step: int, waiting: int = 3) -> Played:
+    """A pool whose released replicas are ordered at most so many at a time; the first part is ordered."""
+    policy = numbers(0, 12)
+    policy = replace(policy, pools=tuple(replace(rule, max_step=max_step) for rule in policy.pools))
+    play = released(waiting, policy)
+    play.look(CLOSES)
+    assert sum(requested(play.look(ORDERS - CLOSES))) == 6 + max_step
+    return play
+
+
+class TestMaxStep:
+    @pytest.mark.parametrize("max_step", [1, 2])
+    def test_the_rest_follows_and_the_pool_stays_closed_until_it_is_ordered(self, max_step: int) -> None:
+        play = step_by_step(max_step)
+        totals = []
+        for _ in range(4):
+            found = play.look(15)
+            totals.append(sum(requested(found)))
+            assert sum(maxima(found)) == totals[-1]
+        assert totals == ([8, 9, 9, 9] if max_step == 1 else [9, 9, 9, 9])
+
+    def test_a_check_that_cannot_read_pods_neither_opens_the_pool_nor_ends_the_order(self) -> None:
+        play = step_by_step(1)
+        there, play.workload = play.workload, None
+        found = play.look(15)
+        assert (sum(requested(found)), sum(maxima(found))) == (7, 7)
+        play.workload = there
+        assert sum(requested(play.look(15))) == 8
+
+    def test_where_no_pod_waits_any_more_the_pool_is_open_for_others_while_the_nodes_come(self) -> None:
+        play = step_by_step(1)
+        play.workload = workload(1, play.groups)
+        for seconds in (15, 60):
+            found = play.look(seconds)
+            assert (sum(requested(found)), sum(maxima(found))) == (7, 7)
+        play.workload = workload(2, play.groups)
+        found = play.look(60)
+        assert (sum(requested(found)), sum(maxima(found))) == (7, 8)
+
+    def test_a_pool_that_was_opened_meanwhile_is_closed_for_a_loop_before_the_rest(self) -> None:
+        play = step_by_step(1)
+        play.policy, policy = replace(play.policy, paused={"workers": None}), play.policy
+        assert sum(maxima(play.look(5))) == 12
+        play.policy = policy
+        found = play.look(20)
+        assert (sum(requested(found)), sum(maxima(found))) == (7, 7)
+        assert sum(requested(play.look(10))) == 8
+
+
 class TestWhoIsWaitedFor:
     def test_without_a_view_nothing_is_ordered_and_nothing_closed(self) -> None:
         play = released(waiting=None)
@@ -459,7 +508,9 @@ class TestMemory:
         assert memory(play) is None
 
     def test_it_is_stored_and_read_again_also_from_before_it_was(self) -> None:
-        release = Release(at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered={"b": 2}, idle_since=NOW)
+        release = Release(
+            at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered={"b": 2}, has_rest=True, idle_since=NOW
+        )
         text = PoolRecord.of(PoolState(release=release)).model_dump_json()
         assert PoolRecord.model_validate_json(text).state().release == release
         assert PoolRecord.model_validate_json("{}").state().release is None

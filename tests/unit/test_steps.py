@@ -26,7 +26,16 @@ BEFORE = [
     "begin_request",
     "wait_for_standstill",
 ]
-AFTER = ["hold_level", "publish", "shorten_provision_time", "share_rolling", "note", "report", "remember"]
+AFTER = [
+    "remember_rest",
+    "hold_level",
+    "publish",
+    "shorten_provision_time",
+    "share_rolling",
+    "note",
+    "report",
+    "remember",
+]
 LEVELLED = ["raise_to_minimum", "carry_out_request", "converge", "size"]
 MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request", "converge"]
 

@@ -26,6 +26,7 @@ _NEVER = {
     "::ffff:0:0:0/96": "translated to one of IPv4",
     "64:ff9b:1::/48": "translated to one of IPv4",
     "2001::/32": "a tunnel to one of IPv4",
+    "fd00:42::42/128": "the cloud's own, where it answers with credentials",
     "fd00:c1::a9fe:a9fe/128": "the cloud's own, where it answers with credentials",
     "fd00:ec2::/32": "the cloud's own, where it answers with credentials",
     "fd20:ce::254/128": "the cloud's own, where it answers with credentials",

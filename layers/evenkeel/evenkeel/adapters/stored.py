@@ -351,6 +351,7 @@ class ReleaseRecord(Strict):
     replicas: Count
     requested: dict[str, Count] = {}
     ordered: dict[str, Count] = {}
+    has_rest: bool = False
     idle_since: Moment | None = None
 
 
@@ -635,6 +636,7 @@ class RolloutRecord(Strict):
     since: Moment
     waiting: tuple[str, ...] = ()
     wave: tuple[str, ...] = ()
+    read_since: Moment | None = None
     number: Count = 0
     trouble_after: timedelta | None = None
     proven: tuple[str, ...] = ()

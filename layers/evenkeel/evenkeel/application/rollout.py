@@ -20,12 +20,14 @@ from evenkeel.application.words import rfc3339
 from evenkeel.domain.looks import Chunk
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.rollout import LeftOut, Phase, Rollout, unread_halts
+from evenkeel.domain.rollout import READ_WITHIN, LeftOut, Phase, Rollout, unread_halts
 
 _log = logging.getLogger("evenkeel.rollout")
 _KEPT = timedelta(days=30)  # of what was done to a cluster, as decisions
 # One more request to the table may take that long.
 _SECONDS_TO_END = 10
+# A cluster of a wave is read at least this often.
+_ASKED_AFTER = timedelta(minutes=2)
 # What a look costs besides its clusters is shared by so many.
 _CHUNK = 50
 # A cluster that is looked at at all was looked at since; the interval is an hour at most.
@@ -112,22 +114,21 @@ class _Steps:
         self.ports.queue.request_looks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
 
     def _next_wave(self) -> bool:
-        now = self._now
-        if not self.rollout.has_soaked(now):
-            return False
+        now, looked_at = self._now, self.ports.store.looked_at()
         known, unreadable = self._trouble_after()
-        if self.rollout.wave and self.rollout.trouble_after != _longest(known):
-            self._save(replace(self.rollout, trouble_after=_longest(known)))
+        unread = [*self.rollout.unread(looked_at, known, now, READ_WITHIN), *unreadable]
+        watched = self.rollout.watched(unread, _longest(known), now) if self.rollout.wave else self.rollout
+        if watched != self.rollout:
+            self._save(watched)
         rollout = self.rollout
-        if rollout.wave and not rollout.has_stood(now):
-            return False
-        looked_at = self.ports.store.looked_at()
-        unseen = [*rollout.unseen(looked_at, known), *unreadable]
-        if unseen:
-            if rollout.waited_too_long(now):
-                self._save(rollout.halting(unread_halts(unseen), now))
-                return True
-            self._ask_for_looks(unseen)  # who is looked at once an hour is not due yet, or the first request was lost
+        has_stood = rollout.has_stood(now)
+        unseen = [*rollout.unseen(looked_at, known), *unreadable] if has_stood else unread
+        if unseen and rollout.waited_too_long(now):
+            self._save(rollout.halting(unread_halts(unseen), now))
+            return True
+        if unseen or not has_stood:
+            # A cluster with a long scan_interval is not due yet, or the first request was lost.
+            self._ask_for_looks(sorted({*rollout.unread(looked_at, known, now, _ASKED_AFTER), *unseen}))
             return False
         rollout = rollout.with_wave(*self._choose(looked_at), now)
         if rollout.phase is Phase.DONE and not self._is_told(DetailType.ROLLOUT_DONE, rollout):

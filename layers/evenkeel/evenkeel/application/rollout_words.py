@@ -91,7 +91,7 @@ def rollout_words(rollout: Rollout) -> str:
         case Phase.SWITCHING:
             return f"{wave} is being switched on; {on} live before it, {rest}"
         case Phase.WATCHING:
-            until = rfc3339(rollout.since + rollout.soak_time)
+            until = rfc3339((rollout.read_since or rollout.since) + rollout.soak_time)
             return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
         case Phase.HALTING:
             return f"halting, {halt_words(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"

@@ -127,6 +127,7 @@ def read_files(place: str) -> dict[str, Any]:
     def read(file: str) -> object:
         if file != os.path.normpath(place):
             _refuse_outside(file, folder)
+            _refuse_special(file)
         return read_yaml(file)
 
     return read_fleet([os.path.normpath(file) for file in found], read, _included)
@@ -140,6 +141,12 @@ def _refuse_outside(file: str, folder: str) -> None:
         is_outside = False
     if is_outside:
         raise ConfigError([f"{file}: it is outside of {folder}: keep the files of a fleet in one folder"])
+
+
+def _refuse_special(file: str) -> None:
+    """A named pipe would be waited for without end. Raises ConfigError."""
+    if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):  # noqa: PTH110, PTH112, PTH113
+        raise ConfigError([f"{file}: it is no regular file: remove it, or write a file in its place"])
 
 
 def _files_in(folder: Path) -> list[str]:

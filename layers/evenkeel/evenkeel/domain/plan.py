@@ -52,7 +52,7 @@ from evenkeel.domain.replicas.raising import (
     wait_for_standstill,
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
-from evenkeel.domain.replicas.release import order_released, recall_release, untaken
+from evenkeel.domain.replicas.release import order_released, recall_release, remember_rest, untaken
 from evenkeel.domain.replicas.requests import awaits_check, begin_request, carry_out_request, share_out
 from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
@@ -299,6 +299,7 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
         begin_request,
         wait_for_standstill,
         *sized,
+        remember_rest,
         hold_level,
         publish,
         shorten_provision_time,

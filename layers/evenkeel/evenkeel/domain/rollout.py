@@ -20,6 +20,8 @@ from evenkeel.domain.model.troubles import TroubleKind, Verdict
 LONGEST_WAIT = timedelta(minutes=30)
 # The first look at a wave comes within so long. A node that is missing then is trouble ``trouble_after`` later.
 _FIRST_LOOK = timedelta(minutes=1)
+# A cluster of a wave that was not read for so long is paused or away: its soak begins again.
+READ_WITHIN = timedelta(minutes=5)
 
 
 class Phase(StrEnum):
@@ -69,6 +71,7 @@ class Rollout:
     since: datetime  # when the phase began
     waiting: tuple[str, ...] = ()  # whose turn has not come, in order
     wave: tuple[str, ...] = ()  # the present one
+    read_since: datetime | None = None  # since when each cluster of the wave is read, live; None: one is not
     number: int = 0  # of the present wave, from 1 on
     trouble_after: timedelta | None = None  # the largest of the wave's clusters; before the first wave, of all
     proven: tuple[str, ...] = ()  # of the waves before: they stay on
@@ -89,6 +92,7 @@ class Rollout:
             since=now if wave or not waiting else now - self.soak,
             proven=self.proven + self.wave,
             wave=wave,
+            read_since=None,
             number=self.number + bool(wave),
             trouble_after=None,
             waiting=waiting,
@@ -122,6 +126,17 @@ class Rollout:
         """How long the wave stands: the soak, or longer than its clusters need to open their trouble."""
         return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_LOOK)
 
+    def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
+        """Return the rollout with the begin of its soak, after a check that has found these clusters unread."""
+        return replace(self, read_since=None if unread else self.read_since or now, trouble_after=trouble_after)
+
+    def unread(
+        self, looked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
+    ) -> tuple[str, ...]:
+        """Return the counted clusters of the wave that were not read since they are live, or not within this time."""
+        oldest = max(self.since, now - within)
+        return tuple(id for id in self.wave if id in counted and (id not in looked_at or looked_at[id] <= oldest))
+
     def unseen(self, looked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
         """Return the clusters of the wave that were not read late enough to be known to be well.
 
@@ -129,15 +144,13 @@ class Rollout:
             looked_at: When each cluster was last read.
             trouble_after: Of each cluster that counts. A node may be missing for so long before that is trouble.
         """
-        late = {id: self.since + after + _FIRST_LOOK for id, after in trouble_after.items()}
+        begun = self.read_since or self.since
+        late = {id: begun + after + _FIRST_LOOK for id, after in trouble_after.items()}
         return tuple(id for id in self.wave if id in late and (id not in looked_at or looked_at[id] < late[id]))
 
-    def has_soaked(self, now: datetime) -> bool:
-        """Return whether the wave stands for as long as was asked for. Its clusters may need longer."""
-        return now >= self.since + self.soak
-
     def has_stood(self, now: datetime) -> bool:
-        return now >= self.since + self.soak_time
+        """Return True if the soak of the wave is over. It counts from the first read of its last cluster, live."""
+        return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 
     def waited_too_long(self, now: datetime) -> bool:
         """For looks at the wave."""

@@ -30,7 +30,10 @@ _WARNING = {kind.value for kind in (TroubleKind.CONTESTED, TroubleKind.OVER_COMM
 _WARNING.add(ROLLOUT)  # its clusters are back in dry run, where they came from
 
 # What follows a scheme, or stands without one, and its host. A browser reads a backslash as a slash.
-_ADDRESS = re.compile(r"(:?[/\\]{2,}|\bwww\.|\bmailto:)([\w.@:-]*)", re.IGNORECASE)
+# A name alone, such as host.example/path, stays: machine types and versions look alike.
+_ADDRESS = re.compile(
+    r"((?<![^\W_])(?:www\.|(?:https?|ftp|mailto|tel):(?=\S)[/\\]*)|:?[/\\]{2,})([\w.@:+-]*)", re.IGNORECASE
+)
 
 # The text of a secret, by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]

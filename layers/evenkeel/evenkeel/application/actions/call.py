@@ -75,11 +75,11 @@ def _flag(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def length(value: object, *, or_none: bool = False) -> object:
+def length(value: object, *, field: str = "for", or_none: bool = False) -> object:
     try:
         return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
-        raise BadRequestError(f"for is {shown(value)}: {error}") from None
+        raise BadRequestError(f"{field} is {shown(value)}: {error}") from None
 
 
 def read_selector(value: object) -> Selector:
@@ -211,24 +211,25 @@ class Call:
     def with_dry_run(
         self, answer: Answer, remembered: Remembered, pools: Sequence[PoolPlan], planned: Answer | None = None
     ) -> Answer:
-        """Return the answer with what of it is planned only, because the cluster or a pool is in dry run.
+        """Return the answer with what of it is planned only, because of dry run, and with a pause of the cluster.
 
         Args:
             answer: What the action says where everything is written.
             remembered: The cluster.
             pools: The pools that the action is about. Where none is known, the mode of the cluster counts.
-            planned: What the action says where nothing is written; None: ``answer`` says it.
+            planned: What the action says where nothing is written now; None: ``answer`` says it.
         """
+        is_paused = remembered.control.is_paused(self.now)
         dry = self.dry_pools(remembered, pools)
         everything = len(dry) == len(pools) if pools else remembered.is_dry(self.stack_dry_run)
-        if not dry and not everything:
-            return {**answer, "dryRun": False}
         names = sorted({pool.id.name for pool in dry})
-        answer = planned if everything and planned is not None else answer
+        answer = planned if (everything or is_paused) and planned is not None else answer
         before = f"{PLANNED_ONLY}: " if everything else ""
-        after = "" if everything else f"; {PLANNED_ONLY} of pool {', '.join(names)}"
+        after = f"; {PLANNED_ONLY} of pool {', '.join(names)}" if dry and not everything else ""
+        after += ". The cluster is paused: nothing happens before it is resumed" if is_paused else ""
         words: Answer = {name: f"{before}{answer[name]}{after}" for name in ("message", "alike") if name in answer}
-        return {**answer, **words, "dryRun": everything, "plannedOnly": names}
+        only = {"plannedOnly": names} if dry or everything else {}
+        return {**answer, **words, "dryRun": everything, **only}
 
     def change_control(self, remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
         """What actions have said, with these fields changed, as it is stored now.

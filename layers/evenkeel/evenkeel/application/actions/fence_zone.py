@@ -67,15 +67,20 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
             "alike": f"zone {zone} would be fenced until {end}, or until asked again for 0m; nothing is written{doubt}",
         }
         return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
-    if others := zone_shifts.still_impaired(call.cluster, zone):
-        return {
-            "message": f"zone {zone} of {call.cluster} is no longer fenced by hand (that moment is over); it is "
-            f"still impaired, says {', '.join(others)}"
-        }
-    return {
-        "message": f"zone {zone} of {call.cluster} is no longer fenced (that moment is over)",
+    others = ", ".join(zone_shifts.still_impaired(call.cluster, zone))
+    subject = f"zone {zone} of {call.cluster}"
+    answer = {
+        "message": f"{subject} is no longer fenced (that moment is over)",
         "alike": f"zone {zone} is no longer fenced",
     }
+    planned = {
+        "message": f"{subject} would no longer be fenced (that moment is over); nothing is written",
+        "alike": f"zone {zone} would no longer be fenced; nothing is written",
+    }
+    if others:
+        still = f"{subject} is no longer fenced by hand (that moment is over); it is still impaired, says {others}"
+        answer = planned = {"message": still}
+    return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
 
 
 def _pools_in(call: Call, zone: str, remembered: Remembered) -> list[PoolPlan]:

@@ -50,8 +50,5 @@ def level(call: Call, fields: LevelFields) -> Answer:
     call.change_control(remembered, {"asked_home": asked})
     call.request_look("level")
     hours = int(PASS_LASTS.total_seconds() // 3600)
-    paused = (
-        ". The cluster is paused: nothing happens before it is resumed" if wanted.control.is_paused(call.now) else ""
-    )
-    answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}{paused}"
+    answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}"
     return call.with_dry_run(answer, remembered, [pool])

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -25,7 +26,7 @@ class RolloutFields(Fields):
     wave: Annotated[str, Field(max_length=10, description="How many at once: 5%, or 3.")] = "5%"
     soak: Annotated[
         timedelta,
-        BeforeValidator(length),
+        BeforeValidator(partial(length, field="soak")),
         Field(
             description="How long a wave must stand without trouble before the next: 15m, 1h. At least longer than the "
             "largest trouble_after of its clusters."

@@ -142,6 +142,7 @@ class Release:
     replicas: int
     requested: Mapping[str, int] = field(default_factory=dict)  # by the groups right after it
     ordered: Mapping[str, int] = field(default_factory=dict)  # requested right after our order; empty: none yet
+    has_rest: bool = False  # a part of that order is left to later runs
     idle_since: datetime | None = None  # since when no check has found a pod that waits for them
 
     def untaken(self, requested: Mapping[str, int]) -> int:

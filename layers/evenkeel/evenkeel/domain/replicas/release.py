@@ -37,7 +37,7 @@ def recall_release(pool: PoolDraft) -> None:
     release, at_work = pool.pool.state.release, pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
-    if not release.ordered or _was_interrupted(pool):
+    if not release.ordered or release.has_rest or _was_interrupted(pool):
         pool.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
     if pool.untaken or (release.ordered and _awaits_our_machines(pool)):
         pool.release = release
@@ -74,7 +74,7 @@ def order_released(pool: PoolDraft) -> None:
     release = pool.release
     if release is None:
         return
-    pool.closed = bool(release.ordered)
+    pool.closed = bool(release.ordered) and _awaits_our_machines(pool)
     if not pool.untaken:
         _open_for_others(pool)
         return
@@ -89,7 +89,7 @@ def order_released(pool: PoolDraft) -> None:
         pool.release = release = replace(release, idle_since=None)
         pool.closed = True
         closed_since = _closed_since(pool)
-        if release.ordered:  # begun: where bounds stand on an object of their own, they are wider first
+        if release.ordered and _was_interrupted(pool):  # an object of its own has wider bounds before its replicas
             _order(pool, pool.waited_for, pool.now)
         elif closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
             _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
@@ -108,13 +108,27 @@ def _open_for_others(pool: PoolDraft) -> None:
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
-    """Forget a release for which no pod waits, once a second check agrees."""
+    """Forget a release for which no pod waits, once a second check agrees. What is ordered of it ends as a whole order.
+
+    The autoscaler does not count machines that it did not order: the pool opens for others while they are on their way.
+    """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
         pool.release, pool.untaken = None, 0
+        if release.ordered and _awaits_our_machines(pool):
+            pool.release = replace(release, has_rest=False, idle_since=None)
+            _open_for_others(pool)
         return
     pool.release = replace(release, idle_since=since)
     pool.look_at.append(since + _CHECK_APART)
+
+
+def remember_rest(pool: PoolDraft) -> None:
+    """Remember that max_step, or a crash whose journal this plan closes, has left a part of the order to later runs."""
+    request = pool.request
+    if pool.release is not None and request is not None and request.id == FOR_PODS:
+        is_left = pool.later > 0 if request.shares else pool.untaken > 0
+        pool.release = replace(pool.release, has_rest=is_left)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
