@@ -123,13 +123,34 @@ class TestOrder:
             )
             play.groups = [replace(g, requested=g.bounds.max) if g.bounds else g for g in play.groups]
 
-    def test_pods_that_come_after_the_order_are_left_to_the_autoscaler(self) -> None:
+    def test_pods_that_are_seen_within_a_minute_of_the_order_get_the_rest_of_the_release(self) -> None:
+        play = released(waiting=1)  # of three: the list was not whole, or their scheduler had not tried them
+        play.look(CLOSES)
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 7
+        play.look(15)
+        play.workload = workload(3, play.groups)
+        assert sum(requested(play.look(15))) == 9
+
+    def test_pods_that_come_later_are_left_to_the_autoscaler(self) -> None:
         play = released(waiting=1)
         play.look(CLOSES)
         play.look(ORDERS - CLOSES)
+        for _ in range(5):
+            play.look(15)
         play.workload = workload(3, play.groups)
         for _ in range(4):
-            assert sum(requested(play.look(15))) == 7
+            found = play.look(15)
+            assert (sum(requested(found)), sum(maxima(found))) == (7, 9)
+
+    def test_an_operators_nodes_count_and_the_rest_is_ordered(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.state = replace(play.state, scale_requests=(ScaleRequest(id="r1", nodes=1, at=play.now, pool="workers"),))
+        assert sum(requested(play.look(ORDERS - CLOSES))) == 7
+        play.state = replace(play.state, scale_requests=())
+        for _ in range(3):
+            found = play.look(15)
+        assert sum(requested(found)) == 9
 
     @pytest.mark.parametrize("nodes", [-1, 1])
     def test_an_operators_request_precedes_the_order(self, nodes: int) -> None:

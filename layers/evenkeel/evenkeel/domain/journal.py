@@ -7,7 +7,7 @@ A run that ends in between leaves the journal open; the next look reads from the
 from dataclasses import replace
 
 from evenkeel.domain.model.homing import opened_step
-from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.moves import FOR_PODS, Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import PoolState, Wish
 from evenkeel.domain.model.ulids import time_of
@@ -37,7 +37,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     grows = request is not None and any(step > 0 for step in pool.moves.values())
     orders = state.orders
     if grows:
-        release = None if release is None else replace(release, ordered=_requested(pool))
+        if release is not None and request is not None and request.id == FOR_PODS:
+            release = replace(release, ordered=_requested(pool))
         orders = orders if pool.orders_after is None else pool.orders_after
         state = replace(state, grew_at=time_of(id))
     return replace(state, move=move, release=release, orders=orders)

@@ -124,11 +124,10 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
 
 
 def remember_rest(pool: PoolDraft) -> None:
-    """Remember that max_step, or a crash whose journal this plan closes, has left a part of the order to later runs."""
+    """Remember that the order leaves a part of the release: by max_step, a crash, or pods that were not seen yet."""
     request = pool.request
     if pool.release is not None and request is not None and request.id == FOR_PODS:
-        is_left = pool.later > 0 if request.shares else pool.untaken > 0
-        pool.release = replace(pool.release, has_rest=is_left)
+        pool.release = replace(pool.release, has_rest=untaken(pool)[0] > 0)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:

@@ -220,8 +220,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
 def _caps(pool: PoolDraft) -> list[int | None]:
     """Each group's max as it is published; None: it has none.
 
-    Where a move or a request has ordered machines lately, or is about to, the max was cut to what was requested, so that
-    nothing is ordered twice. That is no limit for us: there it is what the strategy says now.
+    Where a move or a request has ordered machines lately, or is about to, the max was cut to what was requested, so
+    that nothing is ordered twice. That is no limit for us: there it is what the strategy says now.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
     closed = pool.pool.state.closed_at is not None
