@@ -285,16 +285,16 @@ class TestAfterACrash:
             assert sum(requested(pool)) == expected
             assert {planned.leaves for planned in pool.groups} == {leaves}
 
-    def test_a_restore_waits_for_the_steps_of_what_was_begun(self) -> None:
+    def test_a_restore_ends_what_was_begun_as_far_as_max_step_lets_it_and_waits_for_no_later_run(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
         policy = replace(numbers(0, 10), restoring=True, max_step=2)
         (journal,) = self.begun(3, {str(key("a")): 3}).values()
         lately = replace(journal, added_at=NOW - MINUTE / 6, added=2)
-        for before, expected in ((journal, 6), (lately, 4)):
+        for before, expected, leaves in ((journal, 6, False), (lately, 4, True)):
             pool = grown(members, policy=policy, pools={ID: before})
             assert sum(requested(pool)) == expected
-            assert not any(planned.leaves for planned in pool.groups)
-            assert pool.request_later
+            assert {planned.leaves for planned in pool.groups} == {leaves}
+            assert pool.request_later == 7 - expected
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}

@@ -90,7 +90,7 @@ class PoolPlan:
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
-    request_later: int = 0  # nodes of it that max_step leaves to later runs
+    request_later: int = 0  # nodes of it that are left to later runs
     added: int = 0  # nodes that this plan and those of the last seconds add under max_step
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
@@ -210,6 +210,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TakenOff:
+    """A request to give nodes back, and the nodes that it takes off the rests of other requests, by their ids."""
+
+    scale_request: ScaleRequest
+    nodes: Mapping[str, int]
+    before: Mapping[str, int]  # taken off by a run that was interrupted
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that one look at a cluster leads to."""
 
@@ -218,6 +227,7 @@ class Plan:
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only those that the look has changed
     refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
+    taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
