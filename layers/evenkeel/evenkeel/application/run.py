@@ -282,7 +282,8 @@ class Run:
         was_answered = request is None or request.done
         if request is not None and not was_answered:
             if pool.request_later and not dry_run:
-                self._save_rest(request, pool.missing + pool.request_later)
+                if not pool.keeps_journal:
+                    self._save_rest(request, pool.missing + pool.request_later)
                 return False
             self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
         return not (was_answered and dry_run)

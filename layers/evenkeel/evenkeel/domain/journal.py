@@ -74,6 +74,6 @@ def closed(pool: PoolPlan, state: PoolState) -> PoolState:
         return state
     if pool.valid and not pool.closes:
         state = replace(state, closed_at=None)
-    if state.move is None or pool.opens:
+    if state.move is None or pool.opens or pool.keeps_journal:
         return state
     return replace(state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None)

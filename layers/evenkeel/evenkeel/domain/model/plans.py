@@ -116,6 +116,16 @@ class PoolPlan:
         return self.valid and not self.judged
 
     @property
+    def keeps_journal(self) -> bool:
+        """Return whether max_step leaves nodes that were begun to a later run.
+
+        A patch of the run that was interrupted may still arrive: the journal says then that it was done.
+        """
+        move, request = self.remembered.move, self.scale_request
+        is_begun = move is not None and request is not None and move.request == request.id
+        return is_begun and not self.moves and request is not None and self.request_later > request.later
+
+    @property
     def adopted(self) -> dict[str, Bounds | None]:
         """The bounds that each member had before us, as far as it is known."""
         return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
