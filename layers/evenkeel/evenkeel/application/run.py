@@ -307,7 +307,7 @@ class Run:
         requests, giver = self.run_state.scale_requests, taken.scale_request
         for id, nodes in taken.nodes.items():
             rest = requests[id]
-            less = {"left": (rest.left or 0) - nodes, "less": {**rest.less, giver.id: nodes}}
+            less = {"left": (rest.left or 0) - nodes, "less": {**rest.less, giver.id: nodes + taken.before.get(id, 0)}}
             self.run_state.save_scale_request(rest.model_copy(update=less))
         answer = taken_off_words(taken)
         self.run_state.end_scale_request(requests[giver.id], answer)

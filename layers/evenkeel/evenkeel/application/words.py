@@ -5,6 +5,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -63,7 +64,7 @@ def counted(number: int, noun: str = "node") -> str:
 
 def taken_off_words(taken: TakenOff) -> str:
     """Return the answer to a request to give nodes back that were not added yet."""
-    off = {**taken.before, **taken.nodes}
+    off = Counter(taken.before) + Counter(taken.nodes)
     stay = -taken.scale_request.nodes - sum(off.values())
     said = ", ".join(f"{counted(nodes)} of request {id} will not be added" for id, nodes in sorted(off.items()))
     return said + (f", {stay} more have to stay: ask again to give them back" if stay else "")

@@ -88,11 +88,11 @@ def take_off(
         wanted = -giver.nodes - sum(before.values())
         nodes = {}
         for rest in concerned:
-            off = 0 if rest.id in before else min(wanted, rest.nodes)
+            off = min(wanted, rest.nodes)
             if off > 0:
                 wanted -= off
                 nodes[rest.id] = off
-                waiting[rest.id] = replace(rest, nodes=rest.nodes - off, less={**rest.less, giver.id: off})
+                waiting[rest.id] = replace(rest, nodes=rest.nodes - off)
         if nodes or before:
             del waiting[giver.id]
             taken_off.append(TakenOff(scale_request=giver, nodes=nodes, before=before))
