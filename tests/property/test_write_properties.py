@@ -73,7 +73,7 @@ def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
 
     writer = Writer(
         api=cast(Any, api),
-        run_state=RunState(store=cast(Any, None), remembered=cast(Any, None), groups={}, pools={}),
+        run_state=RunState(store=cast(Any, None), remembered=cast(Any, None), groups={}, pools={}, scale_requests={}),
         summary=RunSummary(cluster="blue"),
         clock=cast(Any, At()),
         together=together,

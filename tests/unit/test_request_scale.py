@@ -153,6 +153,8 @@ class TestOperator:
             "pool": "workers",
             "group": None,
             "nodes": 3,
+            "added": None,
+            "left": None,
             "at": "2026-01-15T12:00:00Z",
             "by": None,
             "done": True,

@@ -9,6 +9,7 @@ import pytest
 from evenkeel.application.words import problem_words, sentences
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
@@ -288,7 +289,7 @@ class TestAfterACrash:
             assert sum(requested(pool)) == expected
             assert {planned.leaves for planned in pool.groups} == {leaves}
 
-    def test_a_restore_waits_for_the_steps_of_what_was_begun(self) -> None:
+    def test_a_restore_waits_for_the_step_that_was_begun(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
         policy = replace(numbers(0, 10), restoring=True, max_step=2)
         (journal,) = self.begun(3, {str(key("a")): 3}).values()
@@ -297,7 +298,8 @@ class TestAfterACrash:
             pool = grown(members, policy=policy, pools={ID: before})
             assert sum(requested(pool)) == expected
             assert not any(planned.leaves for planned in pool.groups)
-            assert pool.request_later
+            assert pool.request_later == 7 - expected
+            assert (closed(pool, opened(pool, BEGUN)).move is None) == (expected == 6), "a patch may still arrive"
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}

@@ -969,6 +969,9 @@ class ScaleRequestRecord(Strict):
     by: str = Field(default="", max_length=2048)  # who asked, as they say it; of an event: its account and source
     done: bool = False
     result: str = ""
+    left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)  # for later runs; None: not divided
+    stepped_at: Moment | None = None  # when a run last added a part of it
+    less: dict[str, int] = Field(default_factory=dict)  # nodes taken off it, by the id of the request that gave them
     unfound_since: Moment | None = None  # when a check first found no node group at all
 
     @model_validator(mode="after")
@@ -979,11 +982,23 @@ class ScaleRequestRecord(Strict):
             raise ValueError("nodes is 0: ask for at least one")
         return self
 
+    @property
+    def added(self) -> int:
+        """Return how many nodes the runs have added of a request that max_step has divided."""
+        return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
+
+    def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
+        """Return whether two records are of one request, whatever has become of it and whenever it was sent."""
+        named = [(each.id, each.nodes, each.pool, each.group, set(each.only)) for each in (self, other)]
+        return named[0] == named[1]
+
     def scale_request(self) -> ScaleRequest:
         return ScaleRequest(
             id=self.id,
-            nodes=self.nodes,
-            at=self.at,
+            nodes=self.nodes if self.left is None else self.left,
+            at=self.stepped_at or self.at,
+            is_rest=self.left is not None,
+            less=self.less,
             unfound_since=self.unfound_since,
             pool=self.pool,
             group=self.group,

@@ -211,6 +211,7 @@ class MoveRecord(Strict):
     steps: dict[str, int] = {}
     request: str = ""
     only: tuple[str, ...] = ()
+    later: Count = 0
 
     def move(self) -> Move:
         return Move(**{**dict(self), "only": frozenset(self.only)})

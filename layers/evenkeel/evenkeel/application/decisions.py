@@ -129,7 +129,9 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
         note_rules=tuple(reason_json(note) for note in pool.notes),
         growth=None
         if request is None
-        else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),
+        else ScaleRequestDocument(
+            request=request.id, nodes=request.nodes, missing=pool.missing, later=pool.request_later
+        ),
         groups=tuple(_group(group) for group in pool.groups),
         demand=pool_demand(pool.demand),
         level=pool_level(pool.converging),

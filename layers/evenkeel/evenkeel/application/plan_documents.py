@@ -93,12 +93,13 @@ class GroupDocument:
 
 @dataclass(kw_only=True, slots=True)
 class ScaleRequestDocument:
-    """What is left of a request for nodes: ``missing`` found no room, or have to stay."""
+    """What is left of a request for nodes: ``missing`` found no room, or have to stay; later runs add ``later``."""
 
     __pydantic_config__ = _READ
     request: str
     nodes: Number
     missing: Count
+    later: Annotated[Count, Field(exclude_if=lambda value: not value)] = 0
 
 
 @dataclass(kw_only=True, slots=True)

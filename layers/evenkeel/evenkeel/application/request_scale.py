@@ -4,7 +4,7 @@ The request is written to the table before anything else, under its own id: aske
 dies in the middle finds it again. What comes of it stands in the same item, and in the decision.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
@@ -49,7 +49,7 @@ class RequestScale:
         if event.sender is not None and not event.sender.may_speak_of(remembered.record):
             return foreign_account(f"request {shown(record.id)}", cluster, event.sender)
         stored = remembered.scale_requests.get(record.id)
-        if stored is not None and replace(stored.scale_request(), at=record.at) != record.scale_request():
+        if stored is not None and not stored.asks_the_same(record):
             raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(stored)}")
         if stored is None:
             try:

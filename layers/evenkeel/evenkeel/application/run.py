@@ -17,14 +17,14 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import say
 from evenkeel.application.showing import is_to_be_shown, status_document, status_text
 from evenkeel.application.telling import keep_verdict
-from evenkeel.application.words import counted, problem_words
+from evenkeel.application.words import counted, problem_words, taken_off_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, FixEntry, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.outcomes import Outcome, Result
-from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
+from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal, TakenOff
 from evenkeel.domain.model.states import GroupState, PoolState, Wish
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.wishes import wish_of
@@ -65,7 +65,11 @@ class Run:
         state = self.remembered.state
         self.cluster_clock = ClusterClock(self.ports.clock, self.plan.clock_skew)
         self.run_state = RunState(
-            store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
+            store=self.ports.store,
+            remembered=self.remembered,
+            groups={**state.groups},
+            pools={**state.pools},
+            scale_requests={**self.remembered.scale_requests},
         )
         self.recorder = Recorder(ports=self.ports, summary=self.summary, api=self.api, why=self.why)
 
@@ -78,6 +82,8 @@ class Run:
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
         say(self.ports.store, self.remembered, self.plan)
+        for taken in self.plan.taken_off:
+            self._take_off(taken)
         conflict = False
         try:
             wet = [pool for pool in self.plan.pools if not self._is_dry(pool)]
@@ -189,6 +195,8 @@ class Run:
         # What is put back needs no journal; a move that is ended before does.
         journalled = writes and (pool.moves or not self.remembered.control.restores(pool.id))
         journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.remembered
+        if journalled and pool.moves:
+            self._keep_in_time(pool)
         self.run_state.save_pool(pool.id, journal)
         if pool.known_as is not None:
             self.run_state.save_pool(pool.known_as, PoolState())
@@ -267,23 +275,53 @@ class Run:
     def _end_scale_request(self, pool: PoolPlan) -> bool:
         """Answer a request that has been carried out. True: that is news."""
         dry_run = self._is_dry(pool)
-        if pool.scale_request is None or not pool.valid or (pool.request_later and not dry_run):
+        if pool.scale_request is None or not pool.valid:
             return False
         # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
-        request = self.remembered.scale_requests.get(pool.scale_request.id)
+        request = self.run_state.scale_requests.get(pool.scale_request.id)
         was_answered = request is None or request.done
         if request is not None and not was_answered:
+            if pool.request_later and not dry_run:
+                if not pool.keeps_journal:
+                    self._save_rest(request, pool.missing + pool.request_later)
+                return False
             self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
         return not (was_answered and dry_run)
 
+    def _save_rest(self, request: ScaleRequestRecord, left: int) -> None:
+        """Store how many nodes of a request later runs add. An absolute number: it may be stored twice."""
+        before = request.nodes if request.left is None else request.left
+        if left != before:
+            step = {"left": left, "stepped_at": self.cluster_clock.now()}
+            self.run_state.save_scale_request(request.model_copy(update=step))
+
+    def _keep_in_time(self, pool: PoolPlan) -> None:
+        """Store when a request begins that has waited for other requests for over an hour: a crash does not end it."""
+        request = self.run_state.scale_requests.get(pool.scale_request.id) if pool.scale_request is not None else None
+        now = self.cluster_clock.now()
+        if request is not None and request.scale_request().is_over(now):
+            self.run_state.save_scale_request(request.model_copy(update={"stepped_at": now}))
+
+    def _take_off(self, taken: TakenOff) -> None:
+        """Take nodes that are given back off the rests of other requests, then answer: a crash takes none off twice."""
+        requests, giver = self.run_state.scale_requests, taken.scale_request
+        for id, nodes in taken.nodes.items():
+            rest = requests[id]
+            less = {"left": (rest.left or 0) - nodes, "less": {**rest.less, giver.id: nodes + taken.before.get(id, 0)}}
+            self.run_state.save_scale_request(rest.model_copy(update=less))
+        answer = taken_off_words(taken)
+        self.run_state.end_scale_request(requests[giver.id], answer)
+        _log.warning("request %s: %s", giver.id, answer, extra={"cluster": self.summary.cluster})
+
     def _refuse(self, refusal: Refusal) -> None:
-        request = self.remembered.scale_requests[refusal.scale_request.id]
+        request = self.run_state.scale_requests[refusal.scale_request.id]
         unfound_since = refusal.scale_request.unfound_since
         if unfound_since != request.unfound_since:
             self.run_state.save_scale_request(request.model_copy(update={"unfound_since": unfound_since}))
         if not refusal.waits:
             why = problem_words(refusal.problem)
-            self.run_state.end_scale_request(request, f"refused: {why}")
+            added = "" if request.left is None else f"{counted(request.added)} added, the rest is "
+            self.run_state.end_scale_request(request, f"{added}refused: {why}")
             _log.error("refused: %s", why, extra={"cluster": self.summary.cluster})
 
     def _end_restore(self) -> None:
@@ -349,5 +387,10 @@ def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> st
     """What became of a whole request, also where it took several runs, for people who ask for the status."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
     missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
-    placed = counted(abs(request.nodes) - pool.missing)
-    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}"
+    less = sum(request.less.values())
+    taken_off = f", {less} taken off by {', '.join(sorted(request.less))}" if less else ""
+    if dry_run and request.left is not None:
+        more = f"{request.left - pool.missing} more{missing}{taken_off}"
+        return f"{counted(request.added)} in pool {pool.id}, dry run: {more}"
+    placed = counted(abs(request.nodes) - pool.missing - less)
+    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}{taken_off}"

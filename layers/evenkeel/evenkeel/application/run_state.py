@@ -26,6 +26,7 @@ class RunState:
     remembered: Remembered
     groups: dict[GroupKey, GroupState]
     pools: dict[PoolId, PoolState]
+    scale_requests: dict[str, ScaleRequestRecord]  # by id
 
     def save_group(self, key: GroupKey, state: GroupState) -> None:
         """Raises StateConflictError, as the store does."""
@@ -45,6 +46,7 @@ class RunState:
 
     def save_scale_request(self, record: ScaleRequestRecord) -> None:
         self.store.save_scale_request(self.remembered.record.id, record, self.remembered.versions)
+        self.scale_requests[record.id] = record
 
 
 def mark(api: Cluster, patch: Patch, run_state: RunState) -> None:

@@ -5,6 +5,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbe
 from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
+from evenkeel.domain.model.plans import TakenOff
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.troubles import Trouble, TroubleKind
@@ -58,6 +60,14 @@ def lasting(length: timedelta) -> str:
 def counted(number: int, noun: str = "node") -> str:
     """So many of something; how many nodes are added or given back is said without the sign."""
     return f"{abs(number)} {noun}{'' if abs(number) == 1 else 's'}"
+
+
+def taken_off_words(taken: TakenOff) -> str:
+    """Return the answer to a request to give nodes back that were not added yet."""
+    off = Counter(taken.before) + Counter(taken.nodes)
+    stay = -taken.scale_request.nodes - sum(off.values())
+    said = ", ".join(f"{counted(nodes)} of request {id} will not be added" for id, nodes in sorted(off.items()))
+    return said + (f", {stay} more have to stay: ask again to give them back" if stay else "")
 
 
 def _request(facts: Facts) -> str:

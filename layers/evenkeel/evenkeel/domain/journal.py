@@ -33,7 +33,9 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
     request = pool.scale_request
     if request is not None:
-        move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
+        later = 0 if request.is_of_plan or request.nodes < 0 else pool.missing + pool.request_later
+        begun = request.nodes + request.later - later
+        move = replace(move, unplaced=begun, request=request.id, only=request.only, later=later)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
     orders = state.orders
     if grows:
@@ -68,16 +70,11 @@ def _wishes(pool: PoolPlan) -> dict[str, Wish]:
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """After every write of the plan is done: what is left of a move is what found no place.
-
-    Of a request it is what max_step leaves to later runs.
-    """
+    """After every write of the plan is done: what is left of a move is what found no place."""
     if not pool.judged:
         return state
     if pool.valid and not pool.closes:
         state = replace(state, closed_at=None)
-    if state.move is None or pool.opens:
+    if state.move is None or pool.opens or pool.keeps_journal:
         return state
-    if pool.request_later and state.move.request:
-        return replace(state, move=replace(state.move, unplaced=pool.request_later, steps={}))
     return replace(state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None)

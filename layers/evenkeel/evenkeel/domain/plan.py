@@ -37,7 +37,7 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolI
 from evenkeel.domain.model.homing import NO_CHOICES, Choices, Homing
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.past_orders import PastOrder
-from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal, TakenOff
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of, unknown_in
 from evenkeel.domain.model.problems import ProblemKind
@@ -53,7 +53,7 @@ from evenkeel.domain.replicas.raising import (
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.replicas.release import order_released, recall_release, remember_rest, untaken
-from evenkeel.domain.replicas.requests import awaits_check, begin_request, carry_out_request, share_out
+from evenkeel.domain.replicas.requests import awaits_check, begin_request, carry_out_request, share_out, take_off
 from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
@@ -86,7 +86,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     awaited = [pool for pool in pools if isinstance(pool, Pool) and few_members(pool, found, now) is not None]
     known = {pool.id: _known_groups(pool.state) for pool in awaited}
     known |= {pool.id: _known_groups(pool.remembered) for pool in absent}
-    requests, refusals = _requests(pools, known, state, policy, now)
+    requests, refusals, taken_off = _requests(pools, known, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
     planned, advised = _planned_all(_Look(observation, remembered, policy, now, found), pools, requests)
@@ -98,12 +98,13 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         # Whoever is about to let go of a group neither remembers its health nor waits for it.
         states={key: after for key, after in (news | clocks).items() if key not in restored},
         refusals=tuple(refusals),
+        taken_off=tuple(taken_off),
         pool_states={
             pool.id: pool.remembered
             for pool in [*(each.plan for each in planned), *absent]
             if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min([*_moments(planned), *_second_checks(absent, refusals)], default=None),
+        look_at=min([*_moments(planned), *_second_checks(absent, refusals), *_turns(refusals, now)], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
@@ -378,6 +379,12 @@ def _second_checks(absent: Sequence[PoolPlan], refusals: Sequence[Refusal]) -> l
     return [*(_second_check(pool.remembered) for pool in absent), *of_requests]
 
 
+def _turns(refusals: Sequence[Refusal], now: datetime) -> list[datetime]:
+    """Return when rests that wait for another request of their pool may have their turn."""
+    behind = [each for each in refusals if each.problem.kind is ProblemKind.REQUEST_BEHIND_REQUEST]
+    return [now + STEPS_APART] if any(each.scale_request.is_rest for each in behind) else []
+
+
 def _known_groups(pool: PoolState) -> frozenset[str]:
     return frozenset(pool.seen.requested if pool.seen is not None else ())
 
@@ -394,11 +401,13 @@ def _requests(
     state: ClusterState,
     policy: Policy,
     now: datetime,
-) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
+) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
     """The request that each pool carries out, and those that none does. A restored pool only ends what it has begun."""
-    waiting = () if policy.restoring else state.scale_requests
+    asked = {request.id for request in state.scale_requests}
+    waiting: Sequence[ScaleRequest] = () if policy.restoring else state.scale_requests
     unfound = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
     waiting = tuple(request for request in waiting if request not in unfound)
+    waiting, taken_off = take_off(waiting, pools, state.pools, now, awaited=awaited)
     requests, refusals = share_out(waiting, pools, state.pools, now, awaited=awaited)
     for request in unfound:
         dated = replace(request, unfound_since=request.unfound_since or now)
@@ -408,7 +417,10 @@ def _requests(
             requests.pop(pool.id, None)
             if pool.scale_request is not None:
                 requests[pool.id] = pool.scale_request
-    return requests, refusals
+    for id, request in requests.items():
+        if request.later and request.id not in asked:
+            requests[id] = replace(request, later=0)  # answered, or deleted: its rest has no place to go back to
+    return requests, refusals, taken_off
 
 
 def _opening_steps() -> tuple[Step, ...]:
@@ -541,6 +553,8 @@ def remember(pool: PoolDraft) -> None:
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.later and pool.added_lately and pool.pool.state.added_at is not None:
         pool.look_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second look comes
+    elif pool.request_later and not pool.added:
+        pool.look_at.append(pool.now + STEPS_APART)  # only the journal is closed
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
     if pool.held_until is not None and pool.now < pool.held_until:
@@ -551,7 +565,7 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     """What people should know of a pool before they look at its numbers."""
     pool = draft.pool
     own = () if pool.dry_run is None else (because(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE),)
-    if draft.later:
+    if draft.later and pool.max_step is not None:
         own = (*own, because(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
     if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
         return own

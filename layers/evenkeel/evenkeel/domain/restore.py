@@ -42,7 +42,7 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     move = planned.remembered.move
     unplaced = move.still_unplaced(observation.groups) if move else 0
     begun = planned.scale_request is not None
-    if planned.valid and (planned.moves or planned.request_later if begun else planned.unplaced < unplaced):
+    if planned.valid and (planned.moves or planned.keeps_journal if begun else planned.unplaced < unplaced):
         return planned
     groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
     return replace(planned, groups=groups, closes=False, starved=0, unplaced=0 if begun else unplaced, step=None)

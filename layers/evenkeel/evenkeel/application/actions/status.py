@@ -166,6 +166,8 @@ def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, Any]:
             "pool": request.pool or None,
             "group": request.group or None,
             "nodes": request.nodes,
+            "added": None if request.left is None or request.done else request.added,
+            "left": None if request.done else request.left,
             "at": rfc3339(request.at),
             "by": request.by or None,
             "done": request.done,

@@ -40,11 +40,14 @@ _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN
 def orders_for_pods(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """A request for each pool that pods ask for nodes. One at a time: somebody's own goes first."""
+    """Return a request for each pool that pods ask for nodes.
+
+    A pool carries out one request in a run: an operator's goes first, but its rest after max_step goes after pods.
+    """
     orders = {}
     for pool, said in advised.pools.items():
         under_way = requests.get(pool)
-        if said.asked.nodes and (under_way is None or under_way.is_of_plan):
+        if said.asked.nodes and (under_way is None or under_way.is_of_plan or under_way.is_rest):
             shares = {str(group): nodes for group, nodes in said.asked.nodes.items()}
             orders[pool] = ScaleRequest(id=FOR_PODS, nodes=sum(shares.values()), at=now, pool=str(pool), shares=shares)
     return orders

@@ -339,7 +339,7 @@ def _members(
     unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
-        request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only)
+        request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
         if request.is_of_plan:
             # What was done of it is on its way, and counts; what was not, the same pods ask for again, or do not.
             request = replace(request, nodes=0)

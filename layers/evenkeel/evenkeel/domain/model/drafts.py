@@ -192,7 +192,7 @@ class PoolDraft:
     unmet: int = 0  # nodes of the request that found no room, or have to stay
     added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
     later: int = 0  # nodes that max_step leaves to later runs
-    request_later: int = 0  # of those, nodes of the request
+    request_later: int = 0  # nodes of the request that are left to later runs
     unplaced: int = 0  # replicas given up, by this look or a move before it, that found no place
     stood_since: datetime | None = None  # since when requested is as it is, what this plan takes away included
     raises: bool = False  # requested has stood still for long enough to be raised

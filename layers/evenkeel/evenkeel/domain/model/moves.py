@@ -25,6 +25,7 @@ class Move:
     steps: Mapping[str, int] = field(default_factory=dict)  # group -> replicas taken on (negative: given up)
     request: str = ""  # growth that somebody asked for, by its id, and not a move between zones
     only: frozenset[str] = frozenset()  # the groups that the request allows
+    later: int = 0  # further nodes of the request, for runs after the one that has begun this move
 
     def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:
         """Replicas that were given up and not yet taken on, from what the groups themselves say.
@@ -51,7 +52,10 @@ class ScaleRequest:
 
     id: str
     nodes: int
-    at: datetime
+    at: datetime  # when it was asked for, or when a run last added a part of it
+    is_rest: bool = False  # max_step has divided it: what earlier runs have added is none of the nodes
+    later: int = 0  # of one that was begun and interrupted: further nodes, for later runs
+    less: Mapping[str, int] = field(default_factory=dict)  # nodes taken off it, by the id of the request that gave them
     unfound_since: datetime | None = None  # when a check first found no node group at all
     pool: str = ""  # a pool's name or id
     group: str = ""  # or one of its groups, by key or name

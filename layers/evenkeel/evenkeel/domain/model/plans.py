@@ -91,7 +91,7 @@ class PoolPlan:
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
-    request_later: int = 0  # nodes of it that max_step leaves to later runs
+    request_later: int = 0  # nodes of it that are left to later runs
     added: int = 0  # nodes that this plan and those of the last seconds add under max_step
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
@@ -115,6 +115,16 @@ class PoolPlan:
     def awaits_check(self) -> bool:
         """Return whether known groups or owners of it are absent, and a second check must agree."""
         return self.valid and not self.judged
+
+    @property
+    def keeps_journal(self) -> bool:
+        """Return whether max_step leaves nodes that were begun to a later run.
+
+        A patch of the run that was interrupted may still arrive: the journal says then that it was done.
+        """
+        move, request = self.remembered.move, self.scale_request
+        is_begun = move is not None and request is not None and move.request == request.id
+        return is_begun and not self.moves and request is not None and self.request_later > request.later
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -211,6 +221,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TakenOff:
+    """A request to give nodes back, and the nodes that it takes off the rests of other requests, by their ids."""
+
+    scale_request: ScaleRequest
+    nodes: Mapping[str, int]
+    before: Mapping[str, int]  # taken off by a run that was interrupted
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that one look at a cluster leads to."""
 
@@ -219,6 +238,7 @@ class Plan:
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only those that the look has changed
     refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
+    taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear

@@ -15,7 +15,7 @@ from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
-from evenkeel.domain.model.plans import Refusal
+from evenkeel.domain.model.plans import Refusal, TakenOff
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -38,8 +38,8 @@ def share_out(
     ``awaited`` has the known groups of each such pool, by key.
     """
     assigned = {pool.id: pool.scale_request for pool in pools if pool.scale_request is not None}
-    begun = {state.move.request: id for id, state in states.items() if state.move is not None and state.move.request}
-    waiting = sorted(scale_requests, key=lambda request: (request.at, request.id))
+    begun = _begun(states)
+    waiting = sorted(scale_requests, key=_turn)
     index = _Index(pools if waiting else ())
     refusals = []
     for request in waiting:
@@ -49,6 +49,7 @@ def share_out(
             assigned[pool] = replace(assigned[pool], at=request.at)
             continue
         candidates = index.concerned(request)
+        request = _in_its_turn(request, candidates, states)
         if not request.is_over(now) and _is_awaited(request, pool, candidates, awaited):
             refusals.append(Refusal(scale_request=request, problem=awaits_check(request)))
             continue
@@ -58,6 +59,69 @@ def share_out(
         if problem is not None:
             refusals.append(Refusal(scale_request=request, problem=problem))
     return assigned, refusals
+
+
+def take_off(
+    scale_requests: Sequence[ScaleRequest],
+    pools: Sequence[AnyPool],
+    states: Mapping[PoolId, PoolState],
+    now: datetime,
+    *,
+    awaited: Mapping[PoolId, frozenset[str]] = MappingProxyType({}),
+) -> tuple[Sequence[ScaleRequest], list[TakenOff]]:
+    """Return the requests that remain, and those to give nodes back that the rests of other requests answer.
+
+    While nodes of a request are still to be added, no node that runs is removed for a request to give nodes back: it
+    takes them off that rest. Each takes nodes off a rest once, however often it is planned.
+    """
+    begun = _begun(states)
+    waiting = {request.id: request for request in scale_requests}
+    rests = [request.id for request in sorted(scale_requests, key=_turn) if request.is_rest and request.id not in begun]
+    givers = [request for request in sorted(scale_requests, key=_turn) if request.nodes < 0 and request.id not in begun]
+    index = _Index(pools if rests and givers else ())
+    taken_off = []
+    for giver in givers if rests else ():
+        candidates = index.concerned(giver)
+        if _is_awaited(giver, None, candidates, awaited) or _refused(giver, None, candidates, index, now):
+            continue
+        concerned = [waiting[id] for id in rests if _may_take(giver, waiting[id], candidates[0], index)]
+        before = {rest.id: rest.less[giver.id] for rest in concerned if giver.id in rest.less}
+        wanted = -giver.nodes - sum(before.values())
+        nodes = {}
+        for rest in concerned:
+            off = min(wanted, rest.nodes)
+            if off > 0:
+                wanted -= off
+                nodes[rest.id] = off
+                waiting[rest.id] = replace(rest, nodes=rest.nodes - off)
+        if nodes or before:
+            del waiting[giver.id]
+            taken_off.append(TakenOff(scale_request=giver, nodes=nodes, before=before))
+    return tuple(waiting.values()), taken_off
+
+
+def _may_take(giver: ScaleRequest, rest: ScaleRequest, pool: AnyPool, index: "_Index") -> bool:
+    """Return whether both requests concern this pool, and a group of it that both allow."""
+    pools = index.concerned(rest)
+    is_same = len(pools) == 1 and pools[0].id == pool.id
+    return is_same and any(giver.fits(group) and rest.fits(group) for group in pool.groups)
+
+
+def _begun(states: Mapping[PoolId, PoolState]) -> dict[str, PoolId]:
+    """Return the pools in which a request has begun and is not ended, by the request's id."""
+    return {state.move.request: id for id, state in states.items() if state.move is not None and state.move.request}
+
+
+def _turn(request: ScaleRequest) -> tuple[datetime, str]:
+    return request.at, request.id
+
+
+def _in_its_turn(
+    request: ScaleRequest, candidates: Sequence[AnyPool], states: Mapping[PoolId, PoolState]
+) -> ScaleRequest:
+    """Return the request, not older than the last step of its pool: until then it may have waited for its turn."""
+    added_at = states.get(candidates[0].id, PoolState()).added_at if len(candidates) == 1 else None
+    return request if added_at is None or added_at <= request.at else replace(request, at=added_at)
 
 
 def awaits_check(request: ScaleRequest) -> Problem:
@@ -169,7 +233,7 @@ def carry_out_request(pool: PoolDraft) -> None:
     if request is None:
         return
     if request.is_over(pool.now):
-        pool.unmet = abs(request.nodes)
+        pool.unmet = abs(request.nodes) + request.later
     elif request.nodes > 0:
         pool.unmet = _grow(pool, request)
     elif request.machines:
@@ -177,6 +241,8 @@ def carry_out_request(pool: PoolDraft) -> None:
             _drop(pool, request)
     elif request.nodes < 0:
         pool.unmet = _give_back(pool, request)
+    else:
+        _leave(pool, request, 0)
 
 
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
@@ -212,9 +278,14 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
         elif obstacle is not None:
             draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
     later = pool.add(request.nodes - unmet, wanted)
-    pool.later += later
-    pool.request_later = 0 if request.is_of_plan else later  # the same pods ask again
+    _leave(pool, request, later)
     return unmet - later
+
+
+def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
+    """Count what later runs add of the request. Pods need no count: the same pods ask again."""
+    pool.later += later + request.later
+    pool.request_later = 0 if request.is_of_plan else later + request.later
 
 
 def _caps(pool: PoolDraft) -> list[int | None]:
