@@ -107,7 +107,7 @@ def test_in_dry_run_what_was_begun_is_not_told_at_every_look(prepared: tuple[Sce
     remembered = played.memory.load("demo")
     register_again(played.memory, remembered.record.model_copy(update={"dry_run": True}))
     told = [len(played.run().decisions) for _ in range(5)]
-    assert told[1:] == [0, 0, 0, 0]
+    assert told[2:] == [0, 0, 0]  # the first run opens the pool to the autoscaler, the second one plans
 
 
 @pytest.mark.parametrize("prepared", GROWING[1:], indirect=True)  # Gardener's Worker would not let the others take it
