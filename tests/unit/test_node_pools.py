@@ -70,6 +70,30 @@ def test_replicas_that_it_says_we_have_set_are_a_fence_and_what_we_wanted_stands
     assert found.owner.max_field == "spec.replicas"
 
 
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_the_minimum_of_a_pinned_one_is_the_one_that_we_have_published(least: int) -> None:
+    published = PublishedBounds(at=NOW, bounds=Bounds(least, 2), state=State.FENCED, pinned=True)
+    found = only(node_pool(ZONES[0], replicas=2, note=write_published(published, 2, "a test")))
+    assert found.bounds == Bounds(least, 2)
+
+
+@pytest.mark.parametrize(
+    ("platform", "zone"),
+    [
+        ({"azure": {"availabilityZone": "1"}}, "1"),
+        ({"gcp": {"zone": "europe-west3-a"}}, "europe-west3-a"),
+        ({"openstack": {"availabilityZone": "nova"}}, "nova"),
+        ({"aws": {"subnet": {"id": "subnet-1"}}}, None),
+    ],
+)
+def test_it_says_its_zone_where_the_scalable_does_not(platform: dict[str, Any], zone: str | None) -> None:
+    pool = node_pool("first", autoScaling=SCALING, platform=platform)
+    item = copy.deepcopy(objects.cluster_api("first", 2, annotations={MADE_FROM: "clusters/first"}))
+    del item["spec"]["template"]["spec"]["failureDomain"]
+    found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item], "NodePool": [pool]}))
+    assert [one.group.zone for one in found] == [zone]
+
+
 @pytest.mark.parametrize(
     ("replicas", "note"),
     [

@@ -455,3 +455,12 @@ def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
 ) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
     assert Places.of([]).place(eks, "eu-central-1a") == place
+
+
+@pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])
+def test_a_machine_that_comes_after_a_failure_of_the_groups_own_ends_the_warning(seen: dict[str, Any]) -> None:
+    before = GroupState(warned_requested=5)
+    reported = [Word(failed_at=NOW, until=NOW + 30 * MINUTE)]
+    state = heed(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())
+    assert state is not None
+    assert (state.warned_requested, state.cleared_at) == ((None, NOW) if seen else (5, None))

@@ -378,6 +378,18 @@ class TestWhatItSays:
         trouble = missing_of([replace(a, frozen_because=stated("paused")), b, c], {"b": waiting(10)})
         assert (trouble.missing, trouble.wanted, trouble.zones) == (1, 7, ("b",))
 
+    @pytest.mark.parametrize(("frozen", "missing"), [("", 3), ("ab", 3), ("abc", 0)])
+    def test_nodes_that_no_group_can_take_are_missing_unless_all_groups_are_frozen(
+        self, frozen: str, missing: int
+    ) -> None:
+        groups = [
+            replace(each, frozen_because=stated("paused")) if each.zone in frozen else each for each in zones((2, 2, 2))
+        ]
+        planned = plan_of(groups, numbers(6, 12))
+        pool = replace(planned.pools[0], unmet_minimum=3, starved=3)
+        found = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
+        assert [each.missing for each in found] == ([missing] if missing else [])
+
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
         assert trouble.since == NOW - 10 * MINUTE
