@@ -12,6 +12,7 @@ from evenkeel.adapters.kubernetes.owners.node_pool import MADE_FROM, NodePool
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.pinning import exact_fences
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning, PublishedBounds, State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
@@ -348,3 +349,11 @@ def test_who_puts_autoscaling_back_three_times_is_left_the_field_also_where_its_
             found.cluster.change(key, pinned=False)
         found.clock.sleep(60)
     assert found.state.groups[key].contested_since is not None
+
+
+@pytest.mark.parametrize("scaled", ["a", "b", "c"])
+def test_of_fences_in_all_zones_the_one_that_is_scaled_now_stays_so(scaled: str) -> None:
+    only_one = Pinning(cluster="c", scaled=frozenset({f"uid-{scaled}"}))
+    groups = [pinnable(zone, 0, 0, pinned=zone != scaled, pinning=only_one) for zone in "abc"]
+    pinned = [one for one in groups if one.pinned]
+    assert exact_fences(groups, pinned) == {one.key for one in pinned}

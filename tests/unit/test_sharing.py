@@ -433,6 +433,18 @@ def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: boo
     assert (experience.word is None) is is_ended
 
 
+@pytest.mark.parametrize("minutes", [(3, 1), (1, 3)])
+def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
+    bought = [replace(group(zone, 3), offering=IN_A) for zone in "ab"]
+    states = {
+        each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        for each, ago in zip(bought, minutes, strict=True)
+    }
+    word = experiences(bought, states, NOW)[IN_A].word
+    assert word is not None
+    assert word.failed_at == NOW - MINUTE
+
+
 def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
     policy = BackoffPolicy()
     state = OfferingState(words={"server": Word(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")})

@@ -29,7 +29,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, untold, with_news
+from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, unreadable, untold, with_news
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
@@ -427,6 +427,13 @@ class TestChecksThatDoNotKnow:
         unread = replace(planned, demand=Advice(unread=because(Rule.WORKLOAD_UNREAD, error="away")))
         assert judge(before, unread, {}, 5 * MINUTE).troubles == before.troubles
         assert judge(before, planned, {}, 5 * MINUTE).troubles == (), "nobody asks for demand any more"
+
+    def test_another_autoscaler_and_an_unreadable_record_have_been_so_since_they_were_found(self) -> None:
+        before = Verdict(troubles=(Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=NOW - MINUTE),))
+        planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=True))
+        assert judge(before, planned, {}, 5 * MINUTE).troubles == before.troubles
+        first = unreadable(before, "no such field", NOW)
+        assert unreadable(first, "no such field", NOW + MINUTE) == first
 
     def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
         first = judge_unread(Verdict(), TroubleKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
