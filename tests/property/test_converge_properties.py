@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, time, timedelta
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.homing import Window
+from evenkeel.domain.model.homing import PASS_LASTS, ConvergePolicy, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
 from tests.homing import Home, homing
@@ -190,23 +191,90 @@ def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_do
     assert crashed.memory.step is None
 
 
-@given(
-    st.integers(0, 23), st.integers(0, 59), st.integers(0, 23), st.integers(0, 59),
-    st.frozensets(st.integers(0, 6)), st.integers(0, 20_000),
-)  # fmt: skip
-def test_a_window_opens_when_it_says(
-    hour: int, minute: int, end_hour: int, end_minute: int, days: frozenset[int], later: int
-) -> None:
-    if (hour, minute) == (end_hour, end_minute):
-        return
-    window = Window(start=time(hour, minute), end=time(end_hour, end_minute), days=days)
+def _is_open(window: Window, now: datetime) -> bool:
+    """Return whether a moment is inside a window that began on the same day or the day before."""
+    for days in (0, 1):
+        begins = datetime.combine(now.date() - timedelta(days=days), window.start, now.tzinfo)
+        ends = datetime.combine(begins.date(), window.end or time(), now.tzinfo)
+        ends += timedelta(days=ends <= begins)
+        if begins <= now < ends and (not window.days or begins.weekday() in window.days):
+            return True
+    return False
+
+
+times = st.times().map(lambda at: at.replace(second=0, microsecond=0))
+windows = st.builds(
+    Window, start=times, end=st.none() | times, days=st.frozensets(st.integers(0, 6), max_size=3)
+).filter(lambda window: window.start != window.end)
+
+
+@given(windows, st.integers(0, 20_000))
+def test_a_window_opens_when_it_says(window: Window, later: int) -> None:
     assert Window.read(str(window)) == window
     now = NOW + timedelta(minutes=later)
     opens = window.begins(now)
     assert opens is not None
+    assert (opens == now) is _is_open(window, now)
     assert opens >= now
-    assert window.begins(opens) == opens
-    if opens > now:
-        assert (opens.hour, opens.minute) == (hour, minute)
-        assert not days or opens.weekday() in days
-        assert window.begins(opens - timedelta(minutes=1)) != opens - timedelta(minutes=1)
+    assert _is_open(window, opens)
+    closed = int((opens - now) / timedelta(minutes=1))
+    assert not any(_is_open(window, opens - timedelta(minutes=early)) for early in range(1, closed, 13))
+
+
+@given(st.lists(windows, min_size=1, max_size=3), st.integers(0, 20_000))
+def test_of_several_windows_the_next_one_counts(each: list[Window], later: int) -> None:
+    now = NOW + timedelta(minutes=later)
+    assert ConvergePolicy(windows=tuple(each)).opens(now) == min(window.begins(now) or now for window in each)
+
+
+@given(st.integers(0, 6), st.integers(0, 6))
+def test_the_days_of_a_window_run_from_the_first_to_the_last_past_sunday_too(first: int, last: int) -> None:
+    names = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+    days = {first}
+    while last not in days:
+        days.add((max(days, key=lambda day: (day - first) % 7) + 1) % 7)
+    assert Window.read(f"{names[first]}-{names[last]} 22:00-06:00").days == days
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=4))
+def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones: list[tuple[int, int]]) -> None:
+    home = Home([nodes for nodes, _ in zones], homing())
+    found = dict(zip("abcd", [(nodes, Fraction(weight)) for nodes, weight in zones], strict=False))
+    for zone, (_, weight) in found.items():
+        home.change(zone, weight=int(weight))
+    home.look()
+    home.look(601)
+    step = home.memory.step
+    givers = {
+        low: [each / its for each, its in found.values() if (nodes + 1) / weight <= (each - 1) / its]
+        for low, (nodes, weight) in found.items()
+    }
+    lowest = min((nodes / weight for zone, (nodes, weight) in found.items() if givers[zone]), default=None)
+    assert (step is None) is (lowest is None)
+    if step is not None:
+        nodes, weight = found[step.destination[-1]]
+        assert nodes / weight == lowest
+        nodes, weight = found[step.source[-1]]
+        assert nodes / weight == max(givers[step.destination[-1]])
+
+
+@given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 1200))
+def test_zones_have_to_differ_for_ten_minutes_since_they_were_last_level(differ: int, level: int, again: int) -> None:
+    home = Home((2, 2, 4))
+    home.look()
+    home.scale("c", 2)
+    home.look(differ)
+    home.scale("c", 4)
+    home.boot()
+    home.look(level)
+    home.look(again)
+    assert (home.memory.step is not None) is (again >= 600)
+
+
+@given(st.integers(0, 12))
+def test_a_pass_by_hand_ends_after_its_time(hours: int) -> None:
+    asked = NOW - timedelta(hours=hours)
+    home = Home((0, 4, 5), replace(homing(), level=Level.OFF, asked_home={"workers": asked}))
+    home.look()
+    assert (home.memory.step is not None) is (asked + PASS_LASTS > NOW)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +53,19 @@ def test_a_fuller_zone_can_always_give_and_no_min_is_above_what_is_requested(
         givers = [draft for draft in drafts if minima[draft.key] < draft.requested]
         levels = [draft.requested / draft.group.weight for draft in givers]
         assert max(draft.requested / draft.group.weight for draft in kept) < max(levels)
+
+
+@given(sizes, st.lists(st.integers(1, 9), min_size=5, max_size=5))
+def test_no_fuller_zone_gives_so_much_that_it_has_fewer_for_its_weight_than_those_that_keep(
+    requested: list[int], weights: list[int]
+) -> None:
+    drafts = _drafts(requested, weights)
+    minima = level_minima(drafts)
+    kept = [draft for draft in drafts if minima.get(draft.key) == draft.requested]
+    highest = max((Fraction(draft.requested, draft.group.weight) for draft in kept), default=Fraction(0))
+    for draft in drafts:
+        if minima.get(draft.key, draft.requested) < draft.requested - 1:
+            assert Fraction(minima[draft.key], draft.group.weight) >= highest
 
 
 @given(pools(), st.integers(0, 40), st.integers(0, 300))

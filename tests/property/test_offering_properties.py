@@ -99,6 +99,21 @@ def test_what_was_told_is_not_told_again(state: OfferingState, word: Word, now: 
         assert tell(after, "Z", experience, now) == (after, 0)
 
 
+@given(states, words, minutes)
+def test_a_failure_is_written_only_where_it_makes_others_wait_for_longer(
+    state: OfferingState, word: Word, now: datetime
+) -> None:
+    others = [] if state.delivered_at and word.failed_at <= state.delivered_at else standing(state, now, POLICY)
+    is_known = state.delivered_at is not None and word.failed_at <= state.delivered_at
+    if is_known or POLICY.is_forgotten(word.failed_at, now):
+        expected = False
+    elif word.until <= now:
+        expected = not others  # the fence is over: it only makes others cautious
+    else:
+        expected = sum(each.until - now >= (word.until - now) / 2 for each in others) < WORDS_KEPT
+    assert (changes(state, "Z", Experience(word=word), now) is not None) is expected
+
+
 # One zone of a pool, and what others say of it
 
 

@@ -16,6 +16,7 @@ from evenkeel.adapters.aws.trouble_events import read_alert
 from evenkeel.adapters.stored import VerdictRecord
 from evenkeel.application.alerting import Alert, Received, TellPeople
 from evenkeel.application.telling import keep_verdict
+from evenkeel.domain.model.demand import Advice, Hanging, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, Observation
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -23,7 +24,8 @@ from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.plan import plan
 from evenkeel.domain.trouble import judge, untold, with_news
 from tests.alerts import FakeChannel, FakeMemory
-from tests.builders import MINUTE, NOW, numbers, zones
+from tests.builders import MINUTE, NOW, numbers, plan_of, zones
+from tests.builders import key as key_of
 from tests.fakes import FakeClock
 
 AFTER = timedelta(minutes=5)
@@ -233,3 +235,31 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
             one = [each.news for each in story if each.since == began]
             assert one.count(News.OPENED) <= 1
             assert News.CLOSED not in one[:-1], "nothing follows the end of a trouble"
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 14), min_size=1, max_size=5),
+    st.sampled_from([TroubleKind.CONTESTED, TroubleKind.REFUSED, TroubleKind.DRAIN_HANGS]),
+)
+def test_an_incident_is_about_all_its_zones_and_has_lasted_since_the_first_of_them(
+    minutes: list[int | None], kind: TroubleKind
+) -> None:
+    """``minutes``: for how long each zone has had that trouble; None: it has none."""
+    since = {zone: NOW - ago * MINUTE for zone, ago in zip("abcde", minutes, strict=False) if ago is not None}
+    planned = plan_of(zones([2] * len(minutes)), numbers(0, 20))
+    states = {}
+    if kind is TroubleKind.CONTESTED:
+        states = {key_of(zone): GroupState(contested_since=at, contested_by=zone) for zone, at in since.items()}
+    elif kind is TroubleKind.REFUSED:
+        states = {key_of(zone): GroupState(write_refused_at=at, write_refused=zone) for zone, at in since.items()}
+    else:
+        (pool,) = planned.pools
+        hanging = [Hanging(node=zone, group=key_of(zone), since=at) for zone, at in since.items()]
+        nodes = tuple(NodeAdvice(node=each.node, group=each.group, hangs=each) for each in hanging)
+        pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id), nodes=nodes))
+        planned = replace(planned, pools=(pool,), demand=Advice())
+    found = judge(Verdict(), planned, states, AFTER).troubles
+    assert [(each.kind, each.since, each.zones) for each in found] == (
+        [(kind, min(since.values()), tuple(since))] if since else []
+    )
+    assert not found or found[0].said == (next(iter(since)) if kind is TroubleKind.REFUSED else ", ".join(since))

@@ -12,6 +12,7 @@ from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Source
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.wishes import is_new_wish, is_put_back
 from evenkeel.domain.writes import bounds_of
 from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
 
@@ -64,6 +65,20 @@ def test_members_without_an_owner_add_what_they_had_before_us(with_owner: list[B
     pool = only(groups, NOTHING)
     assert pool.min == sum(bounds.min for bounds in with_owner + without)
     assert pool.max == sum(bounds.max for bounds in with_owner + without)
+
+
+@given(BOUNDS, BOUNDS, BOUNDS, st.integers(0, 2))
+def test_with_nothing_remembered_the_annotations_tell_a_new_wish_from_one_that_is_put_back(
+    wanted: Bounds, ours: Bounds, other: Bounds, which: int
+) -> None:
+    now = (wanted, ours, other)[which]
+    found = owned("a", now, requested=1)
+    found = replace(found, published=PublishedBounds(at=NOW, bounds=ours), has_adopted=True, adopted=wanted)
+    assert is_new_wish(found, PoolState()) is (now not in (wanted, ours))
+    assert is_put_back(found, PoolState()) is (now == wanted != ours)
+    untouched = replace(found, published=None)
+    assert not is_new_wish(untouched, PoolState())
+    assert not is_put_back(untouched, PoolState())
 
 
 class Owners(RuleBasedStateMachine):

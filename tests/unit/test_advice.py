@@ -125,6 +125,11 @@ class TestGrowth:
         members = (group("a", 1, running=0, machines=(), template=template()), *groups(0, 1, 1)[1:])
         assert asked(look(members, Workload(pods=pods(1, cpu="3")))) == {}
 
+    def test_a_preserved_machine_does_not_take_the_place_of_one_that_is_not_made_yet(self) -> None:
+        kept = Machine(name="kept", has_node=False, preserved=True, created_at=NOW - 60 * MINUTE)
+        members = (group("a", 2, running=0, machines=(kept,), template=template()), *groups(0, 1, 1)[1:])
+        assert asked(look(members, Workload(pods=pods(1, cpu="3")))) == {}
+
     def test_a_machine_that_has_failed_is_not(self) -> None:
         late = Machine(name="m", has_node=False, created_at=NOW - 60 * MINUTE)
         members = (group("a", 1, running=0, machines=(late,), template=template()), *groups(0, 1, 1)[1:])

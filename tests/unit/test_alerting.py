@@ -129,6 +129,16 @@ def test_a_short_retry_after_is_waited_for_and_a_long_one_waits_on_the_queue() -
         assert clock.slept == slept
 
 
+@pytest.mark.parametrize(("left", "slept"), [(31.0, [10.0]), (29.0, [])])
+def test_a_retry_after_is_waited_for_only_where_time_is_left_to_report(left: float, slept: list[float]) -> None:
+    def before(_: Sequence[Alert]) -> None:
+        raise ChannelError("429", pause=10.0)
+
+    clock = FakeClock()
+    assert use_case(FakeChannel(before=before), clock=clock)(received(alert()), lambda: left) == {"m0"}
+    assert clock.slept == slept
+
+
 def test_nothing_new_is_begun_when_time_runs_out() -> None:
     batch = received(alert(key="a/missing"), alert(key="b/missing"), alert(key="c/missing"))
     for together in (False, True):

@@ -15,7 +15,8 @@ from evenkeel.domain.model.choices import Level, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
-from tests.builders import MINUTE, NOW, Played, minima, numbers, reasons, requested, zones
+from evenkeel.domain.model.states import ClusterState, PoolState, Sighting
+from tests.builders import MINUTE, NOW, Played, key, minima, numbers, reasons, requested, zones
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
 HOUR = 3600
@@ -51,6 +52,18 @@ def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
     assert found.remembered.held_until is None
     assert minima(pool.look(60, a=6, b=6)) == (0, 0, 0)
     assert minima(pool.look(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
+
+
+@pytest.mark.parametrize(("left", "held"), [(8, False), (7, True)])
+def test_nodes_that_evenkeel_has_taken_away_itself_begin_no_hold(left: int, held: bool) -> None:
+    seen = Sighting(since=NOW - MINUTE, requested=counted(9, 8, 3), planned={str(key("a")): 8})
+    state = ClusterState(pools={POOL_ID: PoolState(seen=seen)})
+    pool = Played(zones((left, 9, 3)), replace(numbers(0, 60), level=Level.SHRINK), state)
+    assert any(minima(pool.look(60))) is held
+
+
+def counted(*nodes: int) -> dict[str, int]:
+    return {str(key(zone)): count for zone, count in zip("abc", nodes, strict=True)}
 
 
 def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:

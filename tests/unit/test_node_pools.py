@@ -12,6 +12,7 @@ from evenkeel.adapters.kubernetes.owners.node_pool import MADE_FROM, NodePool
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.pinning import exact_fences
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning, PublishedBounds, State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
@@ -68,6 +69,30 @@ def test_replicas_that_it_says_we_have_set_are_a_fence_and_what_we_wanted_stands
     assert (found.pinned, found.frozen_because, found.bounds) == (True, None, Bounds(0, 2))
     assert found.owner is not None
     assert found.owner.max_field == "spec.replicas"
+
+
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_the_minimum_of_a_pinned_one_is_the_one_that_we_have_published(least: int) -> None:
+    published = PublishedBounds(at=NOW, bounds=Bounds(least, 2), state=State.FENCED, pinned=True)
+    found = only(node_pool(ZONES[0], replicas=2, note=write_published(published, 2, "a test")))
+    assert found.bounds == Bounds(least, 2)
+
+
+@pytest.mark.parametrize(
+    ("platform", "zone"),
+    [
+        ({"azure": {"availabilityZone": "1"}}, "1"),
+        ({"gcp": {"zone": "europe-west3-a"}}, "europe-west3-a"),
+        ({"openstack": {"availabilityZone": "nova"}}, "nova"),
+        ({"aws": {"subnet": {"id": "subnet-1"}}}, None),
+    ],
+)
+def test_it_says_its_zone_where_the_scalable_does_not(platform: dict[str, Any], zone: str | None) -> None:
+    pool = node_pool("first", autoScaling=SCALING, platform=platform)
+    item = copy.deepcopy(objects.cluster_api("first", 2, annotations={MADE_FROM: "clusters/first"}))
+    del item["spec"]["template"]["spec"]["failureDomain"]
+    found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item], "NodePool": [pool]}))
+    assert [one.group.zone for one in found] == [zone]
 
 
 @pytest.mark.parametrize(
@@ -324,3 +349,11 @@ def test_who_puts_autoscaling_back_three_times_is_left_the_field_also_where_its_
             found.cluster.change(key, pinned=False)
         found.clock.sleep(60)
     assert found.state.groups[key].contested_since is not None
+
+
+@pytest.mark.parametrize("scaled", ["a", "b", "c"])
+def test_of_fences_in_all_zones_the_one_that_is_scaled_now_stays_so(scaled: str) -> None:
+    only_one = Pinning(cluster="c", scaled=frozenset({f"uid-{scaled}"}))
+    groups = [pinnable(zone, 0, 0, pinned=zone != scaled, pinning=only_one) for zone in "abc"]
+    pinned = [one for one in groups if one.pinned]
+    assert exact_fences(groups, pinned) == {one.key for one in pinned}

@@ -324,6 +324,27 @@ def test_each_retry_begins_with_another_zone() -> None:
     assert chosen == ["b", "a", "b", "a"]
 
 
+@pytest.mark.parametrize("failed", [1, 2, 3, 4])
+def test_a_zone_that_was_not_tried_yet_comes_first(failed: int) -> None:
+    past: dict[str, Any] = {"at": NOW - timedelta(hours=1), "failed": failed, "rule": Rule.TAINT_NOT_TOLERATED}
+    pool = replace(pool_offer(zones="abc", room=60, template=template()), orders=failed_order(WEB, zones="ab", **past))
+    (group,) = demand(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
+    assert group == group_key("c")
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_node_that_is_not_ready_says_nothing_where_others_of_its_order_are_ready(is_ready: bool) -> None:
+    zones = [str(group_key(zone)) for zone in "ab"]
+    orders = {key: replace(order, groups=tuple(zones)) for key, order in first_order(WEB).items()}
+    pool = replace(pool_offer(zones="ab", room=0, template=template()), orders=orders)
+    age = {"created_at": NOW - MINUTE}
+    nodes = (node("new", group=A, ready=is_ready, **age), node("late", group=group_key("b"), ready=False, **age))
+    full = pod("other", cpu="3", node="new")
+    later = NOW + timedelta(hours=1)
+    (found,) = demand(Workload(pods=(*WEB, full), nodes=nodes), (pool,), DemandPolicy(), later).pools
+    assert bool(found.ineffective) is not is_ready
+
+
 @pytest.mark.parametrize("is_coming", [True, False])
 def test_one_node_is_tried_in_a_pool_at_a_time_whatever_pods_it_is_for(is_coming: bool) -> None:
     """A node is on its way again for one kind in zone a. Another kind is due in zone b as well."""

@@ -9,6 +9,7 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, GARDENER, OPENSHIFT
 from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
+from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.application.words import MOST_NAMED, READERS, command_words
@@ -535,3 +536,17 @@ def test_where_relief_has_raised_a_maximum_the_people_want_their_own_and_never_l
     relief = Relief(owner="uid-a", wish=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
         assert wish_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("limits", "cap"), [((9, 5, 7), 5), ((0, 7), 7), ((0,), None), (("many", 6), 6), ((None,), None), ((), None)]
+)
+def test_of_several_cluster_autoscalers_the_smallest_limit_counts_and_zero_is_none(
+    limits: Sequence[object], cap: int | None
+) -> None:
+    items: list[Object] = [
+        {"metadata": {"name": f"limit-{i}"}, "spec": {"resourceLimits": {"maxNodesTotal": limit}}}
+        for i, limit in enumerate(limits)
+    ]
+    found = ClusterAutoscaler().cap(items)
+    assert (None if found is None else found.nodes) == cap

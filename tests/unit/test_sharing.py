@@ -433,6 +433,18 @@ def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: boo
     assert (experience.word is None) is is_ended
 
 
+@pytest.mark.parametrize("minutes", [(3, 1), (1, 3)])
+def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
+    bought = [replace(group(zone, 3), offering=IN_A) for zone in "ab"]
+    states = {
+        each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        for each, ago in zip(bought, minutes, strict=True)
+    }
+    word = experiences(bought, states, NOW)[IN_A].word
+    assert word is not None
+    assert word.failed_at == NOW - MINUTE
+
+
 def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
     policy = BackoffPolicy()
     state = OfferingState(words={"server": Word(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")})
@@ -455,3 +467,12 @@ def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
 ) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
     assert Places.of([]).place(eks, "eu-central-1a") == place
+
+
+@pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])
+def test_a_machine_that_comes_after_a_failure_of_the_groups_own_ends_the_warning(seen: dict[str, Any]) -> None:
+    before = GroupState(warned_requested=5)
+    reported = [Word(failed_at=NOW, until=NOW + 30 * MINUTE)]
+    state = heed(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())
+    assert state is not None
+    assert (state.warned_requested, state.cleared_at) == ((None, NOW) if seen else (5, None))

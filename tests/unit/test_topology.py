@@ -272,6 +272,16 @@ def test_an_entry_that_names_one_bound_owns_both() -> None:
     assert (found.owner_object is not None, found.group.bounds) == (True, Bounds(0, 9))
 
 
+def test_of_two_entries_with_one_name_the_first_counts() -> None:
+    item, cluster = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", "a")
+    entries = cluster["spec"]["topology"]["workers"]["machineDeployments"]
+    for entry, most in zip(entries, ("5", "7"), strict=True):
+        entry["metadata"] = {"annotations": {CLUSTER_API.min_key: "0", CLUSTER_API.max_key: most}}
+    (found,) = read(item, cluster)
+    assert found.group.owner is not None
+    assert found.group.owner.bounds == Bounds(0, 5)
+
+
 def test_a_key_that_somebody_applies_to_the_topology_does_not_freeze_its_group() -> None:
     fields = [applied_fields("flux", "Apply", a=[CLUSTER_API.max_key])]
     (found,) = read(objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", fields=fields))

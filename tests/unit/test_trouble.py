@@ -29,7 +29,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, untold, with_news
+from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, unreadable, untold, with_news
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
@@ -378,6 +378,18 @@ class TestWhatItSays:
         trouble = missing_of([replace(a, frozen_because=stated("paused")), b, c], {"b": waiting(10)})
         assert (trouble.missing, trouble.wanted, trouble.zones) == (1, 7, ("b",))
 
+    @pytest.mark.parametrize(("frozen", "missing"), [("", 3), ("ab", 3), ("abc", 0)])
+    def test_nodes_that_no_group_can_take_are_missing_unless_all_groups_are_frozen(
+        self, frozen: str, missing: int
+    ) -> None:
+        groups = [
+            replace(each, frozen_because=stated("paused")) if each.zone in frozen else each for each in zones((2, 2, 2))
+        ]
+        planned = plan_of(groups, numbers(6, 12))
+        pool = replace(planned.pools[0], unmet_minimum=3, starved=3)
+        found = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
+        assert [each.missing for each in found] == ([missing] if missing else [])
+
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
         assert trouble.since == NOW - 10 * MINUTE
@@ -415,6 +427,13 @@ class TestChecksThatDoNotKnow:
         unread = replace(planned, demand=Advice(unread=because(Rule.WORKLOAD_UNREAD, error="away")))
         assert judge(before, unread, {}, 5 * MINUTE).troubles == before.troubles
         assert judge(before, planned, {}, 5 * MINUTE).troubles == (), "nobody asks for demand any more"
+
+    def test_another_autoscaler_and_an_unreadable_record_have_been_so_since_they_were_found(self) -> None:
+        before = Verdict(troubles=(Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=NOW - MINUTE),))
+        planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=True))
+        assert judge(before, planned, {}, 5 * MINUTE).troubles == before.troubles
+        first = unreadable(before, "no such field", NOW)
+        assert unreadable(first, "no such field", NOW + MINUTE) == first
 
     def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
         first = judge_unread(Verdict(), TroubleKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
