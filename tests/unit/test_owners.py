@@ -22,7 +22,7 @@ from evenkeel.domain.model.reliefs import Relief
 from evenkeel.domain.model.states import PoolState, Wish
 from evenkeel.domain.model.wishes import wish_of
 from tests import objects
-from tests.builders import group, key, numbers, owned, pool_plan, problems_of
+from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House
 from tests.objects import ZONES, Object
 
@@ -536,6 +536,15 @@ def test_where_relief_has_raised_a_maximum_the_people_want_their_own_and_never_l
     relief = Relief(owner="uid-a", wish=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
         assert wish_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
+
+
+def test_dead_zones_do_not_change_what_is_wanted_of_an_owner_that_holds_our_bounds() -> None:
+    before, ours = Bounds(1, 6), Bounds(2, 9)
+    held = owned("a", ours, takes_ours=True)
+    assert held.owner is not None
+    wishes = {held.owner.ref.id: Wish(bounds=before, ours=(ours,))}
+    for relief in (None, Relief(dead={"a": NOW})):
+        assert wish_of(held, PoolState(wishes=wishes, relief=relief)) == before
 
 
 @pytest.mark.parametrize(

@@ -256,20 +256,23 @@ def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
     assert [word.cluster for word in fleet.said().words.values()] == ["blue"]
 
 
-def test_a_word_that_somebody_else_has_said_meanwhile_stays() -> None:
+@pytest.mark.parametrize("known", [[], ["red"]])
+def test_a_word_that_somebody_else_has_said_meanwhile_stays(known: list[str]) -> None:
     fleet = Fleet("blue")
     fleet.look()
-    other = Word(failed_at=fleet.clock.at, until=fleet.clock.at + 5 * MINUTE, cluster="green")
+    words = {name: Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
+    if known:
+        fleet.store.save_offering(IN_A, OfferingState(words={name: words[name] for name in known}), None)
 
     def green_was_faster(sort_key: str) -> None:
         if sort_key.startswith("OFFERING"):
-            fleet.store.save_offering(IN_A, OfferingState(words={"G": other}), None)
+            fleet.store.save_offering(IN_A, OfferingState(words=words), fleet.store.offering(IN_A).version)
         else:
             fleet.store.before_write.append(green_was_faster)
 
     fleet.store.before_write.append(green_was_faster)
     fleet.fails("blue")
-    assert sorted(word.cluster for word in fleet.said().words.values()) == ["blue", "green"]
+    assert sorted(word.cluster for word in fleet.said().words.values()) == ["blue", "green", *known]
 
 
 def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
@@ -378,11 +381,11 @@ def test_an_offering_has_one_name_everywhere(
         assert not heard.is_concerned("ap-south-1b")
 
 
-def test_a_nodes_zone_id_counts_where_the_record_has_none() -> None:
-    buyer = buyer_of(record(), {})
+@pytest.mark.parametrize(("zone_ids", "place"), [({}, "euc1-az3"), ({"euc1-az2": ZONE}, "euc1-az2")])
+def test_a_nodes_zone_id_counts_where_the_record_has_none(zone_ids: dict[str, str], place: str) -> None:
+    buyer = buyer_of(record(zone_ids=zone_ids), {})
     assert buyer is not None
-    bought = Bought(provider="aws", region="eu-central-1", machine_type="m5.large")
-    assert str(buyer.offering(bought, "eu-central-1a", "euc1-az3")) == "aws/eu-central-1/euc1-az3/m5.large/on-demand"
+    assert str(buyer.offering(M5, ZONE, "euc1-az3")) == f"aws/eu-central-1/{place}/m5.large/on-demand"
 
 
 def test_the_voice_is_the_servers_and_not_the_names() -> None:
@@ -467,6 +470,14 @@ def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
 ) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
     assert Places.of([]).place(eks, "eu-central-1a") == place
+
+
+@pytest.mark.parametrize(
+    ("others", "place"), [([], f"own/{ZONE}"), (["euc1-az2"] * 2, "euc1-az2"), (["euc1-az2", "euc1-az3"], None)]
+)
+def test_a_zone_has_the_id_on_which_all_records_of_the_account_agree(others: list[str], place: str | None) -> None:
+    records = [record(f"other-{i}", zone_ids={id: ZONE}) for i, id in enumerate(others)]
+    assert Places.of(records).place(record(), ZONE) == place
 
 
 @pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])

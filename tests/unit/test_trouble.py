@@ -25,7 +25,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState, Release
 from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
@@ -124,6 +124,17 @@ class TestMissingNodes:
         pool = replace(planned.pools[0], untaken=2, taker_due=NOW + due_in)
         (trouble,) = judge(Verdict(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE).troubles
         assert trouble.missing == missing
+
+    @pytest.mark.parametrize(("minutes", "missing"), [(4, []), (5, [2])])
+    def test_what_was_released_and_not_ordered_is_an_incident_once_it_has_lasted(
+        self, minutes: int, missing: list[int]
+    ) -> None:
+        release = Release(at=NOW - minutes * MINUTE, replicas=2)
+        planned = plan_of(zones((2, 2, 2)), numbers(1, 12))
+        remembered = replace(planned.pools[0].remembered, release=release)
+        pool = replace(planned.pools[0], untaken=2, taker_due=NOW, remembered=remembered)
+        troubles = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
+        assert [(each.missing, each.since) for each in troubles] == [(number, release.at) for number in missing]
 
     def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
         house = House()
@@ -390,6 +401,17 @@ class TestWhatItSays:
         found = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
         assert [each.missing for each in found] == ([missing] if missing else [])
 
+    def test_nodes_that_no_group_can_take_are_wanted_until_pods_show_otherwise(self) -> None:
+        states = {key("a"): in_backoff()}
+        planned = plan_of(zones((2, 2, 2)), numbers(1, 12), states=states)
+        found = Verdict(
+            troubles=(Trouble(kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=1),)
+        )
+        for homeless in (3, 0):
+            pool = replace(planned.pools[0], unplaced=homeless)
+            found = judge(found, replace(planned, pools=(pool,)), states, 5 * MINUTE)
+            assert [(each.missing, each.wanted) for each in found.troubles] == [(homeless, 9)]
+
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
         assert trouble.since == NOW - 10 * MINUTE
@@ -434,6 +456,13 @@ class TestChecksThatDoNotKnow:
         assert judge(before, planned, {}, 5 * MINUTE).troubles == before.troubles
         first = unreadable(before, "no such field", NOW)
         assert unreadable(first, "no such field", NOW + MINUTE) == first
+
+    def test_a_cluster_as_a_whole_hides_no_incident_of_its_pools(self) -> None:
+        known = Trouble(kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, missing=2)
+        before = Verdict(troubles=(known,))
+        for after in (unreadable(before, "no such field", NOW), unless_stopped(before, 60, NOW - 9 * MINUTE, NOW)):
+            assert len(after.troubles) == 2
+            assert known in after.troubles
 
     def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
         first = judge_unread(Verdict(), TroubleKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
