@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.sharing import Places, buyer_of, voice_of
+from evenkeel.application.sharing import Places, buyer_of, concerns, voice_of
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.offerings import experiences, heed, merged, standing
 from evenkeel.domain.model.failures import FailureClass
@@ -386,6 +386,18 @@ def test_a_nodes_zone_id_counts_where_the_record_has_none(zone_ids: dict[str, st
     buyer = buyer_of(record(zone_ids=zone_ids), {})
     assert buyer is not None
     assert str(buyer.offering(M5, ZONE, "euc1-az3")) == f"aws/eu-central-1/{place}/m5.large/on-demand"
+
+
+@pytest.mark.parametrize(
+    ("known", "concerned"),
+    [(None, True), ({}, False), ({IN_A: OfferingState()}, True), ({replace(IN_A, zone="euc1-az9"): None}, False)],
+)
+def test_a_cluster_is_concerned_by_reports_about_its_zones_and_by_reports_that_cannot_be_read(
+    known: dict[Offering, Any] | None, concerned: bool
+) -> None:
+    zone_ids = {"euc1-az2": ZONE}
+    assert concerns(record(zone_ids=zone_ids), known, [ZONE]) is concerned
+    assert not concerns(record(zone_ids=zone_ids, share_offerings=False), known, [ZONE])
 
 
 def test_the_voice_is_the_servers_and_not_the_names() -> None:

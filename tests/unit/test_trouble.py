@@ -412,6 +412,18 @@ class TestWhatItSays:
             found = judge(found, replace(planned, pools=(pool,)), states, 5 * MINUTE)
             assert [(each.missing, each.wanted) for each in found.troubles] == [(homeless, 9)]
 
+    @pytest.mark.parametrize(
+        ("kind", "is_news"),
+        [(TroubleKind.DRAIN_HANGS, True), (TroubleKind.CONTESTED, True), (TroubleKind.REFUSED, False)],
+    )
+    def test_other_nodes_that_hang_and_other_writers_are_news_and_other_words_are_not(
+        self, kind: TroubleKind, is_news: bool
+    ) -> None:
+        first, second = (Trouble(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
+        reported = replace(with_news(Verdict().with_troubles([first])), outbox=())
+        news = untold(reported.with_troubles([second]))
+        assert [each.news for each in news] == ([News.CHANGED] if is_news else [])
+
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
         assert trouble.since == NOW - 10 * MINUTE
