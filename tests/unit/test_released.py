@@ -142,6 +142,17 @@ class TestOrder:
             found = play.look(15)
             assert (sum(requested(found)), sum(maxima(found))) == (7, 9)
 
+    def test_while_no_zone_can_take_a_node_nothing_says_that_no_pod_waits(self) -> None:
+        play = released()
+        play.look(CLOSES)
+        play.groups = [replace(each, frozen_because=because(Rule.FROZEN_BY_CONTROLLER)) for each in play.groups]
+        for _ in range(8):
+            assert sum(requested(play.look(15))) == 6
+        play.groups = [replace(each, frozen_because=None) for each in play.groups]
+        for _ in range(3):
+            found = play.look(15)
+        assert sum(requested(found)) == 9
+
     def test_an_operators_nodes_count_and_the_rest_is_ordered(self) -> None:
         play = released()
         play.look(CLOSES)

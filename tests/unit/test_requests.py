@@ -370,18 +370,20 @@ def test_a_preserved_node_is_not_given_back() -> None:
 class TestPodsThatCannotBePlacedAgain:
     """Three nodes; the newest, which would go first, runs a pod with a resource claim."""
 
-    def given_back(self, nodes: int, *, reads: bool = True, unread: str = "", **fields: Any) -> Plan:
+    def given_back(
+        self, nodes: int, *others: ScaleRequest, reads: bool = True, unread: str = "", **fields: Any
+    ) -> Plan:
         member = machines(group("a", 3, running=3))
         assert member.machines is not None
-        newest, *others = member.machines
+        newest, *older = member.machines
         newest = replace(newest, created_at=NOW - timedelta(hours=2))
-        member = replace(member, machines=(newest, *others), **fields)
+        member = replace(member, machines=(newest, *older), **fields)
         there = [node(m.name, group=member.key, machine=m) for m in member.machines or ()]
         train = pod("train", node=newest.name, resource_claims=("gpu",))
-        daemon = pod("agent", node=others[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
+        daemon = pod("agent", node=older[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
         workload = Workload(pods=(train, daemon), nodes=tuple(there)) if reads else None
         observation = Observation(groups=(member,), workload=workload, workload_unread=unread)
-        return plan(observation, ClusterState(scale_requests=(asked(-nodes),)), numbers(0, 100), NOW)
+        return plan(observation, ClusterState(scale_requests=(asked(-nodes), *others)), numbers(0, 100), NOW)
 
     def test_their_node_stays_and_others_go(self) -> None:
         (pool,) = self.given_back(2).pools
@@ -408,8 +410,15 @@ class TestPodsThatCannotBePlacedAgain:
 
     def test_pods_are_read_for_it_and_while_they_cannot_be_the_request_waits(self) -> None:
         assert self.given_back(2, reads=False).asks
-        (pool,) = self.given_back(2, reads=False, unread="no right to list pods").pools
-        assert (requested(pool), pool.scale_request) == ((3,), None)
+        found = self.given_back(2, reads=False, unread="no right to list pods")
+        (pool,), (refusal,) = found.pools, found.refusals
+        assert (requested(pool), pool.scale_request, refusal.waits) == ((3,), None, True)
+        assert "it waits: pods cannot be read" in problem_words(refusal.problem)
+
+    def test_a_request_that_cannot_read_pods_holds_no_other_one_up(self) -> None:
+        found = self.given_back(2, asked(3, at=timedelta(0)), reads=False, unread="no right to list pods")
+        (pool,) = found.pools
+        assert requested(pool) == (6,)
 
     def test_without_a_view_nodes_go_by_age(self) -> None:
         (pool,) = self.given_back(2, reads=False).pools

@@ -554,6 +554,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
         "{what}: it waits: node groups were not found, and a second check must agree"
     ),
     ProblemKind.REQUEST_BEHIND_REQUEST: _of_request("{what}: it waits for request {first} of the same pool"),
+    ProblemKind.REQUEST_AWAITS_PODS: _of_request("{what}: it waits: pods cannot be read"),
     ProblemKind.REQUEST_EXPIRED: _of_request("growth: {what}: older than an hour: ask again"),
     ProblemKind.REQUEST_TOO_OLD: _of_request("{what}: older than an hour: ask again"),
     ProblemKind.REQUEST_UNMET: lambda facts: (

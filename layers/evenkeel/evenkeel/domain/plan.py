@@ -53,7 +53,14 @@ from evenkeel.domain.replicas.raising import (
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.replicas.release import order_released, recall_release, remember_rest, untaken
-from evenkeel.domain.replicas.requests import awaits_check, begin_request, carry_out_request, share_out, take_off
+from evenkeel.domain.replicas.requests import (
+    awaits_check,
+    awaits_pods,
+    begin_request,
+    carry_out_request,
+    share_out,
+    take_off,
+)
 from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
@@ -86,7 +93,9 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     awaited = [pool for pool in pools if isinstance(pool, Pool) and few_members(pool, found, now) is not None]
     known = {pool.id: _known_groups(pool.state) for pool in awaited}
     known |= {pool.id: _known_groups(pool.remembered) for pool in absent}
-    requests, refusals, taken_off = _requests(pools, known, state, policy, now)
+    requests, refusals, taken_off = _requests(
+        pools, known, state, policy, now, pods_unread=bool(observation.workload_unread)
+    )
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
     planned, advised = _planned_all(_Look(observation, remembered, policy, now, found), pools, requests)
@@ -401,6 +410,8 @@ def _requests(
     state: ClusterState,
     policy: Policy,
     now: datetime,
+    *,
+    pods_unread: bool,
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
     """The request that each pool carries out, and those that none does. A restored pool only ends what it has begun."""
     asked = {request.id for request in state.scale_requests}
@@ -408,7 +419,12 @@ def _requests(
     unfound = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
     waiting = tuple(request for request in waiting if request not in unfound)
     waiting, taken_off = take_off(waiting, pools, state.pools, now, awaited=awaited)
+    begun = {pool.move.request for pool in state.pools.values() if pool.move is not None}
+    blind = [each for each in waiting if pods_unread and each.gives_number and not each.is_over(now)]
+    blind = [each for each in blind if each.id not in begun]
+    waiting = tuple(request for request in waiting if request not in blind)
     requests, refusals = share_out(waiting, pools, state.pools, now, awaited=awaited)
+    refusals += [Refusal(scale_request=request, problem=awaits_pods(request)) for request in blind]
     for request in unfound:
         dated = replace(request, unfound_since=request.unfound_since or now)
         refusals.append(Refusal(scale_request=dated, problem=awaits_check(dated)))

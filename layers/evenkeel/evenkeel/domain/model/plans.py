@@ -217,6 +217,7 @@ class Refusal:
             ProblemKind.REQUEST_POOL_INVALID,
             ProblemKind.REQUEST_BEHIND_REQUEST,
             ProblemKind.REQUEST_AWAITS_CHECK,
+            ProblemKind.REQUEST_AWAITS_PODS,
         )
 
 

@@ -32,6 +32,7 @@ class ProblemKind(StrEnum):
     # of a request for nodes
     REQUEST_BEHIND_MOVE = "request-behind-move"
     REQUEST_BEHIND_REQUEST = "request-behind-request"
+    REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
     REQUEST_EXPIRED = "request-expired"  # begun, and not ended in time
     REQUEST_TOO_OLD = "request-too-old"

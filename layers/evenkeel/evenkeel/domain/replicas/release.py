@@ -84,7 +84,11 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.waited_for is None:
         pool.asks_waiting = True
     elif not any(pool.waited_for.values()):
-        _without_pods(pool, release)
+        if any(draft.state is State.HEALTHY and draft.room > 0 for draft in pool.groups):
+            _without_pods(pool, release)
+        else:  # no zone could take a node: this says nothing of pods
+            pool.release = replace(release, idle_since=None)
+            pool.look_at.append(pool.now + _CHECK_APART)
     elif pool.request is None or pool.request.is_of_plan:
         pool.release = release = replace(release, idle_since=None)
         pool.closed = True

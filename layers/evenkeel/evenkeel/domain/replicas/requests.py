@@ -129,6 +129,11 @@ def awaits_check(request: ScaleRequest) -> Problem:
     return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
 
 
+def awaits_pods(request: ScaleRequest) -> Problem:
+    """Return the problem of a request to give nodes back while pods cannot be read."""
+    return _problem(ProblemKind.REQUEST_AWAITS_PODS, request)
+
+
 def _is_awaited(
     request: ScaleRequest,
     begun_in: PoolId | None,
@@ -213,11 +218,10 @@ def begin_request(pool: PoolDraft) -> None:
     """
     step = pool.homing.step
     gives_in_step = pool.request is not None and pool.request.nodes < 0 and step is not None and step.is_open
-    is_blind = pool.request is not None and pool.request.gives_number and pool.pods_unread
     if pool.request is not None and pool.request.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
             _drop(pool, pool.request)
-    elif pool.pool.scale_request is None and (pool.moves or gives_in_step or is_blind):
+    elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
         pool.request, pool.request_waits = None, pool.request
 
 
