@@ -43,11 +43,11 @@ def test_time_alone_changes_nothing_about_a_settled_plan_nor_makes_trouble_of_it
     house = settled_house(running, numbers, strategy)
     remembered, observation = house.store.load("demo"), house.cluster.observe()
     remembered = replace(remembered, state=replace(remembered.state, offerings={}))
-    plan = plan_for(remembered, observation, house.clock.at)
+    plan = plan_for(remembered, remembered.policy, observation, house.clock.at)
     if not is_settled(remembered, observation, plan):
         return
     for time in later:
-        again = plan_for(remembered, observation, house.clock.at + time)
+        again = plan_for(remembered, remembered.policy, observation, house.clock.at + time)
         assert replace(again, now=plan.now) == plan
         assert judge(remembered.verdict, again, remembered.state.groups, timedelta(minutes=5)) == Verdict()
 

@@ -66,7 +66,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
-    KEPT_FOR_PODS = "kept-for-pods", Topic.REQUESTED
+    KEPT_FOR_PODS = "kept-for-pods", Topic.NOTE
     REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
     STEP_ORDERS = "step-orders", Topic.REQUESTED
