@@ -18,6 +18,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import boto3
+from botocore.config import Config
+
 from sandbox.template import ROOT
 
 PYTHON = ROOT / ".venv-localstack" / "bin" / "python"
@@ -48,6 +51,7 @@ def emulators() -> Iterator[dict[str, str]]:
         stack.enter_context(_process([str(PYTHON), "-m", "localstack.runtime.main"], home, settings, log))
         _wait_for(f"{gateway}/_localstack/health", log)
         _wait_for(dynamodb, home / "dynamodb.log")
+        _load_ec2(gateway)
         yield {"AWS_ENDPOINT_URL": gateway, "AWS_ENDPOINT_URL_DYNAMODB": dynamodb}
 
 
@@ -85,6 +89,13 @@ def _wait_for(url: str, log: Path) -> None:
         except OSError:
             time.sleep(0.2)
     raise TimeoutError(f"{url} did not answer within {START_SECONDS} s:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _load_ec2(gateway: str) -> None:
+    """Ask EC2 once: LocalStack loads it with the first request, for longer than a function waits on a busy machine."""
+    patient = Config(read_timeout=START_SECONDS, retries={"total_max_attempts": 1})
+    known = {"region_name": "eu-central-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    boto3.client("ec2", endpoint_url=gateway, config=patient, **known).describe_availability_zones()
 
 
 def _free_port() -> int:
