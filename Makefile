@@ -20,13 +20,13 @@ help: ## this list
 setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command line at .venv/bin/evenkeel
 
 # pyproject.toml counts too: the editable install and the console script come from it.
-.venv/.ready: requirements/dev.txt pyproject.toml
+.venv/.ready: requirements/dev.txt pyproject.toml cli/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Python 3.11 or newer is needed; name one with make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
 	@echo "setting up .venv (about a minute, once)"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements/dev.txt
-	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
+	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e . -e ./cli
 	@touch $@
 
 # The SAM CLI pins versions that clash with ours, so it lives alone.
@@ -52,7 +52,7 @@ quick: setup ## the suites without a socket: unit and property (five minutes)
 check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict layers/evenkeel
+	$(BIN)/mypy --strict layers/evenkeel cli
 	$(BIN)/lint-imports
 	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
 
@@ -168,9 +168,10 @@ NOT_SHIPPED = $(FOR_TWIN) \
   certifi charset-normalizer durationpy idna oauthlib requests requests-oauthlib websocket-client
 
 lock: ## new pinned versions (needs uv; the only target that does)
-	$(LOCK) --universal --python-version 3.11 pyproject.toml --extra plot --group dev -o requirements/dev.txt
-	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml \
-	  $(foreach package,$(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
+	$(LOCK) --universal --python-version 3.11 pyproject.toml cli/pyproject.toml --extra plot --group dev \
+	  --no-emit-package evenkeel -o requirements/dev.txt
+	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml cli/pyproject.toml \
+	  $(foreach package,evenkeel $(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
 	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
 	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from evenkeel.adapters.side_by_side import THREADS
+from evenkeel.adapters.thread_pool import THREADS
 from sandbox.kube.api import Request
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters

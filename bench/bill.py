@@ -19,7 +19,7 @@ from statistics import mean
 from typing import Any
 
 from evenkeel.adapters.aws.metrics import HEARTBEAT
-from evenkeel.domain.looks import SECOND_LOOKS, is_whole
+from evenkeel.domain.fleet.check_times import SECOND_LOOKS, is_whole
 from sandbox.template import Template
 
 GROUPS = (3, 30, 300)

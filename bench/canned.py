@@ -21,11 +21,11 @@ from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 from evenkeel import bootstrap
-from evenkeel.adapters.kubernetes.client import PAGE
-from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
+from evenkeel.adapters.kubernetes.client.api import PAGE
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from evenkeel.adapters.stored import SettledRecord
-from evenkeel.application.looking import zones_of
-from evenkeel.application.observing import observe_cluster
+from evenkeel.application.rebalancing.observer import zones_of
+from evenkeel.application.rebalancing.observing import observe_cluster
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.selectors import parse_label_selector

@@ -1,7 +1,7 @@
 """Cold starts of the built artefact in Lambda's runtime client, against a bare boto3 handler.
 
 The bare handler makes a DynamoDB client and answers one query. `rebalance` answers a message about a registered cluster
-and really looks at it: secret, TLS, lists, plan; from an event to patches is :mod:`bench.outage`. AWS's and the
+and really looks at it: secret, TLS, lists, plan; from an event to patches is ``bench.outage``. AWS's and the
 clusters' servers are processes of their own, each sample is a new process, and both kinds take turns. Processor time is
 that of the function's process alone: it says the same on a machine where others work too, which the clock on the wall
 does not.

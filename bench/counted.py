@@ -1,4 +1,4 @@
-"""A store on a table in a process of its own (:mod:`bench.aws`), and how often the table was asked for what."""
+"""A store on a table in a process of its own (``bench.aws``), and how often the table was asked for what."""
 
 from __future__ import annotations
 

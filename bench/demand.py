@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from bench.figures import keep
-from evenkeel.domain.demand.growth import demand
-from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.demand.scale_down import unneeded
+from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, Shrinking
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.templates import NodeTemplate

@@ -1,7 +1,7 @@
 """Many clusters and one AWS, each in a process of its own, and Evenkeel's functions, built, in Lambda's runtime client.
 
 What is measured of a function holds nothing of theirs. The clusters are like the one that was recorded
-(:mod:`bench.canned`); AWS is :mod:`bench.aws`; code, layers, runtime client, TLS and HTTP are real.
+(``bench.canned``); AWS is ``bench.aws``; code, layers, runtime client, TLS and HTTP are real.
 """
 
 from __future__ import annotations
@@ -195,11 +195,11 @@ class Fleet:
             self.aws(plant=items)
 
     def aws(self, **asked: Any) -> Object:
-        """:meth:`bench.aws.Aws.control`."""
+        """``control``."""
         return _control(self._aws, asked)
 
     def clusters(self, **asked: Any) -> Object:
-        """:meth:`bench.canned.Kubernetes.control`."""
+        """``control``."""
         return _control(self._kubernetes, asked)
 
     @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from evenkeel.cli.simulation.engine import Run, variants_of
-from evenkeel.cli.simulation.measures import Measures, measure
-from evenkeel.cli.simulation.scenario import read_scenario
+from evenkeel_cli.simulation.engine import Run, variants_of
+from evenkeel_cli.simulation.measures import Measures, measure
+from evenkeel_cli.simulation.scenario import read_scenario
 from sandbox.template import ROOT
 
 WORLDS = 80

@@ -3,8 +3,8 @@
 ``python -m bench.level`` prints the figures of docs/level.md.
 """
 
-from evenkeel.cli.simulation.engine import Run, variants_of
-from evenkeel.cli.simulation.measures import Measures, measure
+from evenkeel_cli.simulation.engine import Run, variants_of
+from evenkeel_cli.simulation.measures import Measures, measure
 from tests.unit.test_level import ebb
 
 WORLDS = 60

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from tests.liveness.cases import Case, Demand, drawn
 from tests.liveness.simulation import Result, simulate
 

@@ -1,8 +1,8 @@
 """Load: ten thousand clusters for a minute, an outage in five hundred of them at once, then a hundred that hang.
 
 Real: the four built functions in Lambda's runtime client, their messages, HTTP and TLS to the API servers; of clusters
-in an outage, what is read and patched (sandbox.kube). Stand-ins: AWS (:mod:`bench.aws`), API servers of quiet clusters,
-which answer what was recorded (:mod:`bench.canned`). Messages that are to wait do not: their delay is kept as data.
+in an outage, what is read and patched (sandbox.kube). Stand-ins: AWS (``bench.aws``), API servers of quiet clusters,
+which answer what was recorded (``bench.canned``). Messages that are to wait do not: their delay is kept as data.
 
     python -m bench.load --clusters 10000 --outage 500 --hanging 100
 """

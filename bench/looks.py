@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.lists import ReceivedList
-from evenkeel.cli.answers import Output
-from evenkeel.cli.planning import plan_command
 from evenkeel.config import ClusterFile
+from evenkeel_cli.answers import Output
+from evenkeel_cli.planning import plan_command
 
 Object = dict[str, Any]
 

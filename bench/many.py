@@ -2,7 +2,7 @@
 
     python -m bench.many [--clusters 1000] [--milliseconds 50] [--dark 0]
 
-The table is :mod:`bench.aws`, in a process of its own. A cluster that is tried takes so many milliseconds to answer;
+The table is ``bench.aws``, in a process of its own. A cluster that is tried takes so many milliseconds to answer;
 dark ones take all the time that a cluster is given. An invocation has 60 s; what it leaves is asked for again, as the
 command line does, and counted.
 """
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.counted import counted_store, counts_in_words
-from evenkeel.adapters.side_by_side import side_by_side
+from evenkeel.adapters.thread_pool import side_by_side
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Cluster, Remaining

@@ -3,7 +3,7 @@
 An autoscaler has asked a zone for two machines that it does not give. The event goes into ``provisioning_failure``, the
 message that comes of it into ``rebalance``, and its patches arrive at a simulated API server. Nothing is added for
 EventBridge and SQS, which are not here. Cold: both functions start for this event. Warm: both have had one before, of
-another cluster. Both kinds take turns, and AWS and API servers are processes of their own (:mod:`bench.fleet`).
+another cluster. Both kinds take turns, and AWS and API servers are processes of their own (``bench.fleet``).
 """
 
 from __future__ import annotations

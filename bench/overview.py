@@ -2,9 +2,9 @@
 
     python -m bench.overview [--clusters 1000] [--dark 200]
 
-The table is :mod:`bench.aws`, in a process of its own. Of the clusters so many do not answer, a twentieth as many miss
+The table is ``bench.aws``, in a process of its own. Of the clusters so many do not answer, a twentieth as many miss
 nodes, the others are well. No cluster can be opened: whoever tried would fail. What the function's cold start and the
-way to it cost stands elsewhere (:mod:`bench.cold_start`).
+way to it cost stands elsewhere (``bench.cold_start``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rich.console import Console
 from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.application.operate import Operate
-from evenkeel.cli.answers import print_answer
 from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import Told, Trouble, TroubleKind, Verdict
+from evenkeel_cli.answers import print_answer
 
 _ROUNDS = 7
 _POOL = "cluster-api/prod/workers"

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from bench.figures import keep
-from evenkeel.cli.simulation.engine import SERVERLESS, STATIC, Run, variants_of
-from evenkeel.cli.simulation.measures import Measures, PodMeasures, Wave, measure
-from evenkeel.cli.simulation.scenario import Scenario, read_scenario
+from evenkeel_cli.simulation.engine import SERVERLESS, STATIC, Run, variants_of
+from evenkeel_cli.simulation.measures import Measures, PodMeasures, Wave, measure
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from sandbox.template import ROOT
 
 DAYS = 12

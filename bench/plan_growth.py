@@ -6,11 +6,12 @@ import statistics
 import time
 from datetime import UTC, datetime
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIZES = (10, 100, 1_000, 10_000)

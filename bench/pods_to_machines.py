@@ -4,7 +4,7 @@ A cluster without an autoscaler has six pods more than its nodes hold. By event:
 ``provisioning_failure``, and the message that comes of it into ``rebalance``. By scan: ``look`` reads a chunk of
 clusters, of which one has pods that wait, and its news goes into ``rebalance``; a scan comes once a minute, which is to
 be added. Nothing is added for EventBridge and SQS. Functions are warm; AWS and API servers are processes of their own
-(:mod:`bench.fleet`).
+(``bench.fleet``).
 """
 
 from __future__ import annotations

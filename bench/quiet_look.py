@@ -1,6 +1,6 @@
 """What a quiet look costs: the real ``look`` on the built layers, in Lambda's runtime client, a chunk for each message.
 
-Clusters and AWS answer from processes of their own (:mod:`bench.fleet`). Processor time is that of the function's
+Clusters and AWS answer from processes of their own (``bench.fleet``). Processor time is that of the function's
 process alone. Layer sets that are compared have a process each and take turns, so that a slow moment of the machine
 hits all of them.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from bench import figures
 from bench.canned import name_of
 from bench.fleet import Fleet, Sample, chunk, fleet
-from evenkeel.domain.looks import is_whole
+from evenkeel.domain.fleet.check_times import is_whole
 
 SIZES = (3, 30, 300, 3_000)  # groups of a cluster
 CHUNKS = (1, 50)  # clusters of one invocation

@@ -2,7 +2,7 @@
 
     python -m bench.ready [--clusters 1000] [--decisions 12]
 
-The table is :mod:`bench.aws`, in a process of its own. Each cluster has so many decisions of a dry run of thirty days,
+The table is ``bench.aws``, in a process of its own. Each cluster has so many decisions of a dry run of thirty days,
 a quarter of them within the last three. No cluster can be opened: whoever tried would fail.
 """
 
@@ -18,12 +18,12 @@ from typing import Any
 
 from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.adapters.side_by_side import side_by_side
+from evenkeel.adapters.thread_pool import side_by_side
 from evenkeel.application.operate import Operate
-from evenkeel.application.words import rfc3339
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.texts.english import rfc3339
 from tests.house import RECORD, House
 
 _DAYS = 30

@@ -9,9 +9,9 @@ from fractions import Fraction
 from itertools import combinations, islice
 from unittest.mock import patch
 
-from evenkeel.domain.membership.similarity import find_sets
 from evenkeel.domain.model.similarity import Similarity
 from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
 SIZES = (1_000, 10_000)
 # All pairs of 10,000 groups would take minutes: the loop is timed over this many, and the time of the rest reckoned.

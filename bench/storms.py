@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from evenkeel.application.events import Failure
 from evenkeel.application.ports import Clusters
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.application.rebalancing.events import Failure
 from evenkeel.domain.model.states import GroupState
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key

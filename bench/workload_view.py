@@ -23,15 +23,16 @@ from urllib.parse import parse_qs, urlsplit
 import trustme
 
 from bench.figures import keep
-from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.kubernetes.client import PAGE
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.application.ports import MachineNode
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.demand.advice import advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import GroupOffer, PoolOffer, Shrinking
-from evenkeel.domain.model.groups import GroupKey, Observation, PoolId
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.observations import Observation
 from sandbox.kube.access import kubeconfig
 
 SIZES = ((30, 900), (300, 9_000), (1_000, 30_000))  # nodes, pods

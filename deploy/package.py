@@ -60,11 +60,12 @@ def packaged(template: str) -> tuple[str, list[str]]:
 
 def plugin_archive() -> bytes:
     """The command line with its launcher and the lock of what it imports, as krew unpacks it."""
-    krew, code = ROOT / "deploy" / "krew", ROOT / "layers" / "evenkeel"
+    krew, product, cli = ROOT / "deploy" / "krew", ROOT / "layers" / "evenkeel", ROOT / "cli"
     files = {
         "kubectl-evenkeel": krew / "kubectl-evenkeel",
         "cli.txt": ROOT / "requirements" / "cli.txt",
-        **{str(file.relative_to(code)): file for file in _files(code / "evenkeel") if file.suffix == ".py"},
+        **{str(file.relative_to(product)): file for file in _files(product / "evenkeel") if file.suffix == ".py"},
+        **{str(file.relative_to(cli)): file for file in _files(cli / "evenkeel_cli") if file.suffix == ".py"},
     }
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:

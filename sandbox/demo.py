@@ -31,10 +31,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.application.words import READERS
 from evenkeel.bootstrap import SystemClock, use_clock
-from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.domain.model.reasons import Rule as Reasons
+from evenkeel.texts.english import READERS
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.api import Request

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from evenkeel.application.alerting import Alert, LastTold
 from evenkeel.application.errors import StateConflictError
-from evenkeel.domain.model.troubles import News
+from evenkeel.application.incidents.alerting import Alert, LastTold
+from evenkeel.domain.model.incidents import News
 
 KEY = "blue/cluster-api/prod/workers/missing"
 
@@ -43,7 +43,7 @@ def detail_of(told: Alert) -> dict[str, Any]:
 
 @dataclass
 class FakeMemory:
-    """:class:`~evenkeel.application.alerting.AlertMemory` that forgets with the test."""
+    """``AlertMemory`` that forgets with the test."""
 
     items: dict[tuple[str, str], LastTold] = field(default_factory=dict)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from evenkeel.cli.simulation.autoscaler_model import Action, ClusterAutoscaler, Decrease, Delete, Increase
 from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli.simulation.autoscaler_model import Action, ClusterAutoscaler, Decrease, Delete, Increase
 
 
 @dataclass(frozen=True)

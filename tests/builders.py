@@ -7,12 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from evenkeel.application.words import problem_words, sentences
-from evenkeel.domain.annotations import read_published, write_published
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.states import assess
-from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.failures import FailureClass
@@ -22,13 +16,13 @@ from evenkeel.domain.model.groups import (
     Machine,
     MachineFailure,
     NodeGroup,
-    Observation,
     OwnerNumbers,
     OwnerRef,
     PoolId,
     PublishedBounds,
     State,
 )
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.pools import Pool
@@ -38,7 +32,13 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Si
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.deletion import deletion_candidates
+from evenkeel.domain.rebalancing.annotations import read_published, write_published
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.states import assess
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
+from evenkeel.texts.english import problem_words, sentences
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -46,7 +46,7 @@ POOL = "workers"
 
 
 def key(zone: str, *, pool: str = POOL, namespace: str = "default", flavour: str = "cluster-api") -> GroupKey:
-    """The name of the group that :func:`group` makes for this zone."""
+    """The name of the group that ``group`` makes for this zone."""
     return GroupKey(flavour, namespace, f"{pool}-{zone}")
 
 

@@ -1,6 +1,6 @@
 """A zone that fails and recovers, while the functions' clocks differ from the API server's: what is written and told.
 
-The real use cases and the real Kubernetes adapter, second by second, as in :mod:`tests.outages`; here each function
+The real use cases and the real Kubernetes adapter, second by second, as in ``tests.outages``; here each function
 has a clock of its own, and checks come before runs.
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.look import Look
 from evenkeel.application.ports import Clock, Found, in_turn
-from evenkeel.domain.looks import Chunk, Settled
+from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.domain.fleet.check_times import Chunk, Settled
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty
 from tests.outages import Outage, Play, Who

@@ -22,14 +22,14 @@ from typing import Any, Self, cast
 import urllib3
 
 from evenkeel.adapters.kubernetes.annotations import DECISION
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
-from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
+from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
+from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store, WorkloadCluster
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL

@@ -13,9 +13,9 @@ import yaml
 
 from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
 from evenkeel.application.ports import Queue, Store
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.cluster_autoscaler_operator import MACHINE_SETS, SCALERS
 from sandbox.kube.controllers.life import Timing

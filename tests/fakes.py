@@ -19,7 +19,6 @@ from evenkeel.adapters.aws.records import (
     Records,
     Stored,
 )
-from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
     AtRest,
@@ -35,18 +34,20 @@ from evenkeel.application.ports import (
     Store,
     Versions,
 )
+from evenkeel.application.rebalancing.decisions import fit
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.annotations import read_adopted, read_published
-from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, OwnerNumbers, PoolId
+from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, Timer
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
+from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
-from evenkeel.domain.rollout import Rollout
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.domain.rollout.waves import Rollout
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default

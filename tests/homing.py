@@ -1,6 +1,6 @@
 """A pool on its way home, played without any API: machines boot, drain and go; runs die between their patches.
 
-What a run does around a plan (journal, patches in order, marks, close) is done here as :mod:`evenkeel.application.run`
+What a run does around a plan (journal, patches in order, marks, close) is done here as ``application.rebalancing.run``
 does it, each patch a step of its own. Whoever plays the autoscaler, people or the cloud calls the methods below.
 """
 
@@ -8,18 +8,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from evenkeel.application.words import sentence
-from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, PoolId
-from evenkeel.domain.model.homing import ConvergePolicy, Homing
+from evenkeel.domain.model.convergence import ConvergePolicy, Homing
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, PoolId
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.writes import grows, in_safe_order
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.rebalancing.writes import grows, in_safe_order
+from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
 
 
@@ -32,8 +33,8 @@ def homing(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
 
 @dataclass
 class Home:
-    """``zones`` are a, b, c…; every machine that is ordered waits until :meth:`boot`, every deleted one until
-    :meth:`drain`.
+    """``zones`` are a, b, c…; every machine that is ordered waits until ``boot``, every deleted one until
+    ``drain``.
     """
 
     counts: Sequence[int]

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.look import Look, LookSummary
 from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.ports import Clusters, in_turn
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.zones import RecordZoneShift
-from evenkeel.domain.health.backoff import record_failure
+from evenkeel.application.rebalancing.check import Look, LookSummary
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.rebalance import Rebalance
+from evenkeel.application.rebalancing.request_scale import RequestScale
+from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.zones import RecordZoneShift
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import MINUTE, key, zones
 from tests.fakes import (
     FakeBus,

@@ -31,11 +31,11 @@ from evenkeel.application.errors import AccessError, ClusterUnavailableError, Ev
 from evenkeel.application.operate import answer_of_error
 from evenkeel.application.ports import Cluster as OpenCluster
 from evenkeel.application.ports import Remaining, WorkloadCluster
-from evenkeel.cli import asking
-from evenkeel.cli.inputs import IN_TROUBLE
-from evenkeel.cli.main import app
-from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.inputs import IN_TROUBLE
+from evenkeel_cli.main import app
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.chromium import Chromium
 from sandbox.kube.cloud import Cloud
 from sandbox.kube.controllers.life import Timing

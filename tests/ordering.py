@@ -1,7 +1,7 @@
 """A small cluster without an autoscaler: pods that wait, a scheduler, machines that take time, and our worker.
 
 The real use case over ports in memory. Each call of the table, the queue and the API server is a step of a life
-(:mod:`tests.crashing`), so that a run can die at any of them.
+(``tests.crashing``), so that a run can die at any of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Clusters, Queue, Store
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload

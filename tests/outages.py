@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.events import Failure
 from evenkeel.application.ports import Clusters
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.application.rebalancing.events import Failure
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Unscheduled, Workload
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.autoscaler import STATUS, NodeGroup
 from sandbox.kube.cloud import Cloud, Instance, LaunchError

@@ -12,13 +12,13 @@ from PIL import Image
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import Theme
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from sandbox.chromium import Chromium
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, key, zones

@@ -1,7 +1,7 @@
 """A small cluster without an autoscaler in which demand rises and falls: pods, budgets, machines, drains, our worker.
 
 The real use case over ports in memory. Each call of the table, the queue and the API server is a step of a life
-(:mod:`tests.crashing`), so that a run can die at any of them. Machine controllers take the marked machine first, and
+(``tests.crashing``), so that a run can die at any of them. Machine controllers take the marked machine first, and
 drain it as a budget allows. ``faults`` collects what must never be.
 """
 
@@ -17,14 +17,15 @@ from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError
 from evenkeel.application.ports import Clusters, MachineNode, Queue, Store
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.demand.requests import CPU
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation
+from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Budget, Node, Pod, Unscheduled, Workload
-from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import PROVISION_TIMEOUT, FakeBus, FakeClock, FakeCluster, FakeQueue, InMemoryStore, plenty, register

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Clock, Clusters, Queue, Store
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.domain.looks import Chunk
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.rebalance import Rebalance
+from evenkeel.domain.fleet.check_times import Chunk
 from tests.fakes import FakeBus, InMemoryStore, plenty
 
 _DEDUPLICATED = timedelta(minutes=5)

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Clusters, Queue, Store
+from evenkeel.domain.model.incidents import Trouble, TroubleKind
 from evenkeel.domain.model.templates import NodeTemplate, Taint
-from evenkeel.domain.model.troubles import Trouble, TroubleKind
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
@@ -36,7 +36,7 @@ from evenkeel.domain.model.workload import (
     Unscheduled,
     Workload,
 )
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register

@@ -6,11 +6,9 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from evenkeel.application.words import sentence
-from evenkeel.domain.demand.kinds import Kinds
-from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.cluster_snapshot import Placing
+from evenkeel.domain.demand.pod_groups import Kinds
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.membership.quantities import read_quantity
 from evenkeel.domain.model.demand import GroupOffer, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason
@@ -29,6 +27,8 @@ from evenkeel.domain.model.workload import (
     Unscheduled,
     Workload,
 )
+from evenkeel.domain.rebalancing.membership.quantities import read_quantity
+from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW
 
 SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
@@ -40,7 +40,7 @@ def amounts(**quantities: str | int) -> dict[str, Fraction]:
 
 
 def container(**fields: Any) -> Container:
-    """Quantities by resource; other fields as :class:`Container` has them."""
+    """Quantities by resource; other fields as ``Container`` has them."""
     own = {name: fields.pop(name) for name in ("ports", "stays", "running_with", "allocated", "name") if name in fields}
     return Container(requests=amounts(**fields), **own)
 
@@ -59,7 +59,7 @@ def selector(*texts: str) -> Selector:
 def pod(name: str = "p", *, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Pod:
     """A pod of a ReplicaSet that is ten minutes old and unschedulable; with ``node`` it runs there.
 
-    Fields of :class:`Needs` may be given beside those of :class:`Pod`.
+    Fields of ``Needs`` may be given beside those of ``Pod``.
     """
     needs = {field: fields.pop(field) for field in list(fields) if field in Needs.__dataclass_fields__}
     needs.setdefault("containers", (container(cpu=cpu, memory=memory),))

@@ -7,9 +7,9 @@ from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_o
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, records_of
-from evenkeel.adapters.aws.trouble_events import read_alert
-from evenkeel.application.alerting import Received
+from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import BadRequestError
+from evenkeel.application.incidents.alerting import Received
 
 logger = make_logger()
 metrics = make_metrics()

@@ -8,8 +8,8 @@ from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_o
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
-from evenkeel.adapters.aws.messages import LookRequest, read_message
 from evenkeel.adapters.aws.metrics import write_metrics_of
+from evenkeel.adapters.aws.queues import LookRequest, read_message
 
 logger = make_logger()
 metrics = make_metrics()

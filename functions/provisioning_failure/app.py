@@ -8,7 +8,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws import idempotency  # noqa: F401  loaded while the function starts, not in its first call
 from evenkeel.adapters.aws.inbound import account_of, read_event
-from evenkeel.application.events import Verdict
+from evenkeel.application.rebalancing.events import Verdict
 
 logger = make_logger()
 metrics = make_metrics()

@@ -8,7 +8,7 @@ from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_o
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
-from evenkeel.adapters.aws.messages import RolloutRequest, read_request
+from evenkeel.adapters.aws.queues import RolloutRequest, read_request
 
 logger = make_logger()
 metrics = make_metrics()

@@ -10,7 +10,7 @@ from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: sk
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
-from evenkeel.adapters.aws.messages import ScanRequest, read_recheck, read_scan
+from evenkeel.adapters.aws.queues import ScanRequest, read_recheck, read_scan
 from evenkeel.application.errors import BadRequestError
 
 logger = make_logger()

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 import yaml
 
-from evenkeel.cli.simulation import autoscaler_model as model
 from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli.simulation import autoscaler_model as model
 from sandbox.kube.controllers.life import MachineControllers
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.errors import ApiError

@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube import plain
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI

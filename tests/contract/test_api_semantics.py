@@ -13,7 +13,7 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import HOW_TO_GET_THEM, RealKubernetesAPI, find_assets

@@ -18,7 +18,7 @@ import botocore.session
 import pytest
 import yaml
 
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError
 from evenkeel.bootstrap import SystemClock
 from evenkeel.domain.model.servers import own_audience

@@ -20,11 +20,11 @@ import trustme
 import yaml
 from kubernetes.client.exceptions import ApiException
 
-from evenkeel.adapters.kubernetes import client as adapter_client
-from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.client import api as adapter_client
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
-from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.application.errors import (
     AccessError,
     ClusterUnavailableError,
@@ -34,16 +34,16 @@ from evenkeel.application.errors import (
     TooLargeError,
 )
 from evenkeel.application.ports import Cluster, Remaining
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.words import sentence
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ClusterRecord, ControlRecord
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.texts.english import sentence
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import RealKubernetesAPI, find_assets
@@ -1725,7 +1725,7 @@ class TestQuietLooks:
         self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         own_stage.put(*three("openshift", (1, 1, 1)))
-        monkeypatch.setattr("evenkeel.adapters.kubernetes.access.MOST_BYTES_BESIDE_OTHERS", 1000)
+        monkeypatch.setattr("evenkeel.adapters.kubernetes.access.clusters.MOST_BYTES_BESIDE_OTHERS", 1000)
         with pytest.raises(TooLargeError, match="demo: the answer is not usable: it is larger than"):
             self.looked(own_stage, alone=False)
         assert len(self.looked(own_stage, alone=True)) == 3

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.aws.vault import SealedTokens
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import ClusterUnavailableError, RejectedError
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.real import RealKubernetesAPI, find_assets

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.words import sentence
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.offerings import Buyer
+from evenkeel.texts.english import sentence
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.schema import load_crds

@@ -11,9 +11,9 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from evenkeel.adapters.kubernetes import client as adapter_client
-from evenkeel.adapters.kubernetes import workload as adapter_workload
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.client import api as adapter_client
+from evenkeel.adapters.kubernetes.read import workload as adapter_workload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode, WorkloadCluster
 from evenkeel.domain.model.workload import Node, Pod, Workload

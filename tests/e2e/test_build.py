@@ -248,7 +248,7 @@ def test_a_cold_rebalance_imports_nothing_that_a_look_does_not_use(twin: HostBui
         "s3transfer",
         "requests",
         "evenkeel.application.operate",
-        "evenkeel.application.events",
+        "evenkeel.application.rebalancing.events",
         "aws_lambda_powertools.utilities.batch",
         "aws_lambda_powertools.utilities.data_classes",
         "aws_lambda_powertools.utilities.idempotency",

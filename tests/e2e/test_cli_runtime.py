@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import World
 from sandbox.lambda_runtime import HostBuild

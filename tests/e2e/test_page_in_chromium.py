@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import PALETTES, Theme
-from evenkeel.application.words import rfc3339
+from evenkeel.texts.english import rfc3339
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW

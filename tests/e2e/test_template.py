@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bench import bill
-from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS, SOURCE
 from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
-from evenkeel.application.alerting import CLAIMED_FOR
-from evenkeel.application.recording import DetailType
+from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, SOURCE
+from evenkeel.application.incidents.alerting import CLAIMED_FOR
+from evenkeel.application.ports import DetailType
 from evenkeel.config import AlertSettings, Settings
 from evenkeel.domain.model.policy import BackoffPolicy
 from sandbox.template import ROOT, Template

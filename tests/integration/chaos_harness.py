@@ -29,28 +29,28 @@ from typing import Any
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.records import LOOKED_AT, SILENCE, TIMER, VERDICT
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.stored import SettledRecord
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
-from evenkeel.application.events import ReceiveEvent, ZoneShift
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.look import Look
+from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Found, Remaining, Remembered, Store, Versions, in_turn
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.scan import Scan
-from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.rebalancing.events import ReceiveEvent, ZoneShift
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.rebalance import Rebalance
+from evenkeel.application.rebalancing.request_scale import RequestScale
+from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import SECOND_LOOKS, Chunk, Settled
+from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Chunk, Settled
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.writes import is_complete
+from evenkeel.domain.rebalancing.writes import is_complete
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.gardener import GardenerControllers

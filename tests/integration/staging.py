@@ -106,7 +106,7 @@ class Stage:
         return heard
 
     def put_event(self, event: dict[str, Any], **detail: Any) -> None:
-        """As :meth:`put_events`; ``detail`` replaces fields of the event's detail."""
+        """As ``put_events``; ``detail`` replaces fields of the event's detail."""
         self.put_events({**event, "detail": {**event["detail"], **detail}})
 
     def put_events(self, *events: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ import pytest
 from evenkeel.adapters.alerts.channels import PagerDuty, Shared, Slack
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-from evenkeel.application.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
 from evenkeel.application.errors import StateConflictError
-from evenkeel.domain.model.troubles import News
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
+from evenkeel.domain.model.incidents import News
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.permissions import Permissions, Recorded, request_of
 from tests.alerts import alert, detail_of

@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
-from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.kubernetes.aws_identity import AwsIdentity
+from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError
 from sandbox.identity import AwsIssuer
 from tests.fakes import FakeClock, plenty, record

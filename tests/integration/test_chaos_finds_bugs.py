@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.kubernetes import readers
-from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.lists import ReceivedList
-from evenkeel.application import failure, writing, zones
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
+from evenkeel.adapters.kubernetes.read import groups as readers
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import Lease
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.run import Run
-from evenkeel.application.run_state import RunState
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.domain import restore
-from evenkeel.domain.health import observed as seeing
-from evenkeel.domain.health import states
-from evenkeel.domain.health.backoff import record_failure, state_at
+from evenkeel.application.rebalancing import failure, writing, zones
+from evenkeel.application.rebalancing.rebalance import Rebalance
+from evenkeel.application.rebalancing.run import Run
+from evenkeel.application.rebalancing.run_state import RunState
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.rebalancing import restore
+from evenkeel.domain.rebalancing.health import observed as seeing
+from evenkeel.domain.rebalancing.health import states
+from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
 from sandbox.kube.world import ZONES
 from tests.integration.chaos_harness import PAUSED
 from tests.integration.test_state_machine import EveryoneActs

@@ -12,7 +12,7 @@ import trustme
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.world import World
 from tests.integration.staging import UNEVEN

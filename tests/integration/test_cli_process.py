@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def run(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "from evenkeel.cli.main import main; main()", "plan", *arguments]
+    command = [sys.executable, "-c", "from evenkeel_cli.main import main; main()", "plan", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env=env, timeout=60)
 
 
@@ -58,7 +58,7 @@ def test_an_object_that_multiplies_itself_does_not_fill_the_memory() -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
     name = files.listed(*pool_of(1, 1, 1))
-    command = f"{PYTHON} -c 'from evenkeel.cli.main import main; main()' plan -f {name} -o json | true"
+    command = f"{PYTHON} -c 'from evenkeel_cli.main import main; main()' plan -f {name} -o json | true"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert b"Traceback" not in end.stderr
 
@@ -69,7 +69,7 @@ def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
 
 
 def test_a_full_disk_is_one_line() -> None:
-    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' --version >/dev/full"
+    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' --version >/dev/full"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
 
@@ -77,35 +77,35 @@ def test_a_full_disk_is_one_line() -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("plan -f nowhere.json", 2)])
 def test_who_has_closed_the_output_gets_the_exit_code(closed: str, arguments: str, code: int) -> None:
-    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' {arguments} {closed}"
+    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' {arguments} {closed}"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
 
 
 def test_who_has_closed_the_input_is_told_that_nothing_came() -> None:
-    command = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' plan -f - <&-"
+    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' plan -f - <&-"
     end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stderr) == (2, b"evenkeel: standard input: it holds no object\n")
 
 
 def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
     # What it imports is interrupted, as by a ctrl-C at that moment.
-    program = "import sys; sys.modules['evenkeel.cli.main'] = Interrupted(); main()"
+    program = "import sys; sys.modules['evenkeel_cli.main'] = Interrupted(); main()"
     stage = "class Interrupted:\n  def __getattr__(self, name): raise KeyboardInterrupt\n"
-    command = [sys.executable, "-c", f"from evenkeel.cli.start import main\n{stage}{program}"]
+    command = [sys.executable, "-c", f"from evenkeel_cli.start import main\n{stage}{program}"]
     end = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted\n")
 
 
 def test_it_says_which_release_it_is() -> None:
-    command = [sys.executable, "-c", "from evenkeel.cli.start import main; main()", "--version"]
+    command = [sys.executable, "-c", "from evenkeel_cli.start import main; main()", "--version"]
     end = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert end.stdout == f"evenkeel {__version__}\n".encode()
 
 
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
 def test_a_shell_completes_commands_and_options(name: str) -> None:
-    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel.cli.start import main; main()"
+    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel_cli.start import main; main()"
 
     def completed(words: str, at: int) -> list[str]:
         asked = {"_EVENKEEL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
@@ -127,7 +127,7 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     ],
 )
 def test_what_zsh_and_fish_are_told_to_ask_is_answered(shell: str, asks: dict[str, str], answer: str) -> None:
-    program = "import sys; sys.argv = ['evenkeel']; from evenkeel.cli.start import main; main()"
+    program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main; main()"
 
     def said(**variables: str) -> str:
         command = [sys.executable, "-c", program]
@@ -146,7 +146,7 @@ def test_what_zsh_and_fish_are_told_to_ask_is_answered(shell: str, asks: dict[st
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
 def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
     """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""
-    program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel.cli.start import main; main()"
+    program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel_cli.start import main; main()"
     command = [sys.executable, "-c", program, option, "bash"]
     end = subprocess.run(command, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, check=False)
     assert (end.returncode, end.stdout, end.stderr.count(b"\n")) == (2, b"", 1)
@@ -155,7 +155,7 @@ def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> N
 
 def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
     (tmp_path / "evenkeel").write_text(
-        f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nfrom evenkeel.cli.start import main\nmain()\n",
+        f"#!/bin/sh\n'''exec' {PYTHON} \"$0\" \"$@\"\n' '''\nfrom evenkeel_cli.start import main\nmain()\n",
         encoding="utf-8",
     )
     (tmp_path / "evenkeel").chmod(0o755)
@@ -171,7 +171,7 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
 
 def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
     program = (
-        "from evenkeel.cli import planning, start\n"
+        "from evenkeel_cli import planning, start\n"
         "def interrupted(name): raise KeyboardInterrupt\n"
         "planning.read_text = interrupted\n"
         "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
@@ -187,7 +187,7 @@ def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
 )
 def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on(action: str, more: bytes) -> None:
     program = (
-        "from evenkeel.cli import asking, simulating, start\n"
+        "from evenkeel_cli import asking, simulating, start\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
         "def listed(stack, event):\n"
         "    if not event.get('list') or '--yes' not in sys.argv: raise KeyboardInterrupt\n"
@@ -203,6 +203,6 @@ def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on
 
 @pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])
 def test_a_full_disk_is_one_line_whatever_is_printed(command: str) -> None:
-    shell = f"{PYTHON} -c 'from evenkeel.cli.start import main; main()' {command} >/dev/full"
+    shell = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' {command} >/dev/full"
     end = subprocess.run(["bash", "-c", shell], capture_output=True, check=False, timeout=60, cwd=ROOT)
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")

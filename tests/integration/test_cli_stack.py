@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evenkeel.bootstrap import SystemClock, use_clock
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import World
 from sandbox.stack import CALLER, StackEndpoint

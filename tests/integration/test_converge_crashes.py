@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.domain import journal, plan
-from evenkeel.domain.model.homing import Homing, Step
-from evenkeel.domain.replicas import converge as converging
+from evenkeel.domain.convergence import converge as converging
+from evenkeel.domain.model.convergence import Homing, Step
+from evenkeel.domain.rebalancing import journal, plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
 
 RUNS = 3  # of one step: order, give, close

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from tests.crashing import (
     BUSY,
     DEAD,

@@ -8,8 +8,8 @@ import botocore.session
 import pytest
 import trustme
 
-from evenkeel.adapters.kubernetes import access
-from evenkeel.adapters.kubernetes.access import RecordedClusters, describe_eks
+from evenkeel.adapters.kubernetes.access import clusters as access
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters, describe_eks
 from evenkeel.application.errors import AccessError
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import EksAccess

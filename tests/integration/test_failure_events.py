@@ -11,7 +11,7 @@ from moto.events.models import EventPattern
 
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.application.events import Failure, Ignored, ScaleRequestEvent
+from evenkeel.application.rebalancing.events import Failure, Ignored, ScaleRequestEvent
 from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import PoolState

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.aws import messages
+from evenkeel.adapters.aws import queues as messages
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.bootstrap import SystemClock, use_clock
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.fleet.check_times import Timer
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import World
 from sandbox.triggers import InProcess

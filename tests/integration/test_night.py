@@ -1,6 +1,6 @@
 """docs/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
 
-from evenkeel.domain.model.troubles import TroubleKind
+from evenkeel.domain.model.incidents import TroubleKind
 from sandbox.template import ROOT
 from tests.night import COLUMNS, STACK, Night, pages, walk
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from evenkeel.application.ports import Queue, Store
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
 from sandbox.kube.controllers.cluster_autoscaler_operator import SCALERS
 from sandbox.kube.controllers.migration import CLUSTER_API_NAMESPACE, CLUSTER_API_SETS, NAMESPACE, SETS

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from evenkeel.application.errors import AccessError
 from evenkeel.bootstrap import SystemClock, use_clock
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.triggers import InProcess, Triggers
 from tests.fakes import FakeClock

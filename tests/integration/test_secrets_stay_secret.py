@@ -22,13 +22,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.adapters.aws.vault import SealedTokens
-from evenkeel.adapters.kubernetes.access import RecordedClusters, read_kubeconfig
+from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters, read_kubeconfig
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.observing import observe_cluster
 from evenkeel.application.operate import Operate
+from evenkeel.application.rebalancing.observing import observe_cluster
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord, ControlRecord
 from tests.fakes import FakeQueue, InMemoryStore, plenty, record

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.aws.vault import SealedTokens, encryption_context
-from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.aws.token_store import SealedTokens, encryption_context
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError
 from evenkeel.bootstrap import Container
 from sandbox.aws import AwsEndpoints, Deployment

@@ -8,13 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.application.errors import EvenkeelError, LeaseHeldError
-from evenkeel.application.events import Failure
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.look import Look
 from evenkeel.application.ports import (
     Cluster,
     Clusters,
@@ -25,12 +22,15 @@ from evenkeel.application.ports import (
     Store,
     in_turn,
 )
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.words import sentences
-from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.rebalancing.events import Failure
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.texts.english import sentences
+from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.admission import FILE, policies
 from sandbox.kube.api import Request
 from sandbox.kube.cloud import Instance, LaunchError

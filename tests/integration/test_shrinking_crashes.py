@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.model.troubles import TroubleKind
+from evenkeel.domain.model.incidents import TroubleKind
 from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of

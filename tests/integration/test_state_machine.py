@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from evenkeel.adapters.kubernetes import client
+from evenkeel.adapters.kubernetes.client import api as client
 from sandbox.kube.world import REGION, ZONES
 from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, ChaosHarness, ClusterUnderTest
 

@@ -28,18 +28,18 @@ from evenkeel.config import (
     ZoneRecord,
     ZoneStatement,
 )
-from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.incidents import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again

@@ -38,7 +38,7 @@ POOL = {name: pools[0].name for name, pools in UNEVEN.items()}
 
 
 class ReleaseBefore(ExitStack):
-    """The functions of a release that was: called by their logical ids, as :class:`~sandbox.triggers.InProcess`."""
+    """The functions of a release that was: called by their logical ids, as ``InProcess``."""
 
     def __init__(self, code: Path, deployment: Deployment) -> None:
         super().__init__()

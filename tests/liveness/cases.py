@@ -1,14 +1,14 @@
 """What a simulated pool and its surroundings are like, written down or drawn at random.
 
-A drawn case asks only for what can be had: see :func:`can_be_met`. All times are whole seconds from the start.
+A drawn case asks only for what can be had: see ``can_be_met``. All times are whole seconds from the start.
 """
 
 import random
 from dataclasses import dataclass, fields, replace
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 
 ZONES = "abcdef"
 

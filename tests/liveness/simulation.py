@@ -18,25 +18,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from evenkeel.domain.annotations import read_published, write_published
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import Timer, next_timer
+from evenkeel.domain.fleet.check_times import Timer, next_timer
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import (
-    Bounds,
-    GroupKey,
-    Machine,
-    MachineFailure,
-    NodeGroup,
-    Observation,
-    PublishedBounds,
-)
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, PublishedBounds
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from evenkeel.domain.writes import in_safe_order
+from evenkeel.domain.rebalancing.annotations import read_published, write_published
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
 from tests.builders import numbers, stated

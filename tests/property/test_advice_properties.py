@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.pods import Pods, PodShape
-from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape
+from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import Plan

@@ -6,8 +6,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.application.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
-from evenkeel.domain.model.troubles import News
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
+from evenkeel.domain.model.incidents import News
 from tests.alerts import FakeChannel, FakeMemory, alert
 from tests.fakes import FakeClock
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.cli.simulation.autoscaler_model import (
+from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli.simulation.autoscaler_model import (
     Action,
     ClusterAutoscaler,
     Decrease,
@@ -12,7 +13,6 @@ from evenkeel.cli.simulation.autoscaler_model import (
     Increase,
     balance,
 )
-from evenkeel.domain.model.groups import Bounds
 from tests.autoscaling import Group, loop
 
 ZONES = "abc"

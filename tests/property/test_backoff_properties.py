@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.health.backoff import observe_running, record_failure, state_at
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 from tests.builders import NOW
 
 POLICY = BackoffPolicy()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.homing import PASS_LASTS, ConvergePolicy, Window
+from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
 from tests.homing import Home, homing

@@ -6,10 +6,11 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.model.groups import NodeGroup, Observation, State
+from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import Played, applied, group, numbers
 from tests.property.worlds import World, pools, states
 

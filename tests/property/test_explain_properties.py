@@ -8,11 +8,11 @@ from hypothesis import given
 from evenkeel.application.actions import explain
 from evenkeel.application.actions.explain import explain_group, explain_pool, explain_reason
 from evenkeel.application.ports import Remembered, Versions
-from evenkeel.application.preview import Preview
-from evenkeel.application.words import problem_words, sentence, sentences
+from evenkeel.application.rebalancing.preview import Preview
 from evenkeel.config import ControlRecord
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
+from evenkeel.texts.english import problem_words, sentence, sentences
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.application.fleet import changes, digest_of, fleet_schema, read_fleet, record_json, record_schema
-from evenkeel.cli.fleet import fleet_yaml
+from evenkeel.application.fleet.records import changes, digest_of, fleet_schema, read_fleet, record_json, record_schema
 from evenkeel.config import ClusterRecord
+from evenkeel_cli.fleet import fleet_yaml
 
 _NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,8}[a-z0-9])?", fullmatch=True)
 # What YAML could take for something else.

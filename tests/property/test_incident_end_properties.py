@@ -12,13 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.domain.incidents.health import judge
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.plan import plan
-from evenkeel.domain.trouble import judge
 from tests.builders import NOW, applied, numbers, zones
 
 AFTER = timedelta(minutes=5)

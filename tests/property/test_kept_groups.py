@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes import cluster as adapter
-from evenkeel.adapters.kubernetes.kept import KeptGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
+from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
 from evenkeel.application.ports import Cluster
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.observations import Observation
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store

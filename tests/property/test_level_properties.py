@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.level import HELD, RESTS, level_minima
+from evenkeel.domain.convergence.level import HELD, RESTS, level_minima
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import PoolId, State

@@ -1,12 +1,12 @@
 """Demand up to PoolMaximum is met in the end, and PoolMaximum is not passed: whatever the autoscaler and the looks do.
 
-The worlds of :mod:`tests.liveness`. A few hundred here; 10,000 of them with ``python -m bench.liveness``.
+The worlds of ``tests.liveness``. A few hundred here; 10,000 of them with ``python -m bench.liveness``.
 """
 
 import pytest
 
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from tests.liveness.cases import Case, Demand, Span, drawn
 from tests.liveness.simulation import Result, simulate
 from tests.liveness.smaller import smallest

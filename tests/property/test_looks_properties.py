@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.domain.looks import SECOND_LOOKS, Timer, next_timer
+from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Timer, next_timer
 from tests.builders import NOW
 
 SECOND = timedelta(seconds=1)

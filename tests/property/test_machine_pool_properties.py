@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
-from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import NodeGroup, Observation, State
+from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests import objects
 from tests.builders import NOW, in_backoff
 

@@ -5,15 +5,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import NodeGroup, Observation, State
+from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
-from evenkeel.domain.writes import in_safe_order
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group, in_backoff, written
 from tests.property.worlds import World, pools
 

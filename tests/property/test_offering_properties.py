@@ -9,12 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.stored import OfferingRecord
-from evenkeel.domain.health.offerings import WORDS_KEPT, changes, merged, standing
-from evenkeel.domain.model.groups import Machine, Observation, State
+from evenkeel.domain.model.groups import Machine, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Experience, Offering, OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.offerings.reports import WORDS_KEPT, changes, merged, standing
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, applied, numbers, zones
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import State

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.distribute import distribute_over_zones
+from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from sandbox.kube.controllers.node_pools import NodePoolOperator
 from sandbox.kube.controllers.shoots import Share, distribute, distribute_int_or_percent, shares
 

@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.demand.moving import choose
-from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.convergence.machine_choice import choose
+from evenkeel.domain.demand.scale_down import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking
-from evenkeel.domain.model.groups import Machine, Observation
+from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Pod, PodVolume, Workload
 from tests.builders import NOW
 from tests.property.test_placing_properties import offers, workloads

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.growth import demand
-from evenkeel.domain.demand.kinds import Kinds
-from evenkeel.domain.demand.placing import Placing
-from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.demand.cluster_snapshot import Placing
+from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.scale_down import unneeded
+from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking
 from evenkeel.domain.model.reasons import Rule

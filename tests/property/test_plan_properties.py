@@ -6,12 +6,13 @@ from dataclasses import replace
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.application.words import sentences
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.model.groups import Observation, State
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.writes import in_safe_order, patches
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.writes import in_safe_order, patches
+from evenkeel.texts.english import sentences
 from tests.builders import applied, problems_of
 from tests.property.worlds import World, clusters, pools
 

@@ -11,18 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.machines import read_machine, with_machines
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.observed import observe_health
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
+from evenkeel.adapters.kubernetes.read.machines import read_machine, with_machines
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import NodeGroup, Observation
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.deletion import deletion_candidates
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.observed import observe_health
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from sandbox.kube.controllers.gardener import PRESERVE, PRESERVE_OF_NODE, PRIORITY, gardener_deletion_order
 from tests import objects
 from tests.builders import MINUTE, NOW, in_backoff

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.domain.health.backoff import record_failure
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import key
 from tests.crashing import How, Life
 from tests.ordering import Town

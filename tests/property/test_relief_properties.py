@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from evenkeel.domain.relief import PATIENCE, least_that_keeps, least_that_suffices, shares
+from evenkeel.domain.rebalancing.relief import PATIENCE, least_that_keeps, least_that_suffices, shares
 from tests.unit.test_relief import Seed
 
 REPLICAS = st.lists(st.integers(0, 12), min_size=1, max_size=6)

@@ -5,14 +5,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, State
+from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, stated
 from tests.property.worlds import World, pools
 

@@ -12,8 +12,8 @@ import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.pods import Pods, PodShape
-from evenkeel.adapters.kubernetes.workload_objects import (
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape
+from evenkeel.adapters.kubernetes.read.workload_objects import (
     AttachmentShape,
     ClaimShape,
     ClassShape,
@@ -22,8 +22,8 @@ from evenkeel.adapters.kubernetes.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.domain.demand.kinds import Kinds
-from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.cluster_snapshot import Placing
+from evenkeel.domain.demand.pod_groups import Kinds
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.workload import Workload
 from sandbox.kube.scheduler import Sight

@@ -7,12 +7,12 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.application.looking import is_settled
 from evenkeel.application.ports import AtRest
-from evenkeel.application.restoring import plan_for
-from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.troubles import Verdict
-from evenkeel.domain.trouble import judge
+from evenkeel.application.rebalancing.observer import is_settled
+from evenkeel.application.rebalancing.requested_plan import plan_for
+from evenkeel.domain.incidents.health import judge
+from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import key, zones
 from tests.house import House
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model.troubles import TroubleKind
+from evenkeel.domain.model.incidents import TroubleKind
 from tests.crashing import How, Life
 from tests.fakes import register_again
 from tests.shrinking import MINUTE, App, Story, Valley

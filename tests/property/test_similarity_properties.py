@@ -6,9 +6,9 @@ from itertools import combinations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from evenkeel.domain.membership.similarity import find_sets
 from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarity
 from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
 GIB = 1024**3
 

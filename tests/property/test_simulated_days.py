@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.cli.simulation.engine import SERVERLESS, STATIC, Record, Run, variants_of
-from evenkeel.cli.simulation.measures import measure, simulation_json
-from evenkeel.cli.simulation.scenario import Scenario, read_scenario
+from evenkeel_cli.simulation.engine import SERVERLESS, STATIC, Record, Run, variants_of
+from evenkeel_cli.simulation.measures import measure, simulation_json
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 
 LENGTH = 60  # minutes
 LAST = 40  # after which nothing changes any more

@@ -7,14 +7,14 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from evenkeel.application.ports import MachineNode
-from evenkeel.cli.simulation.scenario import NodeSize, PodsSetup
-from evenkeel.cli.simulation.scheduling import Board, Kind, Room
-from evenkeel.cli.simulation.workload_view import needs_of, node_of
-from evenkeel.domain.demand.kinds import Kinds
-from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.cluster_snapshot import Placing
+from evenkeel.domain.demand.pod_groups import Kinds
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Pod, Workload
+from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
+from evenkeel_cli.simulation.scheduling import Board, Kind, Room
+from evenkeel_cli.simulation.workload_view import needs_of, node_of
 from tests.builders import NOW
 
 OURS = MachineNode(group=GroupKey("cluster-api", "simulated", "workers"))

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.cli.simulation.engine import ALONE, Record, Run, Snapshot, variants_of
-from evenkeel.cli.simulation.measures import simulation_json
-from evenkeel.cli.simulation.scenario import Limit, Scenario, read_scenario
+from evenkeel_cli.simulation.engine import ALONE, Record, Run, Snapshot, variants_of
+from evenkeel_cli.simulation.measures import simulation_json
+from evenkeel_cli.simulation.scenario import Limit, Scenario, read_scenario
 
 LENGTH = 60  # minutes
 

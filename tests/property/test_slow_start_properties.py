@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
+from evenkeel.domain.model.groups import Machine, NodeGroup
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, after_backoff, group, key, numbers
 
 POLICY = numbers(0, 200)

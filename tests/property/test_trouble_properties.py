@@ -12,17 +12,18 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.aws.trouble_events import read_alert
+from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.adapters.stored import VerdictRecord
-from evenkeel.application.alerting import Alert, Received, TellPeople
-from evenkeel.application.telling import keep_verdict
+from evenkeel.application.incidents.alerting import Alert, Received, TellPeople
+from evenkeel.application.incidents.notify import keep_verdict
+from evenkeel.domain.incidents.health import judge, untold, with_news
 from evenkeel.domain.model.demand import Advice, Hanging, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, Observation
+from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.incidents import News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.plan import plan
-from evenkeel.domain.trouble import judge, untold, with_news
 from tests.alerts import FakeChannel, FakeMemory
 from tests.builders import MINUTE, NOW, numbers, plan_of, zones
 from tests.builders import key as key_of

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.annotations import read_adopted, read_published, write_adopted, write_published
-from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
-from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count, shown
+from evenkeel.domain.rebalancing.annotations import read_adopted, read_published, write_adopted, write_published
+from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
 from tests.property.worlds import bounds
 
 counts = st.integers(0, LARGEST_COUNT)

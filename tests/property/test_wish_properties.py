@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Source
+from evenkeel.domain.model.owner_intent import is_new_wish, is_put_back
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import PoolState
-from evenkeel.domain.model.wishes import is_new_wish, is_put_back
-from evenkeel.domain.writes import bounds_of
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.rebalancing.writes import bounds_of
 from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))

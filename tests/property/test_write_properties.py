@@ -8,13 +8,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import RejectedError
-from evenkeel.application.run_state import RunState
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.writing import Writer
-from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.application.rebalancing.run_state import RunState
+from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.writing import Writer
 from evenkeel.domain.model.groups import Bounds, GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import NOW, group, numbers, pool_plan, zones
 from tests.property.worlds import World, pools
 

@@ -9,16 +9,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, State
+from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import NOW, after_backoff, group, in_backoff, in_slow_start, offered, stated
 
 counts = st.integers(0, 9)

@@ -25,10 +25,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
-from evenkeel.adapters.kubernetes.access import EksCredential, RecordedClusters, api_client, read_kubeconfig
+from evenkeel.adapters.kubernetes.access.clusters import EksCredential, RecordedClusters, api_client, read_kubeconfig
 from evenkeel.application.errors import AccessError
-from evenkeel.cli.live import _configuration
 from evenkeel.config import ConfigError, EksAccess
+from evenkeel_cli.live import _configuration
 from tests.builders import json_values
 from tests.fakes import FakeClock, plenty, record
 

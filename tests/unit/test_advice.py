@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.words import sentence
-from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.demand.advice import advise, untouched
-from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Shrinking
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
+from evenkeel.domain.model.groups import Machine, NodeGroup
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Owner, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW, group, key, numbers
 from tests.workloads import node, pod, pods, template
 

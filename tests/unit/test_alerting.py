@@ -10,12 +10,12 @@ import pytest
 
 from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
 from evenkeel.adapters.alerts.https import HttpsPost
-from evenkeel.adapters.aws.trouble_events import read_alert
-from evenkeel.application.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, Received, TellPeople
+from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError, BadRequestError
-from evenkeel.application.rollout import rollout_json
-from evenkeel.domain.model.troubles import News, TroubleKind
-from evenkeel.domain.rollout import Halt, Phase, Rollout
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, Received, TellPeople
+from evenkeel.application.rollout.rollout import rollout_json
+from evenkeel.domain.model.incidents import News, TroubleKind
+from evenkeel.domain.rollout.waves import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
 from tests.builders import MINUTE, NOW
 from tests.fakes import FakeClock

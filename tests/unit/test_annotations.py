@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from evenkeel.domain.annotations import read_adopted, read_published, write_adopted, write_published
 from evenkeel.domain.model.groups import Bounds, PublishedBounds
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rebalancing.annotations import read_adopted, read_published, write_adopted, write_published
 from tests.builders import NOW
 
 PUBLISHED = PublishedBounds(at=NOW, bounds=Bounds(0, 4))

@@ -14,8 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from evenkeel.cli import asking
-from evenkeel.cli.main import app
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.main import app
 from sandbox.template import ROOT
 
 
@@ -152,11 +152,11 @@ def test_what_the_kubectl_plugin_comes_without_nobody_imports() -> None:
     program = f"""
 import pkgutil, sys
 sys.modules.update(dict.fromkeys({sorted(modules | {"kubernetes.aio"})!r}))
-import evenkeel.cli
-for found in pkgutil.walk_packages(evenkeel.cli.__path__, "evenkeel.cli."):
+import evenkeel_cli
+for found in pkgutil.walk_packages(evenkeel_cli.__path__, "evenkeel_cli."):
     __import__(found.name)
 sys.argv = ["evenkeel", "simulate", "scenarios/two-zones-out.yaml", "--plot", "a.svg"]
-from evenkeel.cli.start import main
+from evenkeel_cli.start import main
 main()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenkeel.cli.simulation.autoscaler_model import ClusterAutoscaler, Decrease, Delete, Flags, Increase, Refused
 from evenkeel.domain.model.groups import Bounds
+from evenkeel_cli.simulation.autoscaler_model import ClusterAutoscaler, Decrease, Delete, Flags, Increase, Refused
 from tests.autoscaling import Group, Machine, loop
 
 ANY = ("p", None)

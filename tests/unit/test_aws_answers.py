@@ -10,16 +10,15 @@ from botocore.parsers import ResponseParserError
 
 from evenkeel.adapters.alerts.channels import ChatTopic
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.page_bucket import BucketShelf
+from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
-from evenkeel.adapters.aws.shelf import BucketShelf
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.adapters.aws.vault import SealedTokens
+from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.aws.zone_names import ZoneNames
-from evenkeel.adapters.kubernetes.access import describe_eks
-from evenkeel.adapters.kubernetes.aws_identity import AwsIdentity
-from evenkeel.application.alerting import ChannelError, LastTold
+from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
+from evenkeel.adapters.kubernetes.access.clusters import describe_eks
 from evenkeel.application.errors import (
     AccessError,
     AccessUnavailableError,
@@ -27,11 +26,12 @@ from evenkeel.application.errors import (
     QueueUnavailableError,
     StateUnavailableError,
 )
+from evenkeel.application.fleet.tokens import SealedToken
+from evenkeel.application.incidents.alerting import ChannelError, LastTold
 from evenkeel.application.ports import Lease, Versions
-from evenkeel.application.tokens import SealedToken
 from evenkeel.config import ControlRecord, EksAccess
-from evenkeel.domain.looks import Chunk, Timer
-from evenkeel.domain.model.troubles import Verdict
+from evenkeel.domain.fleet.check_times import Chunk, Timer
+from evenkeel.domain.model.incidents import Verdict
 from tests.fakes import NOW, FakeClock, record
 from tests.unit.test_alerting import alert
 

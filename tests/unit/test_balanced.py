@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import (
     Played,
     after_backoff,

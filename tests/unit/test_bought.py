@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from evenkeel.adapters.kubernetes.bought import by_infrastructure_template, by_machine_class, by_provider_spec
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.offering_reader import (
+    by_infrastructure_template,
+    by_machine_class,
+    by_provider_spec,
+)
 from evenkeel.domain.model.offerings import Bought
 from tests import objects
 from tests.builders import json_values

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from evenkeel.adapters.kubernetes import machines
-from evenkeel.cli.main import app
+from evenkeel.adapters.kubernetes.read import machines
+from evenkeel_cli.main import app
 from tests import objects
 from tests.builders import json_values
 from tests.objects import ZONES, Object, machine

@@ -27,15 +27,15 @@ from evenkeel.config import (
     read_json,
     read_model,
 )
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import json_values
 from tests.fakes import NOW
 

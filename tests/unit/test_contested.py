@@ -6,16 +6,17 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.words import sentences
-from evenkeel.domain.annotations import read_published, write_published
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.observed import observe_health
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PublishedBounds, State
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PublishedBounds, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.annotations import read_published, write_published
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.observed import observe_health
+from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
 

@@ -8,18 +8,18 @@ from itertools import pairwise
 import pytest
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
+from evenkeel.domain.incidents.health import judge
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
+from evenkeel.domain.model.convergence import IDLE_GOES, Homing, Window
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.homing import IDLE_GOES, Homing, Window
+from evenkeel.domain.model.incidents import TroubleKind, Verdict
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.troubles import TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.trouble import judge
 from tests.builders import NOW, stated
 from tests.homing import Home, homing
 from tests.workloads import node, pod

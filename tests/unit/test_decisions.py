@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from evenkeel.application.actions.explain import history
-from evenkeel.application.decisions import LARGEST_DECISION, decision_json, fit
 from evenkeel.application.plan_documents import read_decisions
-from evenkeel.cli.answers import _came_of
+from evenkeel.application.rebalancing.decisions import LARGEST_DECISION, decision_json, fit
 from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel_cli.answers import _came_of
 from tests.builders import NOW, group, key, numbers, pool_plan
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Machine, MachineFailure
-from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
 from tests.fakes import NOW
 
 TIMEOUT = timedelta(minutes=15)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.workload import (

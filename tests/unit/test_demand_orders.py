@@ -9,8 +9,9 @@ from evenkeel.domain.demand.clocks import remembered_idle
 from evenkeel.domain.demand.orders import removals_for_nobody
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Advice, Removal, Unneeded
-from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
+from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState

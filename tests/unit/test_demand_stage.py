@@ -10,13 +10,13 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_plan, page_of_status
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
-from evenkeel.application.observing import LOOK_SECONDS
-from evenkeel.cli.answers import print_answer
+from evenkeel.application.rebalancing.observing import LOOK_SECONDS
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.troubles import TroubleKind
+from evenkeel.domain.model.incidents import TroubleKind
 from evenkeel.domain.model.workload import Workload
+from evenkeel_cli.answers import print_answer
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
 from tests.house import House

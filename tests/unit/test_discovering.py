@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.application.fleet import read_fleet
-from evenkeel.cli import discovering, live
-from evenkeel.cli.main import app
+from evenkeel.application.fleet.records import read_fleet
+from evenkeel_cli import discovering, live
+from evenkeel_cli.main import app
 
 ACCOUNT = "210987654321"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rebalancing.membership.discovery import Discovery, discovered
 
 
 def matches(text: str, *, namespace: str = "a", cluster: str = "b", **labels: str) -> bool:

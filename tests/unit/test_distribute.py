@@ -2,15 +2,15 @@
 
 import pytest
 
-from evenkeel.domain.bounds.distribute import (
+from evenkeel.domain.model.groups import Rolling
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rebalancing.bounds.distribute import (
     distribute_over_zones,
     distribute_percent_over_zones,
     distribute_rolling,
     pool_rolling,
     read_int_or_percent,
 )
-from evenkeel.domain.model.groups import Rolling
-from evenkeel.domain.model.values import BadValueError
 from tests.builders import group, numbers, pool_plan, reasons
 
 

@@ -12,35 +12,34 @@ import pytest
 import yaml
 
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.messages import Request, read_message
 from evenkeel.adapters.aws.metrics import ALARMED
-from evenkeel.adapters.kubernetes.access import _REFUSED
+from evenkeel.adapters.aws.queues import Request, read_message
+from evenkeel.adapters.kubernetes.access.clusters import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
-from evenkeel.application.events import Failure
-from evenkeel.application.look import LookSummary
-from evenkeel.application.recording import DetailType
-from evenkeel.application.run_summary import RunSummary
-from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import runbook
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
+from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.ports import DetailType
+from evenkeel.application.rebalancing.check import LookSummary
+from evenkeel.application.rebalancing.events import Failure
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ConfigError, Registration, read_model
-from evenkeel.domain.annotations import read_published
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.strategies import read_strategy
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.failures import FailureClass, classify
+from evenkeel.domain.model.incidents import Trouble, TroubleKind
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.servers import own_audience
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.annotations import read_published
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
+from evenkeel.domain.rebalancing.membership.discovery import Discovery
+from evenkeel.texts.english import runbook
+from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
 from sandbox.admission import policies
 from tests.builders import (
     MINUTE,

@@ -17,17 +17,18 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evenkeel.adapters.aws.shelf import BucketShelf
+from evenkeel.adapters.aws.page_bucket import BucketShelf
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.cli import asking, live
-from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel_cli import live
+from evenkeel_cli import main as cli
+from evenkeel_cli import operator_answers as asking
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
 from tests.house import RECORD, House

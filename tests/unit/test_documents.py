@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenkeel.adapters.documents import UnreadableError, read_document, read_documents
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=12),

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.application import recording
 from evenkeel.application.errors import ForbiddenError
+from evenkeel.application.rebalancing import recording
 from sandbox.template import ROOT
 from tests.builders import zones
 from tests.house import House

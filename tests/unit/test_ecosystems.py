@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from evenkeel.cli.main import app
 from evenkeel.domain.model.groups import Bounds, State
+from evenkeel_cli.main import app
 from sandbox.kube.autoscaler import read_bounds
 from sandbox.kube.controllers.cluster_autoscaler_operator import MACHINE_SETS
 from sandbox.kube.controllers.gardener import GardenerControllers

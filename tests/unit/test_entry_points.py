@@ -16,7 +16,7 @@ from evenkeel.bootstrap import Container
 
 FUNCTIONS = sorted((Path(__file__).resolve().parents[2] / "functions").glob("*/app.py"))
 # Clouds, clusters and rules are met behind bootstrap and the use cases.
-INNER_ROOMS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel.cli")
+INNER_ROOMS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli")
 
 
 def imported(tree: ast.Module) -> set[str]:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from evenkeel.adapters.aws import inbound, sources
 from evenkeel.adapters.aws.inbound import LARGEST_EVENT, account_of, read_event
 from evenkeel.adapters.aws.sources import kubernetes_event_exporter
-from evenkeel.application import events
-from evenkeel.application.events import (
+from evenkeel.application.rebalancing import events
+from evenkeel.application.rebalancing.events import (
     EventOutcome,
     Failure,
     Ignored,
@@ -27,9 +27,8 @@ from evenkeel.application.events import (
     Verdict,
     ZoneShift,
 )
-from evenkeel.application.failure import RecordFailure
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import GroupKey
 from tests.builders import json_values
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register

@@ -2,8 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.failures import FailureClass, classify
 
 MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [{}]"
 

@@ -20,17 +20,17 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.fleet import fleet_schema, read_fleet, record_schema
+from evenkeel.application.fleet.records import fleet_schema, read_fleet, record_schema
 from evenkeel.application.operate import answer_of_error
-from evenkeel.cli import asking
-from evenkeel.cli.inputs import read_yaml
-from evenkeel.cli.main import app
 from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.domain.incidents.health import with_news
 from evenkeel.domain.model.fleet import Selector, read_length
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.trouble import with_news
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.inputs import read_yaml
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
@@ -1004,7 +1004,7 @@ class TestCommands:
             assert Path(name).is_file(), "it would wait for a writer"
             return read_yaml(name)
 
-        monkeypatch.setattr("evenkeel.cli.fleet.read_yaml", read)
+        monkeypatch.setattr("evenkeel_cli.fleet.read_yaml", read)
         os.mkfifo(laptop.folder / "pipe.yaml")
         (laptop.folder / "a.yaml").write_text("include: [pipe.yaml]\n", encoding="utf-8")
         ran = laptop.run("apply", "-f", str(laptop.folder / place), "--diff")
@@ -1166,4 +1166,4 @@ class TestCommands:
 @pytest.mark.parametrize(("name", "schema"), [("record", record_schema), ("fleet", fleet_schema)])
 def test_the_schema_in_the_docs_is_that_of_the_models(name: str, schema: Callable[[], dict[str, Any]]) -> None:
     found = (ROOT / "docs" / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert found == json.dumps(schema(), indent=1) + "\n", "write it again from evenkeel.application.fleet"
+    assert found == json.dumps(schema(), indent=1) + "\n", "write it again from evenkeel.application.fleet.records"

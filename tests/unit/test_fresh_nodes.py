@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
-from evenkeel.domain.demand.kinds import Kinds
 from evenkeel.domain.demand.order_memory import node_digest, pods_digest
+from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.template_node import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.templates import NodeTemplate

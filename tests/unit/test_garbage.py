@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.application.errors import ClusterUnavailableError
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, plenty
 from tests.house import House

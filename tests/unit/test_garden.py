@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.garden import Garden, read_shoot, shoots_in
 from evenkeel.application.errors import ClusterUnavailableError, RejectedError
 from evenkeel.config import ShootRelief

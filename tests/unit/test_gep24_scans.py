@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
+from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
 from tests.builders import maxima, minima, numbers, pool_plan, requested, zones
 
 LAX = numbers(3, 4, LAX_GREEDY)

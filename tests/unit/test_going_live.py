@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateUnavailableError
+from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import in_turn
-from evenkeel.application.rollout import GoOn
-from evenkeel.application.scan import Scan
-from evenkeel.application.words import rfc3339
-from evenkeel.cli import asking
-from evenkeel.cli.main import app
+from evenkeel.application.rollout.rollout import GoOn
 from evenkeel.config import ConfigError, ControlRecord, Registration
 from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.rollout import Phase, Rollout, wave_size
+from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
+from evenkeel.texts.english import rfc3339
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import House

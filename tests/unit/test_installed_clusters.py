@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 
 FOLDER = Path(__file__).parent.parent / "clusters"
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.rebalancing.journal import closed, opened
 from tests.builders import NOW, group, key, numbers, pool_plan, zones
 
 ID = "01KF0000000000000000000000"

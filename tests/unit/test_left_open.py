@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import ClusterUnavailableError, RejectedError
-from evenkeel.application.scan import Scan
+from evenkeel.application.fleet.scan import Scan
 from evenkeel.domain.model.groups import Bounds
 from tests.builders import MINUTE, key
 from tests.fakes import plenty

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from evenkeel.cli.simulation.engine import Record, Run, variants_of
-from evenkeel.cli.simulation.measures import measure
-from evenkeel.cli.simulation.scenario import Scenario, read_scenario
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import Level, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState, PoolState, Sighting
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel_cli.simulation.engine import Record, Run, variants_of
+from evenkeel_cli.simulation.measures import measure
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from tests.builders import MINUTE, NOW, Played, key, minima, numbers, reasons, requested, zones
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.lists import ReceivedList, continuation_of, fingerprint_of, versions_of
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, continuation_of, fingerprint_of, versions_of
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 from tests import objects

@@ -18,11 +18,11 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     TooLargeError,
 )
-from evenkeel.application.looking import is_settled
 from evenkeel.application.ports import Found
-from evenkeel.application.restoring import plan_for
+from evenkeel.application.rebalancing.observer import is_settled
+from evenkeel.application.rebalancing.requested_plan import plan_for
+from evenkeel.domain.model.incidents import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
-from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
 from tests.house import NUMBERS, RECORD, House

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import trustme
 
-from evenkeel.adapters.aws.messages import Request, read_recheck
+from evenkeel.adapters.aws.queues import Request, read_recheck
 from evenkeel.adapters.aws.records import META, Records, Stored
-from evenkeel.adapters.kubernetes import access
-from evenkeel.adapters.kubernetes.access import Connection, RecordedClusters
-from evenkeel.adapters.kubernetes.aws_identity import AwsIdentity
-from evenkeel.adapters.kubernetes.bought import by_machine_class
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.access import clusters as access
+from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
+from evenkeel.adapters.kubernetes.access.clusters import Connection, RecordedClusters
+from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCredential
+from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.kept import KeptGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
-from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential
-from evenkeel.adapters.kubernetes.shared import Shared
+from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
+from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -29,11 +29,11 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     TooLargeError,
 )
+from evenkeel.application.fleet.scan import Scan
+from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.application.ports import Found, in_turn
-from evenkeel.application.scan import Scan
-from evenkeel.application.tokens import SealedToken
 from evenkeel.config import ControlRecord, Registration, ServiceAccountAccess
-from evenkeel.domain.looks import chunks_of_minute
+from evenkeel.domain.fleet.check_times import chunks_of_minute
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.states import PoolState
 from tests.builders import MINUTE
@@ -293,7 +293,7 @@ def test_what_is_kept_of_garbage_takes_about_as_much_memory_as_its_bytes() -> No
 
 
 class Vault:
-    """:class:`TokenVault` in memory, sealing nothing."""
+    """``TokenVault`` in memory, sealing nothing."""
 
     def __init__(self) -> None:
         self.kept: dict[bool, SealedToken] = {}

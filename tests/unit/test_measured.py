@@ -7,7 +7,7 @@ import pytest
 
 from evenkeel.adapters.aws.metrics import write_metrics_of
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from tests.fakes import NOW
 from tests.house import House
 

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.aws.messages import (
+from evenkeel.adapters.aws.incident_events import read_alert
+from evenkeel.adapters.aws.queues import (
     EventBridgeBus,
     LookRequest,
     QueueUrls,
@@ -24,9 +25,8 @@ from evenkeel.adapters.aws.messages import (
     read_request,
     read_scan,
 )
-from evenkeel.adapters.aws.trouble_events import read_alert
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
-from evenkeel.domain.looks import Chunk
+from evenkeel.domain.fleet.check_times import Chunk
 from tests.alerts import alert, detail_of
 from tests.fakes import NOW
 

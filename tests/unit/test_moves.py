@@ -14,7 +14,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.writes import in_safe_order
+from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import (
     MINUTE,
     NOW,

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.moving import choose
-from evenkeel.domain.demand.shrinking import KEPT
-from evenkeel.domain.model.groups import Machine, Observation
-from evenkeel.domain.model.homing import Choice
+from evenkeel.domain.convergence.machine_choice import choose
+from evenkeel.domain.demand.scale_down import KEPT
+from evenkeel.domain.model.convergence import Choice
+from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Budget, Claim, Node, NodeTerm, Owner, Pod, PodVolume, Volume, Workload
 from tests.builders import NOW
 from tests.homing import Home, homing

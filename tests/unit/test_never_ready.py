@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 from msgspec.json import Decoder, encode
 
-from evenkeel.adapters.kubernetes.workload_objects import NodeShape
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.backoff import state_at
-from evenkeel.domain.health.never_ready import was_never_ready
-from evenkeel.domain.health.observed import observe_health
+from evenkeel.adapters.kubernetes.read.workload_objects import NodeShape
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, Observation, State
+from evenkeel.domain.model.groups import Machine, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.health.never_ready import was_never_ready
+from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import MINUTE, NOW, group, key
 from tests.workloads import node
 

@@ -9,14 +9,14 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.owners.node_pool import MADE_FROM, NodePool
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.domain.annotations import read_published, write_published
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.pinning import exact_fences
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning, PublishedBounds, State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.rebalancing.annotations import read_published, write_published
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences
 from tests import objects
 from tests.builders import NOW, group, owned, pool_plan, requested
 from tests.house import House

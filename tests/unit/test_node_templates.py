@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes import node_templates
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.node_templates import (
+from evenkeel.adapters.kubernetes.read import node_templates
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.node_templates import (
     NodeSources,
     described,
     is_template,
@@ -21,12 +22,11 @@ from evenkeel.adapters.kubernetes.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.application.words import sentence
 from evenkeel.config import ClusterFile, DiscoveredPools, read_model
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import IGNORED_LABELS
 from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.texts.english import sentence
 from tests import objects
 from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine

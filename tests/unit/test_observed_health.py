@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.events import Failure, Verdict
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.backoff import record_failure, state_at
-from evenkeel.domain.health.observed import observe_health
+from evenkeel.application.rebalancing.events import Failure, Verdict
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
+from evenkeel.domain.rebalancing.health.observed import observe_health
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines, numbers, stated

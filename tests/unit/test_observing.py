@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
-from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, contained, observe_cluster
 from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.observing import LOOK_SECONDS, UnexpectedError, contained, observe_cluster
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.states import ClusterState, GroupState
 from tests.builders import in_backoff, key

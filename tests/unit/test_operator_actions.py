@@ -17,17 +17,17 @@ from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError, StateUnavailableError
-from evenkeel.cli import asking
-from evenkeel.cli.answers import print_answer
-from evenkeel.cli.main import app
 from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
-from evenkeel.domain.bounds.gep24 import LAX_GREEDY
-from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
+from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeCluster, plenty, record, register_again
 from tests.house import NUMBERS, RECORD, House, replaced_first

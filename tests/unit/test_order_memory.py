@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.stored import VerdictRecord, read_stored
-from evenkeel.application.words import trouble_words
-from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.demand.scale_up import demand
+from evenkeel.domain.incidents.health import untold, with_news
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder, wait_after
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
@@ -29,7 +29,7 @@ from evenkeel.domain.model.workload import (
     Volume,
     Workload,
 )
-from evenkeel.domain.trouble import untold, with_news
+from evenkeel.texts.english import trouble_words
 from tests.builders import MINUTE, NOW
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
 

@@ -11,16 +11,16 @@ from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, GARDENER, OPENSHI
 from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
 from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.application.words import MOST_NAMED, READERS, command_words
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterFile, ConfigError, read_model
-from evenkeel.domain.bounds.gep24 import ADAPTIVE, LAX_GREEDY
-from evenkeel.domain.membership.numbers import Change
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
+from evenkeel.domain.model.owner_intent import wish_of
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reliefs import Relief
+from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import PoolState, Wish
-from evenkeel.domain.model.wishes import wish_of
+from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
+from evenkeel.domain.rebalancing.membership.numbers import Change
+from evenkeel.texts.english import MOST_NAMED, READERS, command_words
 from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House

@@ -5,15 +5,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from evenkeel.application.words import sentences
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import LAX_GREEDY
-from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.groups import Bounds, Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.texts.english import sentences
 from tests.builders import (
     MINUTE,
     NOW,

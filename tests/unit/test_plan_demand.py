@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from evenkeel.cli.main import app
+from evenkeel_cli.main import app
 from tests.objects import ZONES, Object, cluster_api, machine
 
 NOW = "2026-01-15T12:00:00Z"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.cli import asking
-from evenkeel.cli.main import app
 from evenkeel.domain.model.groups import NodeGroup
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeCluster, plenty, register
 from tests.house import House

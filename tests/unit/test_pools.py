@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.words import sentence
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move
@@ -20,6 +16,10 @@ from evenkeel.domain.model.similarity import Similarity
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import LARGEST_COUNT, Fault
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.texts.english import sentence
 from tests.builders import (
     NOW,
     group,

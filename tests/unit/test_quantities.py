@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.membership.quantities import read_duration, read_quantity
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rebalancing.membership.quantities import read_duration, read_quantity
 
 LARGEST = 2**63 - 1
 NANO = Fraction(1, 10**9)

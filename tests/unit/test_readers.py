@@ -10,18 +10,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes import machines
-from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.application.words import sentence
-from evenkeel.domain.bounds.gep24 import LAX_GREEDY
+from evenkeel.adapters.kubernetes.read import machines
+from evenkeel.adapters.kubernetes.read.autoscaler_status import with_autoscaler_status
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
+from evenkeel.texts.english import sentence
 from tests import objects
 from tests.builders import group, json_values
 from tests.fakes import NOW

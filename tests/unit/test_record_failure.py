@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateConflictError
-from evenkeel.application.events import EventOutcome, Failure, Verdict
-from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Remembered
-from evenkeel.domain.health.observed import observe_health
+from evenkeel.application.rebalancing.events import EventOutcome, Failure, Verdict
+from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, PoolId
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState, Sighting
+from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import group, key
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, register
 from tests.unit.test_docs import rows

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, MachineFailure, State
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import (
     NOW,
     Played,

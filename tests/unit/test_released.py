@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.adapters.stored import PoolRecord
-from evenkeel.application.words import sentences
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, Move, ScaleRequest
@@ -16,7 +15,8 @@ from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState, Release
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.replicas.release import RELEASE_KEPT
+from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
+from evenkeel.texts.english import sentences
 from tests.builders import NOW, Played, after_backoff, in_backoff, key, maxima, numbers, requested, zones
 from tests.workloads import node, pod, pods, template
 

@@ -7,30 +7,30 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.words import problem_words, sentence
-from evenkeel.cli.objects import read_objects
 from evenkeel.config import ClusterFile, read_model
-from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
     Machine,
     NodeGroup,
-    Observation,
     OwnerNumbers,
     OwnerRef,
     PoolId,
     Shoot,
     ShootWorker,
 )
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.reliefs import Relief
+from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
-from evenkeel.domain.relief import PATIENCE, refused, shares, shoots_asked_for
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.relief import PATIENCE, refused, shares, shoots_asked_for
+from evenkeel.texts.english import problem_words, sentence
+from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
 
 SEED = "shoot--demo--main"

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.stored import GroupRecord, PoolRecord, read_stored
-from evenkeel.application.words import sentence
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.demand.advice import offer_of
-from evenkeel.domain.journal import opened
-from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup, Observation
+from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup
 from evenkeel.domain.model.moves import FOR_NOBODY, Move, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import ProblemKind
@@ -22,7 +20,10 @@ from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from evenkeel.domain.writes import patches
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.rebalancing.journal import opened
+from evenkeel.domain.rebalancing.writes import patches
+from evenkeel.texts.english import sentence
 from tests.builders import NOW, drafted, group, key, numbers, requested, zones
 
 ID = ulid(NOW, b"0123456789")

@@ -8,7 +8,7 @@ import pytest
 
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
-from evenkeel.application.events import Ignored, ScaleRequestEvent, Verdict
+from evenkeel.application.rebalancing.events import Ignored, ScaleRequestEvent, Verdict
 from evenkeel.config import ScaleRequestRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClusters, register

@@ -6,22 +6,23 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.words import problem_words, sentences
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
-from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Owner, Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.deletion import deletion_candidates
-from evenkeel.domain.replicas.requests import share_out
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
+from evenkeel.domain.rebalancing.replicas.requests import share_out
+from evenkeel.texts.english import problem_words, sentences
 from tests.builders import (
     MINUTE,
     NOW,

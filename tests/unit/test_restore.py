@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from evenkeel.application.ports import Clusters
-from evenkeel.application.words import sentences
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan as plan_of
+from evenkeel.texts.english import sentences
 from sandbox.kube.controllers.node_pools import NODE_POOLS
 from sandbox.kube.schema import Object
 from tests.builders import MINUTE, NOW, group, in_backoff, numbers, pool_plan

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.room import Room
+from evenkeel.adapters.lru import Room
 from tests.fakes import FakeClock
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.words import sentences
-from evenkeel.domain.bounds.safety import publish
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.rebalancing.bounds.safety import publish
+from evenkeel.texts.english import sentences
 from tests.builders import drafted, group, numbers
 
 

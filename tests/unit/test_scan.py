@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError
+from evenkeel.application.fleet.scan import CHUNK, Scan
 from evenkeel.application.ports import in_turn
-from evenkeel.application.scan import CHUNK, Scan
-from evenkeel.domain.looks import chunks_of_minute, is_due
+from evenkeel.domain.fleet.check_times import chunks_of_minute, is_due
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.kinds import Kinds
-from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.cluster_snapshot import Placing
+from evenkeel.domain.demand.pod_groups import Kinds
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.reasons import Rule

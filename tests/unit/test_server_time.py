@@ -13,8 +13,9 @@ from typing import Any, cast
 import pytest
 import urllib3
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.domain.model.groups import CLOCKS_AGREE, Machine, MachineFailure, Observation
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.domain.model.groups import CLOCKS_AGREE, Machine, MachineFailure
+from evenkeel.domain.model.observations import Observation
 from tests.builders import MINUTE, key
 from tests.fakes import NOW, FakeClock, plenty
 from tests.house import House

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.sharing import Places, buyer_of, concerns, voice_of
-from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.health.offerings import experiences, heed, merged, standing
+from evenkeel.application.offerings.sharing import Places, buyer_of, concerns, voice_of
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import NodeGroup, Observation
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Bought, Buyer, Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.offerings.reports import experiences, heed, merged, standing
+from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House

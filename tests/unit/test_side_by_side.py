@@ -5,7 +5,7 @@ from threading import Barrier, current_thread
 
 import pytest
 
-from evenkeel.adapters.side_by_side import THREADS, side_by_side
+from evenkeel.adapters.thread_pool import THREADS, side_by_side
 
 _SECONDS = 30  # a barrier that is not full by then never will be
 

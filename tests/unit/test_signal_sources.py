@@ -12,7 +12,7 @@ import pytest
 
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.sources import ignored_on_purpose
-from evenkeel.application.events import ReceiveEvent
+from evenkeel.application.rebalancing.events import ReceiveEvent
 from evenkeel.domain.model.groups import GroupKey
 from sandbox.template import ROOT, Template
 from tests.fakes import adopt
@@ -25,7 +25,7 @@ MADE_UP = '''
 """Failures that the billing department reports."""
 
 from evenkeel.adapters.aws.signals import Envelope
-from evenkeel.application.events import Failure
+from evenkeel.application.rebalancing.events import Failure
 from evenkeel.config import read_model
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.membership.quantities import read_quantity
-from evenkeel.domain.membership.similarity import find_sets
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarity
 from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.rebalancing.membership.quantities import read_quantity
+from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
 CA = Similarity()
 

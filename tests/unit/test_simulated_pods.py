@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.cli.simulation.engine import SERVERLESS, STATIC, Record, Run, Snapshot, variants_of
-from evenkeel.cli.simulation.measures import Measures, PodMeasures, measure
-from evenkeel.cli.simulation.pods import PodCounts, Pods
-from evenkeel.cli.simulation.scenario import Scenario, read_scenario
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel_cli.simulation.engine import SERVERLESS, STATIC, Record, Run, Snapshot, variants_of
+from evenkeel_cli.simulation.measures import Measures, PodMeasures, measure
+from evenkeel_cli.simulation.pods import PodCounts, Pods
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 
 MINUTE = 60
 SIZE = {"cpu": 4, "memory": "16Gi"}

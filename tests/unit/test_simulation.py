@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.cli.simulation.agenda import Agenda
-from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
-from evenkeel.cli.simulation.engine import (
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.choices import DemandStage, Level
+from evenkeel.domain.model.groups import Bounds, State
+from evenkeel_cli.simulation.agenda import Agenda
+from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
+from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
     STATIC,
@@ -22,13 +25,10 @@ from evenkeel.cli.simulation.engine import (
     runs_of,
     variants_of,
 )
-from evenkeel.cli.simulation.evenkeel import record_of
-from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
-from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
-from evenkeel.cli.simulation.world import Group, World
-from evenkeel.config import ConfigError
-from evenkeel.domain.model.choices import DemandStage, Level
-from evenkeel.domain.model.groups import Bounds, State
+from evenkeel_cli.simulation.evenkeel import record_of
+from evenkeel_cli.simulation.measures import Measures, measure, simulation_json
+from evenkeel_cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
+from evenkeel_cli.simulation.world import Group, World
 from tests.unit.test_docs import rows
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))

@@ -15,16 +15,16 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from evenkeel.application.decisions import decision_json
-from evenkeel.application.words import rfc3339
-from evenkeel.cli import simulating
-from evenkeel.cli.main import app
-from evenkeel.cli.simulation.history import scenario_of
-from evenkeel.cli.simulation.scenario import PodsSetup
+from evenkeel.application.rebalancing.decisions import decision_json
 from evenkeel.config import ConfigError
 from evenkeel.domain.model import outcomes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.texts.english import rfc3339
+from evenkeel_cli import simulating
+from evenkeel_cli.main import app
+from evenkeel_cli.simulation.history import scenario_of
+from evenkeel_cli.simulation.scenario import PodsSetup
 from tests.builders import MINUTE, NOW, after_backoff, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.test_docs import ROOT, block, blocks
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import drafted, group, numbers
 
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from evenkeel.adapters.stored import VerdictRecord, read_stored
-from evenkeel.application import showing
-from evenkeel.application.showing import is_to_be_shown, status_document
+from evenkeel.application.rebalancing import status_configmap as showing
+from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document
 from evenkeel.config import ClusterRecord, ConfigError, read_model
+from evenkeel.domain.incidents.health import with_news
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.troubles import Shown, Trouble, TroubleKind, Verdict
-from evenkeel.domain.trouble import with_news
+from evenkeel.domain.model.incidents import Shown, Trouble, TroubleKind, Verdict
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, group, zones
 from tests.house import RECORD, House

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.application.words import sentences
-from evenkeel.domain.bounds import strategies
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
-from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.plan import steps_of
+from evenkeel.domain.rebalancing.bounds import strategies
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
+from evenkeel.texts.english import sentences
 from tests.builders import maxima, numbers, pool_plan, zones
 
 BEFORE = [

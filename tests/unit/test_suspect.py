@@ -8,13 +8,13 @@ import pytest
 
 from evenkeel.adapters.kubernetes.annotations import PROVISION_TIME
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, GARDENER, OPENSHIFT
-from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.config import ClusterFile, ConfigError, read_model
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.restore import carries_ours
-from evenkeel.domain.writes import patches
+from evenkeel.domain.rebalancing.restore import carries_ours
+from evenkeel.domain.rebalancing.writes import patches
 from tests import objects
 from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again

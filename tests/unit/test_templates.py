@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.rebalancing.membership.templates import merged, read_labels, read_taints
 
 names = st.sampled_from("abc")
 amounts = st.dictionaries(names, st.fractions(0, 9))

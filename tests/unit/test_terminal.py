@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from evenkeel.adapters.page.html import el
-from evenkeel.cli.answers import print_answer
-from evenkeel.cli.inputs import fail
-from evenkeel.cli.table import print_plan
-from evenkeel.cli.terminal import say, say_json
-from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.inputs import fail
+from evenkeel_cli.table import print_plan
+from evenkeel_cli.terminal import say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.house import House
 
@@ -142,7 +142,7 @@ def test_json_is_the_same_json_and_orders_nothing(value: object) -> None:
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    for file in Path("layers/evenkeel/evenkeel/cli").rglob("*.py"):
+    for file in Path("cli/evenkeel_cli").rglob("*.py"):
         if file.name != "terminal.py":
             yield file.name, file.read_text(encoding="utf-8")
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.managed_fields import applied_by_us
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.application.words import sentences
-from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerRef, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.writes import fence_first, patches
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.rebalancing.writes import fence_first, patches
+from evenkeel.texts.english import sentences
 from tests import objects
 from tests.builders import group, numbers, owned, pool_plan, problems_of, requested, written
 from tests.fakes import register_again

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
-from evenkeel.adapters.kubernetes import transport
-from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.transport import (
+from evenkeel.adapters.kubernetes.client import transport
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.transport import (
     Allowance,
     TooMuchError,
     UnusableAnswerError,

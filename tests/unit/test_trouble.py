@@ -15,21 +15,23 @@ from typer.testing import CliRunner
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
-from evenkeel.cli import acting, asking
-from evenkeel.cli.answers import print_answer
-from evenkeel.cli.main import app
-from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import SILENT_LOOKS
+from evenkeel.domain.fleet.check_times import SILENT_LOOKS
+from evenkeel.domain.incidents.health import judge, judge_unread, unless_stopped, unreadable, untold, with_news
 from evenkeel.domain.model.demand import Advice, NotCounted, PoolAdvice, PoolDemand, Unfit, Waiting
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.incidents import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, Release
-from evenkeel.domain.model.troubles import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from evenkeel.domain.trouble import judge, judge_unread, unless_stopped, unreadable, untold, with_news
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel_cli import acting
+from evenkeel_cli import operator_answers as asking
+from evenkeel_cli.answers import print_answer
+from evenkeel_cli.main import app
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House

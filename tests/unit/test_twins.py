@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.twins import counted_once
-from evenkeel.application.words import sentence
+from evenkeel.adapters.kubernetes.read.dedupe import counted_once
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.texts.english import sentence
 from tests import objects
 from tests.objects import ZONES, Object, moving, twin
 

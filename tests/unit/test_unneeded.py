@@ -9,7 +9,7 @@ import pytest
 
 from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.drainability import Fate, fate
-from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.demand.scale_down import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule

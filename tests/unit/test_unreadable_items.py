@@ -15,16 +15,15 @@ from rich.console import Console
 from bench.aws import RefusedError, Table
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.store import SHARDS, DynamoStore
-from evenkeel.adapters.aws.vault import SealedTokens
+from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
-from evenkeel.application.alerting import LastTold
 from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
+from evenkeel.application.fleet.tokens import SealedToken
+from evenkeel.application.incidents.alerting import LastTold
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
-from evenkeel.application.readiness import Known, readiness_of
-from evenkeel.application.tokens import SealedToken
-from evenkeel.cli.answers import print_answer
+from evenkeel.application.rollout.readiness import Known, readiness_of
 from evenkeel.config import (
     ConfigError,
     ControlRecord,
@@ -33,16 +32,17 @@ from evenkeel.config import (
     ZoneRecord,
     ZoneStatement,
 )
-from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.rollout import Phase, Rollout
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rollout.waves import Phase, Rollout
+from evenkeel_cli.answers import print_answer
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
 
 CLUSTERS = ("bent", "sound")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
-from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
+from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 
 
 @pytest.mark.parametrize(

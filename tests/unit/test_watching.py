@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
-from evenkeel.application.look import LookSummary
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.rebalancing.check import LookSummary
+from evenkeel.application.rebalancing.run_summary import RunSummary
 from sandbox.template import ROOT, Template
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def test_the_dashboard_draws_metrics_that_are_sent_by_their_dimensions() -> None
 
 
 def test_what_a_cluster_has_of_its_own_is_what_looks_send_and_all_of_it_is_drawn() -> None:
-    source = (ROOT / "layers/evenkeel/evenkeel/application/look.py").read_text(encoding="utf-8")
+    source = (ROOT / "layers/evenkeel/evenkeel/application/rebalancing/check.py").read_text(encoding="utf-8")
     body = source.partition("def metrics_of_clusters")[2].partition("return measured")[0]
     assert set(re.findall(r'"([A-Z][A-Za-z]+)"', body)) == OF_CLUSTERS
     drawn = {target["metricName"] for target in targets() if "cluster" in target["dimensions"]}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application import words
 from evenkeel.application.actions.table import ACTIONS
-from evenkeel.application.decisions import pool_json
-from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.incidents import Trouble, TroubleKind
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.troubles import Trouble, TroubleKind
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.texts import english as words
 from tests.builders import NOW, key, numbers, pool_plan, stated, zones
 from tests.house import House
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from evenkeel.adapters.kubernetes.pods import Pods, PodShape
-from evenkeel.adapters.kubernetes.workload_objects import (
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape
+from evenkeel.adapters.kubernetes.read.workload_objects import (
     BudgetShape,
     ClaimShape,
     ClassShape,

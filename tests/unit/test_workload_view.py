@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from evenkeel.adapters.kubernetes import workload as module
-from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
+from evenkeel.adapters.kubernetes.read import workload as module
+from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode
 from evenkeel.config import WorkloadEntry

@@ -6,7 +6,7 @@ import pytest
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
+from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
 
 

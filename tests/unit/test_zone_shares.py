@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.membership.weights import with_shares
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.values import BadValueError, read_percent
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.domain.rebalancing.membership.weights import with_shares
 from tests.builders import group, maxima, minima, numbers, pool_plan, problems_of, reasons, requested, zones
 
 

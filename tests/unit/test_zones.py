@@ -15,13 +15,13 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.events import EventOutcome, Verdict, ZoneShift
 from evenkeel.application.ports import Remembered
-from evenkeel.application.words import sentences
-from evenkeel.application.zones import LONGEST
+from evenkeel.application.rebalancing.events import EventOutcome, Verdict, ZoneShift
+from evenkeel.application.rebalancing.zones import LONGEST
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, group
 from tests.crashing import BUSY, IDLE, Life, Scene
 from tests.fakes import NOW, record, register, register_again

@@ -23,17 +23,17 @@ from botocore.config import Config
 from botocore.session import Session
 
 from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.metrics import StackMetrics
+from evenkeel.adapters.aws.queues import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.adapters.aws.vault import SealedTokens
-from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.kubernetes.aws_identity import MAKING
-from evenkeel.adapters.side_by_side import all_at_once, side_by_side
+from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.thread_pool import all_at_once, side_by_side
 from evenkeel.application.ports import Clock, Remaining, Shelf
-from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.config import Settings
 
 gc.freeze()  # nor is it looked for among them later
@@ -43,13 +43,13 @@ gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
 if TYPE_CHECKING:
-    from evenkeel.application.alerting import TellPeople
-    from evenkeel.application.events import ReceiveEvent
-    from evenkeel.application.failure import RecordFailure
-    from evenkeel.application.look import Look
+    from evenkeel.application.fleet.scan import Scan
+    from evenkeel.application.incidents.alerting import TellPeople
     from evenkeel.application.operate import Operate
-    from evenkeel.application.rollout import GoOn
-    from evenkeel.application.scan import Scan
+    from evenkeel.application.rebalancing.check import Look
+    from evenkeel.application.rebalancing.events import ReceiveEvent
+    from evenkeel.application.rebalancing.failure import RecordFailure
+    from evenkeel.application.rollout.rollout import GoOn
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
 # As many connections as there are looks at once.
@@ -68,7 +68,7 @@ _AWS_OF_LOOKS = Config(
 
 
 class SystemClock:
-    """:class:`evenkeel.application.ports.Clock` on this machine's clock."""
+    """``Clock`` on this machine's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -179,7 +179,7 @@ class Container:
 
     @cached_property
     def scan(self) -> "Scan":
-        from evenkeel.application.scan import Scan
+        from evenkeel.application.fleet.scan import Scan
 
         return Scan(store=self.store, queue=self._queue, clock=self.clock, together=side_by_side)
 
@@ -198,7 +198,7 @@ class Container:
 
     @cached_property
     def look(self) -> "Look":
-        from evenkeel.application.look import Look
+        from evenkeel.application.rebalancing.check import Look
 
         return Look(
             store=self.store,
@@ -225,7 +225,7 @@ class Container:
 
     @cached_property
     def rollout(self) -> "GoOn":
-        from evenkeel.application.rollout import GoOn
+        from evenkeel.application.rollout.rollout import GoOn
 
         return GoOn(
             store=self.store,
@@ -241,16 +241,16 @@ class Container:
     @cached_property
     def record_failure(self) -> "RecordFailure":
         """For failures that are known without an event, as the bench has them."""
-        from evenkeel.application.failure import RecordFailure
+        from evenkeel.application.rebalancing.failure import RecordFailure
 
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
     def receive_event(self) -> "ReceiveEvent":
         from evenkeel.adapters.aws.idempotency import DynamoIdempotency
-        from evenkeel.application.events import ReceiveEvent
-        from evenkeel.application.request_scale import RequestScale
-        from evenkeel.application.zones import RecordZoneShift
+        from evenkeel.application.rebalancing.events import ReceiveEvent
+        from evenkeel.application.rebalancing.request_scale import RequestScale
+        from evenkeel.application.rebalancing.zones import RecordZoneShift
 
         return ReceiveEvent(
             record_failure=self.record_failure,
@@ -265,7 +265,7 @@ class Container:
         from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-        from evenkeel.application.alerting import Channel, TellPeople
+        from evenkeel.application.incidents.alerting import Channel, TellPeople
         from evenkeel.config import AlertSettings
 
         told = AlertSettings.from_env(os.environ)
@@ -308,7 +308,7 @@ class Container:
     @cached_property
     def shelf(self) -> Shelf:
         """For functions/page alone."""
-        from evenkeel.adapters.aws.shelf import BucketShelf
+        from evenkeel.adapters.aws.page_bucket import BucketShelf
 
         s3 = _WhenUsed(lambda: self._client("s3"))
         return BucketShelf(lambda: s3, self.settings.page)
@@ -326,5 +326,5 @@ def use_clock(clock: Clock) -> None:
 
 @cache
 def container(*, writes: bool = True) -> Container:
-    """The one of this function instance, made at its first call. ``writes``: as of :class:`Container`."""
+    """The one of this function instance, made at its first call. ``writes``: as of ``Container``."""
     return Container(clock=_clock, writes=writes)

@@ -32,21 +32,21 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.bounds.strategies import read_strategy
-from evenkeel.domain.membership.discovery import Discovery
-from evenkeel.domain.membership.pausing import lasts, still_paused
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PoolId
-from evenkeel.domain.model.homing import WINDOW_PATTERN, ConvergePolicy, Window
+from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
-from evenkeel.domain.model.troubles import TROUBLE_AFTER
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, shown
-from evenkeel.domain.restore import is_restored
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
+from evenkeel.domain.rebalancing.membership.discovery import Discovery
+from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
+from evenkeel.domain.rebalancing.restore import is_restored
 
 
 class ConfigError(ValueError):
@@ -789,7 +789,7 @@ class ClusterRecord(ClusterPolicy):
         return isinstance(self.access, KubeconfigAccess)
 
     def is_dry(self, default: bool) -> bool:
-        """What the record says, else ``default``. Whether nothing is written: :meth:`ControlRecord.is_dry`."""
+        """What the record says, else ``default``. Whether nothing is written: ``is_dry``."""
         return default if self.dry_run is None else self.dry_run
 
     @property

@@ -13,11 +13,11 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
-from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.model.convergence import Given, Homing, Step
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
-from evenkeel.domain.model.homing import Given, Homing, Step
+from evenkeel.domain.model.incidents import News, Shown, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.past_orders import PastOrder
@@ -25,7 +25,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
-from evenkeel.domain.model.reliefs import RefusedMaximum, Relief
+from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import (
     ClusterState,
     GroupState,
@@ -35,10 +35,10 @@ from evenkeel.domain.model.states import (
     Sighting,
     Wish,
 )
-from evenkeel.domain.model.troubles import News, Shown, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
-from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 
 _log = logging.getLogger("evenkeel.stored")
 

@@ -17,10 +17,10 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
-from evenkeel.application.words import rfc3339, unknown_words
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, shown
+from evenkeel.texts.english import rfc3339, unknown_words
 
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
 _LONGEST_ASKER = 2048

@@ -8,18 +8,20 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from evenkeel.application.ports import UNREADABLE
-from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError, Count, Moment, read_model
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.problems import Problem
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.texts.english import outcome_words, rfc3339
 
 _READ = ConfigDict(extra="ignore")
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
@@ -382,3 +384,26 @@ def decision_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_adapter(DecisionDocument).json_schema(by_alias=True, mode="serialization"),
     }
+
+
+def reason_json(reason: Reason) -> dict[str, Any]:
+    """A reason for programs: its rule, and beside it the facts by name."""
+    return {"rule": reason.rule.value, **{name: _fact_json(fact) for name, fact in reason.facts.items()}}
+
+
+def _fact_json(fact: Fact) -> Any:
+    if isinstance(fact, Reason):
+        return reason_json(fact)
+    if isinstance(fact, tuple):
+        return [_fact_json(part) for part in fact]
+    return rfc3339(fact) if isinstance(fact, datetime) else fact
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem for programs: its kind, and beside it the facts by name."""
+    return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
+
+
+def outcome_json(outcome: Outcome) -> dict[str, str]:
+    """What came of one write: a sentence, and the result for programs."""
+    return {"outcome": outcome_words(outcome), "result": outcome.result.value}

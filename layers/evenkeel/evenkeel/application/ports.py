@@ -7,19 +7,36 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, PoolId, Shoot
+from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, Timer
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
+from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
-from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
-from evenkeel.domain.rollout import Rollout
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.domain.rollout.waves import Rollout
+
+
+class DetailType(StrEnum):
+    """The events that a decision is published as."""
+
+    POOL_INVALID = "Pool Invalid"
+    POOL_STARVED = "Pool Starved"
+    WRITE_CONTESTED = "Write Contested"
+    NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
+    NODE_GROUP_FENCED = "Node Group Fenced"
+    NODE_GROUP_RECOVERED = "Node Group Recovered"
+    TROUBLE_OPENED = "Trouble Opened"  # of a verdict: application/incidents/notify.py
+    TROUBLE_CHANGED = "Trouble Changed"
+    TROUBLE_CLOSED = "Trouble Closed"
+    ROLLOUT_HALTED = "Rollout Halted"  # of many clusters: application/rollout/rollout.py
+    ROLLOUT_DONE = "Rollout Done"
 
 
 class Clock(Protocol):
@@ -419,7 +436,7 @@ class Together(Protocol):
 
 
 def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
-    """:class:`Together`, one after the other; what one raises ends it."""
+    """``Together``, one after the other; what one raises ends it."""
     for task in tasks:
         task()
 

@@ -1,7 +1,7 @@
 """``plan()``: from what is observed, remembered and wished to what should be written, and why.
 
 One pure function, called by the deployed worker, by dry run, by ``operator plan`` and by ``evenkeel plan``. It has a
-reason for every group, written or left alone. Each pool goes through a list of named steps (:func:`steps_of`), which
+reason for every group, written or left alone. Each pool goes through a list of named steps (``steps_of``), which
 fill in one draft for each of its groups.
 """
 
@@ -11,31 +11,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from evenkeel.domain.bounds.distribute import share_rolling
-from evenkeel.domain.bounds.level import hold_level
-from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
-from evenkeel.domain.bounds.safety import publish, size, stays_closed
-from evenkeel.domain.bounds.suspect import shorten_provision_time
+from evenkeel.domain.convergence.converge import converge, mind_step
+from evenkeel.domain.convergence.level import hold_level
+from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
-from evenkeel.domain.demand.kept import kept_nodes
-from evenkeel.domain.demand.moving import choose
+from evenkeel.domain.demand.kept_nodes import kept_nodes
 from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_for_nobody
-from evenkeel.domain.health.never_ready import with_never_ready
-from evenkeel.domain.health.observed import observe_appliers, observe_health
-from evenkeel.domain.health.offerings import experiences, heed, words_about
-from evenkeel.domain.health.slow_start import count_arrivals
-from evenkeel.domain.health.states import assess
-from evenkeel.domain.membership.leave import with_leave
-from evenkeel.domain.membership.pausing import freeze_paused, is_to_be_opened
-from evenkeel.domain.membership.pools import find_pools
-from evenkeel.domain.membership.sighting import FEW_LAST, absent_members, few_members, found_in, sight
 from evenkeel.domain.model.choices import DemandStage, Strategy
+from evenkeel.domain.model.convergence import NO_CHOICES, Choices, Homing
 from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
-from evenkeel.domain.model.homing import NO_CHOICES, Choices, Homing
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal, TakenOff
 from evenkeel.domain.model.policy import Policy
@@ -43,17 +32,29 @@ from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of, unk
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import STEPS_APART, ClusterState, GroupState, PoolState
-from evenkeel.domain.relief import relieve
-from evenkeel.domain.replicas.converge import converge, mind_step
-from evenkeel.domain.replicas.raising import (
+from evenkeel.domain.offerings.reports import experiences, heed, words_about
+from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
+from evenkeel.domain.rebalancing.bounds.provision_time import shorten_provision_time
+from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences, without_foreign
+from evenkeel.domain.rebalancing.bounds.safety import publish, size, stays_closed
+from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
+from evenkeel.domain.rebalancing.health.observed import observe_appliers, observe_health
+from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
+from evenkeel.domain.rebalancing.health.states import assess
+from evenkeel.domain.rebalancing.membership.members import FEW_LAST, absent_members, few_members, found_in, sight
+from evenkeel.domain.rebalancing.membership.pausing import freeze_paused, is_to_be_opened
+from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.domain.rebalancing.membership.write_consent import with_leave
+from evenkeel.domain.rebalancing.relief import relieve
+from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
     raise_to_own_minimum,
     wait_for_standstill,
 )
-from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
-from evenkeel.domain.replicas.release import order_released, recall_release, remember_rest, untaken
-from evenkeel.domain.replicas.requests import (
+from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
+from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest, untaken
+from evenkeel.domain.rebalancing.replicas.requests import (
     awaits_check,
     awaits_pods,
     begin_request,
@@ -61,7 +62,7 @@ from evenkeel.domain.replicas.requests import (
     share_out,
     take_off,
 )
-from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
+from evenkeel.domain.rebalancing.restore import is_restored, restore_held, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
 SECOND_LOOK = timedelta(seconds=15)
@@ -178,7 +179,7 @@ class _Look(NamedTuple):
     state: ClusterState
     policy: Policy
     now: datetime
-    found: frozenset[str]  # as :func:`found_in` has it
+    found: frozenset[str]  # as ``found_in`` has it
 
 
 def _planned(

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
-from evenkeel.application.alerting import ROLLOUT, Alert, ChannelError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
-from evenkeel.domain.model.troubles import News, TroubleKind
+from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
+from evenkeel.domain.model.incidents import News, TroubleKind
 from evenkeel.domain.model.values import printable
 
 # Lines of a message that tells many: more is what a page is for.

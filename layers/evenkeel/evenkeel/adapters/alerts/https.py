@@ -11,7 +11,7 @@ from threading import Event, Timer
 from urllib.parse import SplitResult, urlsplit
 
 from evenkeel.adapters.addresses import ForbiddenAddressError, connect
-from evenkeel.application.alerting import ChannelError
+from evenkeel.application.incidents.alerting import ChannelError
 
 # Of one wait, and of all of them: who sends a byte every four seconds is cut off as well.
 _SILENCE_SECONDS = 5.0

@@ -7,8 +7,8 @@ from typing import Any
 
 from evenkeel.adapters.aws.items import moment, text, whole
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
-from evenkeel.application.alerting import LastTold
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
+from evenkeel.application.incidents.alerting import LastTold
 from evenkeel.config import ConfigError
 
 _log = logging.getLogger("evenkeel.alerts")
@@ -17,7 +17,7 @@ _KEPT = timedelta(days=30)
 
 
 class DynamoAlertMemory:
-    """:class:`evenkeel.application.alerting.AlertMemory` on DynamoDB."""
+    """``AlertMemory`` on DynamoDB."""
 
     def __init__(self, client: Any, table: str, now: Callable[[], datetime]) -> None:
         self._client = client

@@ -7,8 +7,8 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import MetricUnit
 
-from evenkeel.adapters.aws.messages import SqsQueue
 from evenkeel.adapters.aws.metrics import StackMetrics
+from evenkeel.adapters.aws.queues import SqsQueue
 from evenkeel.application.errors import BadRequestError
 
 

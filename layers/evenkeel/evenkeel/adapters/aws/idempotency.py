@@ -22,7 +22,7 @@ class _Invocation:
 
 
 class DynamoIdempotency:
-    """:data:`evenkeel.application.events.Idempotent` on DynamoDB.
+    """``Idempotent`` on DynamoDB.
 
     Work that raises is forgotten, so that the event can be tried again; work that was cut off half-way may begin again
     once the invocation that began it must have ended.

@@ -9,7 +9,7 @@ from typing import Any
 
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.signals import Parser, ignored, one_line
-from evenkeel.application.events import Ignored, InboundEvent, Sender
+from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sender
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.values import shown
 

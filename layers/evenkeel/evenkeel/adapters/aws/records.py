@@ -31,7 +31,6 @@ from evenkeel.adapters.stored import (
 )
 from evenkeel.application.errors import UnknownClusterError
 from evenkeel.application.ports import UNREADABLE, AtRest, Registered, Remembered, SharedOffering, Versions
-from evenkeel.application.words import rfc3339
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -42,14 +41,15 @@ from evenkeel.config import (
     ZoneRecord,
     parse_json,
 )
-from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.incidents import Verdict
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
-from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.rollout import Rollout
+from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.texts.english import rfc3339
 
 # A day longer than it counts, whatever it is: for people who look, and so that late words are still known to be late.
 # It is counted from now on, at the least: DynamoDB never deletes what ended five years ago.

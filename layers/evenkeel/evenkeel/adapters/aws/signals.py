@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenkeel.application.events import Ignored, InboundEvent
+from evenkeel.application.rebalancing.events import Ignored, InboundEvent
 from evenkeel.config import Moment
 
 Parser = Callable[[Mapping[str, Any]], InboundEvent]

@@ -56,7 +56,6 @@ from evenkeel.adapters.aws.records import (
     Stored,
 )
 from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
-from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
     AtRest,
@@ -68,6 +67,7 @@ from evenkeel.application.ports import (
     SharedOffering,
     Versions,
 )
+from evenkeel.application.rebalancing.decisions import fit
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -77,14 +77,14 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.looks import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.incidents import Verdict
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.rollout import Rollout
-from evenkeel.domain.trouble import unreadable
+from evenkeel.domain.rollout.waves import Rollout
 
 _log = logging.getLogger("evenkeel.store")
 _DUE = "DUE"
@@ -120,7 +120,7 @@ def _due_pk(cluster: str) -> str:
 
 
 class DynamoStore:
-    """:class:`evenkeel.application.ports.Store` on DynamoDB.
+    """``Store`` on DynamoDB.
 
     Args:
         client: A boto3 DynamoDB client.
@@ -543,7 +543,7 @@ class DynamoStore:
         """Names no attribute but these: whoever may write only them can write every item that events lead to.
 
         Not ``expires_at`` either, by which DynamoDB would delete whatever it is put on: the worker deletes what is
-        over (:meth:`forget`). An item of a release before this one has a ``record`` and no ``revision``: it is written
+        over (``forget``). An item of a release before this one has a ``record`` and no ``revision``: it is written
         like a new one, and what stands in ``record`` counts no more.
         """
         values = {":state": {"S": entry.text}, ":revision": {"N": str(entry.next_version)}}

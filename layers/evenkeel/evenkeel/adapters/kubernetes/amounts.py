@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 from evenkeel.adapters.kubernetes.objects import Reading, mapping
-from evenkeel.domain.membership.quantities import read_quantity
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rebalancing.membership.quantities import read_quantity
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 

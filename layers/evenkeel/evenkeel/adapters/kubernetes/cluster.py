@@ -7,15 +7,29 @@ from typing import Any
 from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
-from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
-from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi, described_right
+from evenkeel.adapters.kubernetes.client.api import RIGHTS, KubernetesApi, described_right
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
+from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import Garden
-from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
-from evenkeel.adapters.kubernetes.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
-from evenkeel.adapters.kubernetes.node_templates import (
+from evenkeel.adapters.kubernetes.objects import (
+    NODE,
+    ZONE_LABEL,
+    Kind,
+    Object,
+    get_path,
+    mapping,
+    name_of,
+    string_map,
+)
+from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
+from evenkeel.adapters.kubernetes.read.autoscaler_status import with_autoscaler_status
+from evenkeel.adapters.kubernetes.read.dedupe import counted_once
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups, ReadGroups
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.read.node_templates import (
     NodeSources,
     described,
     is_empty,
@@ -25,11 +39,6 @@ from evenkeel.adapters.kubernetes.node_templates import (
     template_of,
     with_offerings,
 )
-from evenkeel.adapters.kubernetes.objects import NODE, ZONE_LABEL, Kind, Object, get_path, mapping, name_of, string_map
-from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
-from evenkeel.adapters.kubernetes.twins import counted_once
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -39,18 +48,19 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.ports import MachineNode, Remaining
-from evenkeel.application.words import rfc3339, sentence, sentences
 from evenkeel.config import ClusterPolicy, ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Shoot, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot, State
+from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.values import printable
-from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
-from evenkeel.domain.writes import Patch
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.texts.english import rfc3339, sentence, sentences
 
 Lists = dict[str, list[ReceivedList]]
 """By kind, one list for each namespace."""
@@ -450,7 +460,7 @@ class KubernetesCluster:
         return _identity(member.owner_object or member.scalable)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
+        """As many machines as will go, in order (``domain.rebalancing.replicas.deletion``)."""
         if patch.plan.removes:
             return self._named(patch.plan)
         group, requested = patch.plan.group, patch.requested or 0

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.objects import Object, entries_of, get_path, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import ref_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT

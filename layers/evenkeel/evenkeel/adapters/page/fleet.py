@@ -9,9 +9,9 @@ from urllib.parse import quote
 from evenkeel.adapters.page.html import Html, el, joined
 from evenkeel.adapters.page.view import Fleet, Page, Section
 from evenkeel.adapters.page.words import duration, moment
-from evenkeel.application.sharing import OWN_ACCOUNT
-from evenkeel.application.words import MOST_NAMED, counted
+from evenkeel.application.offerings.sharing import OWN_ACCOUNT
 from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import MOST_NAMED, counted
 
 _STATES = {"unseen": "not looked at yet", "paused": "paused", "well": "well"}
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from evenkeel.adapters.page.html import Html, el, joined
 from evenkeel.adapters.page.view import GroupView, Page, PoolView, Span
 from evenkeel.adapters.page.words import duration, moment
-from evenkeel.application.words import rfc3339
 from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import rfc3339
 
 # A shape beside the word, for those who see no colours; no two are alike in print either.
 _SHAPES = {State.HEALTHY: "●", State.FENCED: "■", State.PROBING: "▲", State.FROZEN: "◆"}

@@ -12,8 +12,8 @@ from evenkeel.adapters.page.theme import Theme, stylesheet
 from evenkeel.adapters.page.timeline import timeline
 from evenkeel.adapters.page.view import Page, Section, Span, TroubleView
 from evenkeel.adapters.page.words import moment, when
-from evenkeel.application.words import counted, rfc3339
 from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import counted, rfc3339
 
 _OPEN_CARDS = 100  # nobody reads more of them one after the other; a browser would lay them all out
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}

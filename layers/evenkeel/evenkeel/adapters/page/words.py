@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from evenkeel.adapters.page.html import Html, el
-from evenkeel.application.words import rfc3339
+from evenkeel.texts.english import rfc3339
 
 
 def duration(seconds: float) -> str:

@@ -14,10 +14,9 @@ from evenkeel.application.errors import (
     EvenkeelError,
     StateConflictError,
 )
-from evenkeel.application.fleet import changes, digest_of
-from evenkeel.application.observing import another_autoscaler, contained
+from evenkeel.application.fleet.records import changes, digest_of
 from evenkeel.application.ports import Registered
-from evenkeel.application.words import sentence
+from evenkeel.application.rebalancing.observing import another_autoscaler, contained
 from evenkeel.config import (
     ClusterId,
     ClusterRecord,
@@ -25,6 +24,7 @@ from evenkeel.config import (
     ServiceAccountAccess,
     read_model,
 )
+from evenkeel.texts.english import sentence
 
 
 class ApplyFields(Fields):

@@ -10,17 +10,17 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.incidents.notify import kind_of
+from evenkeel.application.offerings.sharing import hearing, read_offerings
 from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Remembered, Store
-from evenkeel.application.preview import Preview, preview_of
-from evenkeel.application.sharing import hearing, read_offerings
-from evenkeel.application.telling import kind_of
-from evenkeel.application.words import rfc3339
+from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, read_model
+from evenkeel.domain.incidents.health import judge, judge_unread, unless_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.incidents import Verdict
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError, shown
-from evenkeel.domain.trouble import judge, judge_unread, unless_stopped
+from evenkeel.texts.english import rfc3339
 
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2

@@ -9,15 +9,24 @@ from itertools import islice
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
-from evenkeel.application.decisions import pool_json
-from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.application.convergence.summary import pool_level
+from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.level_words import pool_level
+from evenkeel.application.incidents.notify import trouble_json
 from evenkeel.application.plan_documents import DecisionDocument, or_named, read_decisions
 from evenkeel.application.ports import UNREADABLE
-from evenkeel.application.preview import Preview, find_group, find_pool
-from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import (
+from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.application.rebalancing.preview import Preview, find_group, find_pool
+from evenkeel.config import ConfigError
+from evenkeel.domain.incidents.health import unreadable
+from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.origins import POOL_MAX
+from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.pools import AnyPool, rule_of
+from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+from evenkeel.texts.english import (
     ago,
     chain_words,
     command_line,
@@ -30,15 +39,6 @@ from evenkeel.application.words import (
     todo,
     trouble_words,
 )
-from evenkeel.config import ConfigError
-from evenkeel.domain.model.groups import NodeGroup, State
-from evenkeel.domain.model.origins import POOL_MAX
-from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.pools import AnyPool, rule_of
-from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
-from evenkeel.domain.trouble import unreadable
 
 _DECISIONS_TOLD = 3
 _DECISIONS_READ = 50  # most of them are of other pools

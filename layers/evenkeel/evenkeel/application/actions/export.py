@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.fleet import record_json
+from evenkeel.application.fleet.records import record_json
 
 # Lambda answers with 6 MB at most.
 _PAGE = 3_000_000

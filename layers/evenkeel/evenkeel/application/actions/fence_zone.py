@@ -8,14 +8,14 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Ending, length
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError
-from evenkeel.application.events import ZoneShift
-from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Remembered
-from evenkeel.application.preview import preview_of
-from evenkeel.application.words import rfc3339
-from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
+from evenkeel.application.rebalancing.events import ZoneShift
+from evenkeel.application.rebalancing.observing import contained, observe_cluster
+from evenkeel.application.rebalancing.preview import preview_of
+from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.values import shown
+from evenkeel.texts.english import rfc3339
 
 _SECONDS_TO_READ = 3
 _ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

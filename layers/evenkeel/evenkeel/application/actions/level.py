@@ -6,14 +6,14 @@ from typing import Annotated
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Name
-from evenkeel.application.decisions import pool_json
+from evenkeel.application.convergence.summary import course_words
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.level_words import course_words
-from evenkeel.application.preview import find_pool, preview_of
-from evenkeel.application.words import counted, sentence
+from evenkeel.application.rebalancing.decisions import pool_json
+from evenkeel.application.rebalancing.preview import find_pool, preview_of
+from evenkeel.domain.model.convergence import PASS_LASTS
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.homing import PASS_LASTS
 from evenkeel.domain.model.values import shown
+from evenkeel.texts.english import counted, sentence
 
 
 class LevelFields(Fields):

@@ -4,9 +4,9 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.readiness import Known, readiness_of
-from evenkeel.application.rollout_words import readiness_words
-from evenkeel.domain.readiness import NEEDED
+from evenkeel.application.rollout.readiness import Known, readiness_of
+from evenkeel.application.rollout.summary import readiness_words
+from evenkeel.domain.rollout.readiness import NEEDED
 
 
 class LiveFields(Fields):

@@ -11,15 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.offerings.sharing import Places
 from evenkeel.application.ports import Offerings
-from evenkeel.application.sharing import Places
-from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
-from evenkeel.domain.health.offerings import standing
+from evenkeel.domain.incidents.health import unless_stopped, unreadable
+from evenkeel.domain.model.incidents import Trouble, Verdict
 from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.troubles import Trouble, Verdict
-from evenkeel.domain.trouble import unless_stopped, unreadable
+from evenkeel.domain.offerings.reports import standing
+from evenkeel.texts.english import rfc3339
 
 # Lambda answers with 6 MB at most. What comes after so much is told by name and a few words, 10,000 of them in 3 MB.
 _LARGEST_ANSWER = 3_000_000

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.preview import check_pool
-from evenkeel.application.telling import PAUSED
-from evenkeel.application.words import rfc3339
+from evenkeel.application.incidents.notify import PAUSED
+from evenkeel.application.rebalancing.preview import check_pool
 from evenkeel.config import ControlRecord
 from evenkeel.domain.model.pools import is_called
+from evenkeel.texts.english import rfc3339
 
 
 class PauseFields(Ending):

@@ -1,7 +1,7 @@
 """What the next look would write."""
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.decisions import plan_json
+from evenkeel.application.rebalancing.decisions import plan_json
 
 
 class PlanFields(Fields):

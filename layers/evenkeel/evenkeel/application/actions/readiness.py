@@ -8,12 +8,12 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.observing import contained
 from evenkeel.application.ports import Remembered
-from evenkeel.application.readiness import KEPT, Asked, Known, Readiness, asked_of, readiness_of
-from evenkeel.application.rollout_words import hindrance_words, readiness_words
-from evenkeel.application.words import rfc3339, sentence
-from evenkeel.domain.readiness import NEEDED
+from evenkeel.application.rebalancing.observing import contained
+from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, asked_of, readiness_of
+from evenkeel.application.rollout.summary import hindrance_words, readiness_words
+from evenkeel.domain.rollout.readiness import NEEDED
+from evenkeel.texts.english import rfc3339, sentence
 
 # Of skipped and frozen groups, so many are named.
 _MOST_TOLD = 200

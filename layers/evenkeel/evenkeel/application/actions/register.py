@@ -7,9 +7,9 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import another_autoscaler
-from evenkeel.application.words import sentence
+from evenkeel.application.rebalancing.observing import another_autoscaler
 from evenkeel.config import Registration, read_model
+from evenkeel.texts.english import sentence
 
 
 def _object(value: object) -> object:

@@ -1,7 +1,7 @@
 """Put back the bounds from before Evenkeel, take its annotations off, and pause: the cluster, or one pool of it."""
 
 from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
-from evenkeel.application.preview import check_pool
+from evenkeel.application.rebalancing.preview import check_pool
 
 
 class RestoreFields(Fields):

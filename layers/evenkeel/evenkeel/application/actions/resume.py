@@ -8,7 +8,7 @@ from pydantic import Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.ports import Remembered
-from evenkeel.application.preview import check_pool
+from evenkeel.application.rebalancing.preview import check_pool
 from evenkeel.config import ControlRecord
 
 # Among so many of the newest entries, who has paused a cluster is looked for: it makes no decisions meanwhile.

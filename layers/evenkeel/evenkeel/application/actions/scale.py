@@ -6,9 +6,9 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
-from evenkeel.application.events import ScaleRequestEvent, Verdict
-from evenkeel.application.preview import find_group, find_pool, preview_of
-from evenkeel.application.request_scale import RequestScale
+from evenkeel.application.rebalancing.events import ScaleRequestEvent, Verdict
+from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
+from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord, read_model
 from evenkeel.domain.model.values import shown
 

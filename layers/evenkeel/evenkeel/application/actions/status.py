@@ -7,19 +7,19 @@ from typing import Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
-from evenkeel.application.decisions import group_json, pool_json
-from evenkeel.application.demand_words import cluster_demand
+from evenkeel.application.demand.summary import cluster_demand
+from evenkeel.application.incidents.notify import trouble_json
 from evenkeel.application.plan_documents import document_json, or_named
 from evenkeel.application.ports import Remembered
-from evenkeel.application.preview import Preview
-from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import ago, clock_words, counted, rfc3339, sentences, trouble_headline
+from evenkeel.application.rebalancing.decisions import group_json, pool_json
+from evenkeel.application.rebalancing.preview import Preview
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.texts.english import ago, clock_words, counted, rfc3339, sentences, trouble_headline
 
 _DECISIONS_SHOWN = 10
 _REQUESTS_SHOWN = 10  # the newest, as of decisions

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
-from evenkeel.application.fleet import digest_of
+from evenkeel.application.fleet.records import digest_of
+from evenkeel.application.incidents.notify import UNREGISTERED
 from evenkeel.application.ports import Remembered
-from evenkeel.application.telling import UNREGISTERED
 from evenkeel.config import ClusterRecord, ConfigError
-from evenkeel.domain.replicas.release import RELEASE_KEPT
+from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 
 # Longer than it takes; should it be cut off, no run waits for longer.
 _LEASE = timedelta(seconds=15)

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Fields, Flag, PoolName
-from evenkeel.application.demand_words import unknown_in_order
+from evenkeel.application.demand.summary import unknown_in_order
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.observing import contained
-from evenkeel.application.preview import Preview, find_pool
-from evenkeel.application.words import command_words, diff, problem_words, unfixable_words
+from evenkeel.application.rebalancing.observing import contained
+from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.config import ClusterRecord, FixEntry
-from evenkeel.domain.membership.numbers import Change, fix_for
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
+from evenkeel.domain.rebalancing.membership.numbers import Change, fix_for
+from evenkeel.texts.english import command_words, diff, problem_words, unfixable_words
 
 
 class ValidateFields(Fields):

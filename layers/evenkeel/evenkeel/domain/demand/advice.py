@@ -1,6 +1,6 @@
 """What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool.
 
-What follows from it, where the record asks for more than advice, is :mod:`~evenkeel.domain.demand.orders`.
+What follows from it, where the record asks for more than advice, is ``domain.demand.orders``.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.demand.growth import demand
-from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.demand.scale_down import unneeded
+from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import (
     Advice,
@@ -23,7 +23,8 @@ from evenkeel.domain.model.demand import (
     Unneeded,
 )
 from evenkeel.domain.model.drafts import Draft, PoolDraft
-from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
 from evenkeel.domain.model.workload import Node, Workload
@@ -192,7 +193,7 @@ def _marked(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[str]:
 
 
 def offer_of(pool: PoolDraft) -> PoolOffer:
-    """A pool as its plan leaves it. Room is as a request for nodes finds it (:mod:`~evenkeel.domain.replicas.requests`)
+    """A pool as its plan leaves it. Room is as a request for nodes finds it (``domain.rebalancing.replicas.requests``)
     once the published bounds have followed: they are for an autoscaler, and no limit of the zone.
     """
     room = pool.free_on_request

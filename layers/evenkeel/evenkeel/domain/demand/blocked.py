@@ -6,7 +6,7 @@ Nothing is ordered for them, so no order shows it. Pods that fit no node by thei
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.pod_groups import Kind
 from evenkeel.domain.demand.pods import is_daemon
 from evenkeel.domain.demand.requests import amount_text, request_of
 from evenkeel.domain.demand.world import World

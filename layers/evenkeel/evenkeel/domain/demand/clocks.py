@@ -9,7 +9,8 @@ from datetime import datetime
 
 from evenkeel.domain.demand.advice import Advised
 from evenkeel.domain.model.demand import Shrinking
-from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 

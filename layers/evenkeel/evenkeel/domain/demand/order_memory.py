@@ -22,12 +22,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from evenkeel.domain.demand.drainability import is_replicated
-from evenkeel.domain.demand.fresh import Fresh
-from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.pod_groups import Kind
 from evenkeel.domain.demand.pods import comes_with_node
 from evenkeel.domain.demand.requests import PODS, counts, request_of
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import is_going
+from evenkeel.domain.demand.template_node import Fresh
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId

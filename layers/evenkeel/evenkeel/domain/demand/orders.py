@@ -15,8 +15,9 @@ from datetime import datetime
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, Shrinking
-from evenkeel.domain.model.groups import MachineRef, NodeGroup, Observation, PoolId, State
+from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS, ScaleRequest
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import Release

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from evenkeel.domain.demand.kinds import Kind
-from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.pod_groups import Kind
 from evenkeel.domain.demand.selectors import matches
-from evenkeel.domain.demand.tallies import Tallies, Tally
+from evenkeel.domain.demand.topology_counts import Tallies, Tally
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import PodTerm
 

@@ -1,8 +1,8 @@
 """Whether a node has what a pod asks for (plugins noderesources/fit.go:678-765 and nodevolumelimits/csi.go)."""
 
-from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.pod_groups import Kind
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, amount_text
-from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.model.reasons import Reason, Rule, because
 
 

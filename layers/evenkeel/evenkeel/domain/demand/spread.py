@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from evenkeel.domain.demand import node_affinity
-from evenkeel.domain.demand.kinds import Kind
-from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.pod_groups import Kind
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
-from evenkeel.domain.demand.tallies import Domains, DomainTally, Tallies, Tally
+from evenkeel.domain.demand.topology_counts import Domains, DomainTally, Tallies, Tally
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.workload import Spread
 

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
+from evenkeel.domain.demand.node_info import Room
 from evenkeel.domain.demand.pods import GPU_LABELS, is_gpu
 from evenkeel.domain.demand.requests import CPU, MEMORY
-from evenkeel.domain.demand.rooms import Room
 
 _USUAL_GPU = "nvidia.com/gpu"  # what Cluster Autoscaler takes a label to stand for
 

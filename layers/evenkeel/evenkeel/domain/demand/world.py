@@ -5,15 +5,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
-from evenkeel.domain.demand.kinds import Kind, Kinds
+from evenkeel.domain.demand.cluster_snapshot import NOTHING, Placing
+from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.pending_pods import is_expendable, standing_on, why_not_counted, why_not_moved
 from evenkeel.domain.demand.placeable import unplaceable
-from evenkeel.domain.demand.placing import NOTHING, Placing
+from evenkeel.domain.demand.pod_groups import Kind, Kinds
 from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
-from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.taints import is_going
+from evenkeel.domain.demand.template_node import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.demand.waiting import is_expendable, standing_on, why_not_counted, why_not_moved
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import HOSTNAME, Node, Pod, Workload

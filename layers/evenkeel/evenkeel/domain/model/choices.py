@@ -1,17 +1,12 @@
 """What people choose from: the sizing strategy of a pool, and what becomes of replicas that a zone does not deliver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
-
-if TYPE_CHECKING:
-    from evenkeel.domain.model.drafts import PoolDraft
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -30,7 +25,7 @@ class Strategy:
 
     name: str
     aliases: tuple[str, ...] = ()
-    size: Callable[[PoolDraft], Sequence[Size]]  # one for each group of the draft, in its order
+    size: Callable[[Any], Sequence[Size]]  # from a PoolDraft, which has a strategy itself; one for each of its groups
     publishes_minima: bool  # a min for each zone, to which healthy groups are raised
     adds_up: bool  # the maxima add up to PoolMaximum, so that no number of autoscaler loops can pass it
     reserves: bool = False  # it deals out what is left of PoolMaximum: what others keep of that is spoken for

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
+from evenkeel.domain.model.convergence import Choices, Converging, Homing, Step
 from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
-from evenkeel.domain.model.homing import Choices, Converging, Homing, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -45,7 +45,7 @@ class Draft:
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well,
     keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
-    removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/replicas/removal.py)
+    removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/rebalancing/replicas/removal.py)
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     bounds: Bounds | None = None  # to be published; None: they are not ours to write

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.offerings import Offering
@@ -17,9 +17,6 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
-
-if TYPE_CHECKING:
-    from evenkeel.domain.model.workload import Workload
 
 SOMEBODY = "somebody"  # a writer that nobody names
 # Two clocks that differ by no more count as one: an API server says its time in whole seconds, and answers take some.
@@ -169,7 +166,7 @@ class ShootWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Shoot:
-    """Gardener's Shoot, as far as relief needs to know it (:mod:`evenkeel.domain.relief`)."""
+    """Gardener's Shoot, as far as relief needs to know it (``domain.rebalancing.relief``)."""
 
     ref: OwnerRef
     workers: tuple[ShootWorker, ...]
@@ -407,25 +404,3 @@ class NodeGroup:
             if not machine.has_node and not machine.deleting and not machine.preserved
         )
         return min(coming, self.waiting)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Skipped:
-    """An object that is no node group of ours, and why."""
-
-    namespace: str
-    name: str
-    reason: Reason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """One complete look at a cluster. A look that broke off half-way is an error, never an Observation."""
-
-    groups: tuple[NodeGroup, ...]
-    skipped: tuple[Skipped, ...] = ()
-    # By their namespaces in the seed, those that relief asks for; a reason: it could not be read.
-    shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
-    workload: "Workload | None" = None  # pods and nodes of its workload cluster; None: not asked for, or not read
-    workload_unread: str = ""  # why they were asked for and not read
-    clock_skew: timedelta = timedelta(0)  # the API server's clock less ours; zero: they agree, or its is not known

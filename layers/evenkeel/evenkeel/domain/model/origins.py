@@ -1,4 +1,4 @@
-"""Where a pool's numbers come from. Values; :mod:`evenkeel.application.words` says them."""
+"""Where a pool's numbers come from. Values; ``texts.english`` says them."""
 
 from dataclasses import dataclass
 from enum import StrEnum

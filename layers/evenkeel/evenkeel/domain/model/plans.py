@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.convergence import Converging, Step
 from evenkeel.domain.model.demand import Advice, PoolAdvice
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, Skipped, State
-from evenkeel.domain.model.homing import Converging, Step
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.reliefs import ReliefStep
+from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 

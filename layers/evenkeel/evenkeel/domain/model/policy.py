@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import NodeGroup
-from evenkeel.domain.model.homing import ConvergePolicy
 from evenkeel.domain.model.similarity import Similarity
 
 

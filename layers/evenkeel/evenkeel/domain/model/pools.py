@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy
+from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
-from evenkeel.domain.model.homing import ConvergePolicy
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
+from evenkeel.domain.model.owner_intent import wish_of
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
-from evenkeel.domain.model.wishes import wish_of
 
 
 def count_zones(groups: Iterable[NodeGroup]) -> int:

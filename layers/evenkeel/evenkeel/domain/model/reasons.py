@@ -1,6 +1,6 @@
 """Why something is as it is: which rule, about what, with which numbers. Never a sentence.
 
-A reason is made where its rule stands, and turned into words in one place only (:mod:`evenkeel.application.words`).
+A reason is made where its rule stands, and turned into words in one place only (``texts.english``).
 Nobody reads those words back: whoever decides by a reason decides by its rule and its facts.
 """
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from evenkeel.domain.model.convergence import Homing
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
-from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.past_orders import PastOrder
-from evenkeel.domain.model.reliefs import Relief
+from evenkeel.domain.model.relief import Relief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class GroupState:
     unneeded: Mapping[str, datetime] = field(default_factory=dict)  # nodes that nobody needs, and since when
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
     slow_start: int = 0  # since its zone delivers again: so many machines may be on their way; 0: as many as there may
-    # What other clusters' failures mean for it; none of it is a failure of its own (domain/health/offerings.py)
+    # What other clusters' failures mean for it; none of it is a failure of its own (domain/offerings/reports.py)
     warned_requested: int | None = None  # requested when the warning that lasts began, or less since; None: none lasts
     warned_until: datetime | None = None  # the end of the fence that came with it
     cleared_at: datetime | None = None  # when a machine last came in spite of a warning
@@ -124,7 +124,7 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What people want of an object that takes our bounds (:mod:`evenkeel.domain.model.wishes`)."""
+    """What people want of an object that takes our bounds (``domain.model.owner_intent``)."""
 
     bounds: Bounds
     ours: tuple[Bounds, ...] = ()  # what we have written over it, or were about to

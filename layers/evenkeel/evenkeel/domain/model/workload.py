@@ -1,7 +1,7 @@
 """What runs in a cluster and what wants to: pods, nodes, volumes and disruption budgets, as far as placing needs them.
 
 Names of fields follow the Kubernetes API; what a rule does not read is not here. Amounts are in the resource's base
-unit (cores, bytes, pieces), exact, as :class:`~evenkeel.domain.model.templates.NodeTemplate` has them.
+unit (cores, bytes, pieces), exact, as ``NodeTemplate`` has them.
 """
 
 from collections.abc import Mapping

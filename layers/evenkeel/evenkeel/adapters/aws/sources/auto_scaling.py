@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Id, Rows, one_line
-from evenkeel.application.events import Failure, InboundEvent
+from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.config import read_model
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignored, one_line
-from evenkeel.application.events import Failure, InboundEvent
+from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.config import read_model
 from evenkeel.domain.model.values import shown
 

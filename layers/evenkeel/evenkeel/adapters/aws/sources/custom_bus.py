@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Id, Rows, Text, ignored
-from evenkeel.application.events import Failure, InboundEvent, ScaleRequestEvent
+from evenkeel.application.rebalancing.events import Failure, InboundEvent, ScaleRequestEvent
 from evenkeel.config import ClusterId, KubernetesName, Moment, ScaleRequestRecord, read_model
 
 

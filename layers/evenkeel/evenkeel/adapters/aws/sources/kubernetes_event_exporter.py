@@ -14,10 +14,9 @@ from pydantic import field_validator
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, Text, ignored
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
-from evenkeel.application.events import Failure, InboundEvent
+from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.config import Count, KubernetesName, Moment, read_model
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.values import shown
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Parser, Rows
-from evenkeel.application.events import InboundEvent, ZoneShift
+from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
 from evenkeel.config import read_model
 
 ARC = "aws.arc-zonal-shift"

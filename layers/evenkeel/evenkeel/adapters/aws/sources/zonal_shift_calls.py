@@ -7,7 +7,7 @@ from typing import Any
 
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignored
 from evenkeel.adapters.aws.sources.zonal_shift import ARC, MANUAL_SHIFT, ShiftedZone
-from evenkeel.application.events import InboundEvent, ZoneShift
+from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
 from evenkeel.config import read_model
 from evenkeel.domain.model.values import shown
 

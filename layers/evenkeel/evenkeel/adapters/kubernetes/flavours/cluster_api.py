@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.kubernetes.amounts import read_resources
-from evenkeel.adapters.kubernetes.bought import by_infrastructure_template
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     OS_LABEL,
@@ -34,12 +33,12 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
     string_map,
 )
+from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
 from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate

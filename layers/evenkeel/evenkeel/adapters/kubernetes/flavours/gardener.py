@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.kubernetes.amounts import read_resources
-from evenkeel.adapters.kubernetes.bought import by_machine_class
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     NVIDIA_GPU,
@@ -30,6 +29,7 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
     name_of,
 )
+from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.domain.model.groups import MachineFailure

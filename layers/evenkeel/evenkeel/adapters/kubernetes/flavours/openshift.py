@@ -4,7 +4,6 @@ from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces
-from evenkeel.adapters.kubernetes.bought import by_provider_spec
 from evenkeel.adapters.kubernetes.flavours.base import (
     NVIDIA_GPU,
     TEMPLATE_LABELS,
@@ -23,6 +22,7 @@ from evenkeel.adapters.kubernetes.objects import (
     get_path,
     moment_of,
 )
+from evenkeel.adapters.kubernetes.offering_reader import by_provider_spec
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler

@@ -23,10 +23,10 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
-from evenkeel.domain.annotations import read_published
 from evenkeel.domain.model.groups import Bounds, Pinning
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
+from evenkeel.domain.rebalancing.annotations import read_published
 
 # What the operator writes on the scalable and its machines: <namespace>/<name> of the NodePool.
 MADE_FROM = "hypershift.openshift.io/nodePool"

@@ -10,10 +10,10 @@ from typing import Any
 from evenkeel.adapters.kubernetes.managed_fields import last_writer
 from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner, ref_of
-from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, read_count
+from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
 SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
 _EXTENSIONS = "extensions.gardener.cloud"

@@ -1,0 +1,363 @@
+"""`evenkeel ACTION --stack NAME --cluster ID`: the actions of an operator as commands, derived from their table.
+
+The fields of an action are the options of its command. Only where a file is read or written is a command made by hand.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from inspect import Parameter, Signature
+from time import sleep
+from typing import Annotated, Any, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+from rich.console import Console
+
+from evenkeel.application.actions.call import Right
+from evenkeel.application.actions.table import ACTIONS, Action
+from evenkeel.config import ConfigError
+from evenkeel.texts.english import counted, rfc3339
+from evenkeel_cli.answers import Output, alike, print_answer
+from evenkeel_cli.fleet import apply_command, export_command
+from evenkeel_cli.inputs import (
+    BAD_INPUT,
+    CANNOT_READ,
+    IN_TROUBLE,
+    INVALID_POOL,
+    NOT_READY,
+    fail,
+    hint,
+    read_yaml,
+    refuse_nobody,
+)
+from evenkeel_cli.operator_answers import as_shown, ask_of_all, ask_or_fail, confirm
+from evenkeel_cli.terminal import say, say_json
+
+_WATCH_SECONDS = 5
+_StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
+_ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
+_ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")]
+_Selector = Annotated[
+    str | None,
+    typer.Option("--selector", help="Clusters by their labels: env=prod,tier!=test; in place of --cluster."),
+]
+_OneCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster's id in its record.")]
+_All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered, in place of --cluster.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+_Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept with what was done.")]
+_OutputForm = Annotated[Output, typer.Option("-o", "--output")]
+
+
+def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
+    """`evenkeel plan --stack`: as the stack would plan now; the JSON is that of every plan."""
+    answer = ask_or_fail("plan", stack, cluster)
+    _print(answer, answer["plan"], output)
+    _leave_for_invalid_pools(answer["plan"])
+
+
+def _register_command(
+    stack: _StackName,
+    cluster: _ClusterId,
+    record: Annotated[
+        str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
+    ],
+    reason: _Reason = None,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    try:
+        fields = read_yaml(record)
+    except ConfigError as error:
+        fail(error.faults)
+    _act("register", stack, cluster, output, {"record": fields, "reason": reason})
+
+
+def _record_command(
+    stack: _StackName,
+    cluster: _ClusterId,
+    since: Annotated[str | None, typer.Option(help="A moment, RFC 3339; left out: all that is kept, 30 days.")] = None,
+    out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
+    old_out: Annotated[str | None, typer.Option("--output", "-o", hidden=True)] = None,
+) -> None:
+    if old_out == Output.TABLE:
+        fail(["-o is table: a record is JSON, and nothing else: leave it out"])
+    if old_out not in (None, Output.JSON):
+        hint("-o with a file", "--out FILE")
+        out = old_out
+    entries: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = ask_or_fail("record", stack, cluster, {"since": since, "after": after})
+        entries += page["decisions"]
+        after = page["next"]
+        if after is None:
+            break
+    end = rfc3339(datetime.now(UTC))
+    begin = since or (entries[0]["at"] if entries else end)
+    history = json.dumps({"cluster": cluster, "from": begin, "to": end, "decisions": entries}, indent=1)
+    if out == "-":
+        typer.echo(history)
+        return
+    try:
+        with open(out, "w", encoding="utf-8") as target:  # noqa: PTH123 (a name as it was given)
+            target.write(history + "\n")
+    except OSError as error:
+        fail([f"{out}: cannot be written: {error.strerror or error}"])
+    decisions = sum("pool" in entry for entry in entries)
+    actions = f", {counted(len(entries) - decisions, 'action')}" if decisions < len(entries) else ""
+    say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
+
+
+def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
+    answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
+    _leave_for_nobody(answer.get("counts", answer).get("clusters"), selector)
+    _print(answer, answer, output)
+    return answer
+
+
+def _status_command(  # noqa: PLR0913 (its options)
+    stack: _StackName,
+    cluster: _ClusterIdOrAll = "*",
+    everything: _All = False,
+    live: Annotated[
+        bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
+    ] = False,
+    selector: _Selector = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    _refuse_several(cluster, selector, everything=everything)
+    answer = _print_status(stack, cluster, selector, live, output)
+    with suppress(KeyboardInterrupt):  # which is how one stops watching
+        while watch:
+            sleep(_WATCH_SECONDS)
+            Console().clear()  # of a terminal; a pipe gets one after the other
+            answer = _print_status(stack, cluster, selector, live, output)
+    answers = answer.get("clusters", [answer])
+    if not all(each.get("ok") for each in answers):
+        raise typer.Exit(CANNOT_READ)
+    if any(each.get("trouble") for each in (answer, *answers)) or answer.get("unknown"):
+        raise typer.Exit(IN_TROUBLE)
+
+
+def _live_command(  # noqa: PLR0913 (its options)
+    stack: _StackName,
+    cluster: _OneCluster = None,
+    everything: _All = False,
+    selector: _Selector = None,
+    wave: Annotated[
+        str | None,
+        typer.Option(help="So many at once, 5% or 3, and the next once these have stood. The stack goes on by itself."),
+    ] = None,
+    soak: Annotated[str | None, typer.Option(help=ACTIONS["rollout"].fields.model_fields["soak"].description)] = None,
+    force: Annotated[bool, typer.Option("--force", help=ACTIONS["live"].fields.model_fields["force"].description)] = (
+        False
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which clusters would go live, and do nothing.")] = (
+        False
+    ),
+    yes: _Yes = False,
+    reason: _Reason = None,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    named = cluster is not None
+    scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
+    if sum((named, selector is not None, everything)) != 1:
+        fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
+    if soak is not None and wave is None:
+        fail(["--soak goes with --wave: how many go live at once?"])
+    fields = {"force": force or None}
+    clusters, _ = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    if dry_run:
+        return
+    if wave is None:
+        _act("live", stack, None, output, {**fields, "clusters": [*clusters], "reason": reason})
+    else:
+        rollout = {"clusters": [*clusters], "wave": wave, "soak": soak, "reason": reason}
+        answer = ask_or_fail("rollout", stack, None, rollout)
+        _print(answer, answer, output)
+
+
+def _rollout_command(
+    stack: _StackName,
+    abort: Annotated[
+        bool, typer.Option("--abort", help=ACTIONS["rollout"].fields.model_fields["abort"].description)
+    ] = False,
+    reason: _Reason = None,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    if reason is not None and not abort:
+        fail(["--reason goes with --abort"])
+    answer = ask_or_fail("rollout", stack, None, {"abort": abort or None, "reason": reason})
+    _print(answer, answer, output)
+    if answer.get("phase") in ("halting", "halted") and not abort:
+        raise typer.Exit(NOT_READY)
+
+
+_BY_HAND: Mapping[str, Callable[..., None]] = {
+    "register": _register_command,
+    "record": _record_command,
+    "status": _status_command,
+    "apply": apply_command,
+    "export": export_command,
+    "live": _live_command,
+    "rollout": _rollout_command,
+}
+
+
+def commands() -> dict[str, Callable[..., None]]:
+    """A command for every action but `plan`, which also plans without a stack; its help is the action's summary."""
+    by_name = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
+    for name, command in by_name.items():
+        command.__doc__ = ACTIONS[name].summary
+    return by_name
+
+
+def _command(action: Action) -> Callable[..., None]:
+    """A function with the parameters that typer makes options of."""
+
+    def command(stack: str, cluster: str | None, output: Output, **fields: Any) -> None:
+        named = {given: fields[name] for given, name in action.fields.names().items() if name in fields}
+        named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
+        everything, yes = fields.get("everything", False), fields.get("yes", False)
+        _refuse_several(cluster, fields.get("selector"), everything=everything)
+        if action.touches is None or cluster is not None:
+            _act(action.name, stack, cluster, output, named)
+        elif everything or fields.get("selector"):
+            scope = {"all": True} if everything else {}
+            _act_on_several(action.name, stack, {**scope, **named}, output, yes=yes)
+        else:
+            fail(["say which clusters: --cluster ID, --selector env=prod, or --all"])
+
+    several: list[Parameter] = []
+    if action.touches is not None:
+        cluster_option: dict[str, Any] = {"annotation": _OneCluster, "default": None}
+        several = [
+            _parameter("everything", annotation=_All, default=False),
+            _parameter("yes", annotation=_Yes, default=False),
+        ]
+    elif action.of_all:
+        cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"}
+        several = [_parameter("everything", annotation=_All, default=False)]
+    else:
+        cluster_option = {"annotation": _ClusterId}
+    if action.of_all or action.touches is not None:
+        several.append(_parameter("selector", annotation=_Selector, default=None))
+    if action.right is not Right.READ:
+        several.append(_parameter("reason", annotation=_Reason, default=None))
+    fields = action.fields.model_fields
+    parameters = [
+        _parameter("stack", annotation=_StackName),
+        _parameter("cluster", **cluster_option),
+        *(
+            _option(given, name, fields[name])
+            for given, name in action.fields.names().items()
+            if not _is_map(fields[name])
+        ),
+        *several,
+        _parameter("output", annotation=_OutputForm, default=Output.TABLE),
+    ]
+    command.__annotations__ = {}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect.signature answers with
+    return command
+
+
+def _refuse_several(cluster: str | None, selector: str | None, *, everything: bool) -> None:
+    if sum((cluster not in (None, "*"), bool(selector), everything)) > 1:
+        fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
+
+
+def _option(given: str, name: str, field: FieldInfo) -> Parameter:
+    """The option of a field, as events call it. What a value may look like beyond its type, the function says."""
+    forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
+    form = forms.get(get_origin(field.annotation) or field.annotation, str)
+    # A flag without its opposite; of a list what one of its values stands for.
+    option = typer.Option(f"--{given.replace('_', '-')}", help=field.description)
+    if field.is_required():
+        return _parameter(name, annotation=Annotated[form, option])
+    if form is bool:
+        return _parameter(name, annotation=Annotated[bool, option], default=False)
+    return _parameter(name, annotation=Annotated[form | None, option], default=None)
+
+
+def _is_map(field: FieldInfo) -> bool:
+    """What no option can say: it is for those who write events."""
+    return get_origin(field.annotation) is dict
+
+
+def _parameter(name: str, **rest: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
+
+
+def _act(
+    action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any], *, is_all: bool = True
+) -> None:
+    """Ask, print, and leave with the exit code that the answer stands for.
+
+    ``is_all`` False: it is known beforehand that some cluster cannot be asked.
+    """
+    answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
+    _leave_for_nobody(answer.get("clusters"), fields.get("selector"))
+    _print(answer, answer, output)
+    answers = answer.get("clusters", [answer])
+    if not is_all or not all(answer.get("ok") for answer in answers):
+        raise typer.Exit(CANNOT_READ)
+    if action == "validate":
+        _leave_for_invalid_pools(*answers)
+    if not all(answer.get("ready", True) for answer in answers) or any("plannedOnly" in answer for answer in answers):
+        raise typer.Exit(NOT_READY)
+
+
+def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
+    """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
+    touched, is_all = _agreed(action, stack, fields, output, yes=yes)
+    of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
+    asked = {**of_them, "clusters": [*touched], **as_shown(touched.values())}
+    _act(action, stack, None, output, asked, is_all=is_all)
+
+
+def _agreed(
+    action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
+) -> tuple[dict[str, dict[str, Any]], bool]:
+    """What it touches is shown, and asked for unless nothing more is wanted.
+
+    Returns what was agreed to, by cluster, and whether that is all that could be meant.
+    """
+    answer = ask_of_all(action, stack, {**fields, "list": True})
+    listed, untouched = answer["clusters"], answer.get("untouched", 0)
+    if "clusters" in fields and listed and not listed[0]["ok"]:  # the one that was named: as of any other action
+        fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
+    groups = alike(listed)
+    for line in groups.values():
+        say(line, err=output is Output.JSON)
+    for found in listed:
+        if found.get("alike") not in groups:
+            say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+    if untouched:
+        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
+    touched = {found["cluster"]: found for found in listed if found["ok"]}
+    if shown_only and output is Output.JSON:
+        say_json(answer, indent=2)
+    if not touched:
+        fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
+    if not shown_only:
+        confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
+    return touched, len(touched) == len(listed)
+
+
+def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        say_json(as_json, indent=2)
+    else:
+        print_answer(answer)
+
+
+def _leave_for_nobody(clusters: object, selector: str | None) -> None:
+    if selector is not None and not clusters:
+        refuse_nobody(selector)
+
+
+def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:
+    if any(not pool["valid"] for answer in answers for pool in answer["pools"]):
+        raise typer.Exit(INVALID_POOL)

@@ -1,0 +1,256 @@
+"""`evenkeel discover`: records for clusters that are there, as a file of a fleet that somebody looks through.
+
+Nothing is stored by it, and every record is in dry run.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from botocore.exceptions import ClientError
+
+from evenkeel.adapters.aws.zone_names import ZoneNames
+from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
+from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
+from evenkeel.application.errors import AccessError, EvenkeelError
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
+from evenkeel.texts.english import counted
+from evenkeel_cli.fleet import fleet_yaml, say_lines
+from evenkeel_cli.inputs import CANNOT_READ, fail
+from evenkeel_cli.operator_answers import confirm
+from evenkeel_cli.remote import CannotAskError, of_caller, role_arns
+from evenkeel_cli.terminal import say
+
+Json = dict[str, Any]
+_READERS = "evenkeel-readers"
+# Of the roles in template.yaml, who has to be let in, and into which Kubernetes group (docs/access-eks.md).
+_GROUPS = {"RebalanceRole": "evenkeel", "LookRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
+_AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
+_NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
+discover_app = typer.Typer(
+    help="Clusters that are there, as a file of a fleet to be looked through; nothing is stored.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="Of the management or garden cluster.")]
+_Context = Annotated[str | None, typer.Option("--context", help="Where it is not the kubeconfig's current one.")]
+_LabelSelector = Annotated[str | None, typer.Option("--selector", help="Labels of the objects, as kubectl has them.")]
+
+
+@discover_app.command("eks")
+def discover_eks(
+    tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE that clusters have; given twice, both.")],
+    region: Annotated[str | None, typer.Option(help="Left out: that of the profile.")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="Whose roles are to be let in: a command for each, as a comment.")
+    ] = None,
+    grant: Annotated[bool, typer.Option("--grant", help="With --stack: let them in now.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+) -> None:
+    """EKS clusters by tag: where they are, and how their zones are called there."""
+    import boto3
+
+    tags = dict(_pair(text) for text in tag)
+    if grant and stack is None:
+        fail(["--grant goes with --stack: it says whom to let in"])
+    try:
+        session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
+        eks = session.client("eks")
+        found = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
+        zone_ids = _zone_ids(session, eks.meta.region_name) if found else {}
+        arns = role_arns(stack, _GROUPS) if stack is not None else {}
+    except CannotAskError as error:
+        fail([str(error)], error.code)
+    except AWS_ERRORS as error:
+        why = of_caller(error) or CannotAskError(f"AWS: {text_of(error)}")
+        fail([str(why)], why.code)
+    region = eks.meta.region_name
+    labels = {key: value for key, value in tags.items() if _is_label(key, value)}
+    records = [_eks_record(cluster, region, zone_ids, labels) for cluster in found]
+    entries = [(cluster["name"], group, arns[role]) for cluster in found for role, group in _GROUPS.items() if arns]
+    _print(records, [] if grant else [_command(region, *entry) for entry in entries])
+    if grant and entries:
+        confirm(f"let {counted(len(arns), 'role')} into {counted(len(found), 'cluster')}", yes=yes)
+        _grant(eks, entries)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not key or not sign:
+        fail([f"--tag is {text!r}: write KEY=VALUE"])
+    return key, value
+
+
+def _eks_clusters(eks: Any) -> Iterator[Json]:
+    for page in eks.get_paginator("list_clusters").paginate():
+        for name in page["clusters"]:
+            yield eks.describe_cluster(name=name)["cluster"]
+
+
+def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
+    """Of the account that the clusters are in; nothing, where it may not be asked: then records do without."""
+    try:
+        return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
+    except AccessError:
+        return {}
+
+
+def _eks_record(cluster: Json, region: str, zone_ids: Mapping[str, str], labels: Mapping[str, str]) -> Json:
+    return {
+        "id": _id_of(cluster["name"]),
+        "flavours": ["cluster-api"],
+        "access": {"kind": "eks", "name": cluster["name"], "region": region},
+        "dry_run": True,
+        "region": region,
+        **({"zone_ids": dict(zone_ids)} if zone_ids else {}),
+        "account": cluster["arn"].split(":")[4],
+        **({"labels": dict(labels)} if labels else {}),
+    }
+
+
+def _command(region: str, cluster: str, group: str, arn: str) -> str:
+    return (
+        f"aws eks create-access-entry --region {region} --cluster-name {cluster} "
+        f"--kubernetes-groups {group} --principal-arn {arn}"
+    )
+
+
+def _grant(eks: Any, entries: Iterable[tuple[str, str, str]]) -> None:
+    """An entry that is there is left as it is, whatever groups it has. One refusal, and the rest go on."""
+    refused = []
+    for cluster, group, arn in entries:
+        try:
+            eks.create_access_entry(clusterName=cluster, kubernetesGroups=[group], principalArn=arn)
+            say(f"{cluster}: {arn} is let in as {group}", err=True)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "ResourceInUseException":
+                say(f"{cluster}: {arn} has an access entry already", err=True)
+            else:
+                refused.append(f"{cluster}: {arn} is not let in: {error}")
+        except AWS_ERRORS as error:
+            refused.append(f"{cluster}: {arn} is not let in: {text_of(error)}")
+    if refused:
+        fail(refused, CANNOT_READ)
+
+
+@discover_app.command("cluster-api")
+def discover_cluster_api(
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    selector: _LabelSelector = None,
+    secret: Annotated[
+        str | None, typer.Option(help="Of Secrets Manager, with the management cluster's kubeconfig.")
+    ] = None,
+) -> None:
+    """Cluster API's Clusters of a management cluster, each with its own node groups."""
+    found = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
+    names = [name_of(item) for item in found]
+    records = []
+    for item in found:
+        namespace, name = name_of(item)
+        is_unique = sum(other == name for _, other in names) == 1
+        records.append(
+            {
+                "id": _id_of(name if is_unique else f"{namespace}.{name}"),
+                "flavours": ["cluster-api"],
+                **_access(secret, {}),
+                "namespaces": [namespace],
+                "discovery": [f"clusterapi:namespace={namespace},clusterName={name}"],
+                "dry_run": True,
+                **_labels(item),
+            }
+        )
+    _print(records)
+
+
+@discover_app.command("gardener")
+def discover_gardener(
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    selector: _LabelSelector = None,
+    seeds: Annotated[bool, typer.Option("--seeds", help="A record for each Seed, with all its Shoots.")] = False,
+    secret: Annotated[
+        str | None, typer.Option(help="Of Secrets Manager, with the seed's kubeconfig; {seed} stands for its name.")
+    ] = None,
+) -> None:
+    """Gardener's Shoots of a garden cluster, each with the control plane that its seed has of it."""
+    found = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
+    records, left = [], []
+    for item in found:
+        seed = (
+            name_of(item)[1]
+            if seeds
+            else get_path(item, ("status", "seedName")) or get_path(item, ("spec", "seedName"))
+        )
+        place = "" if seeds else get_path(item, ("status", "technicalID"))
+        if not isinstance(seed, str) or not isinstance(place, str) or not (seeds or place):
+            left.append(f"{'/'.join(filter(None, name_of(item)))} is left out: no seed has it yet")
+            continue
+        of_provider = ("spec", "provider", "region") if seeds else ("spec", "region")
+        region = get_path(item, of_provider)
+        is_aws = get_path(item, ("spec", "provider", "type")) == "aws" and _AWS_REGION.fullmatch(str(region))
+        records.append(
+            {
+                "id": _id_of(place or seed),
+                "flavours": ["gardener"],
+                **_access(secret, {"seed": seed}),
+                **({"namespaces": [place]} if place else {}),
+                "dry_run": True,
+                **({"region": region} if is_aws else {}),
+                **_labels(item),
+            }
+        )
+    _print(records, left)
+
+
+def _listed(
+    kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
+) -> Sequence[Mapping[str, Any]]:
+    from evenkeel_cli.live import list_objects  # half a second that other commands need not wait for
+
+    try:
+        return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
+    except ConfigError as error:
+        fail(error.faults)
+    except EvenkeelError as error:
+        fail([str(error)], CANNOT_READ)
+
+
+def _access(secret: str | None, names: Mapping[str, str]) -> Json:
+    """Nothing, where nobody says it: ``apply`` then asks for it."""
+    if secret is None:
+        return {}
+    for name, value in names.items():
+        secret = secret.replace(f"{{{name}}}", value)
+    return {"access": {"kind": "kubeconfig", "secret": secret}}
+
+
+def _labels(item: Mapping[str, Any]) -> Json:
+    """What people gave an object; not what controllers need."""
+    labels = string_map(get_path(item, ("metadata", "labels")))
+    theirs = {
+        key: value
+        for key, value in labels.items()
+        if _is_label(key, value) and not re.search(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/", key)
+    }
+    return {"labels": theirs} if theirs else {}
+
+
+def _is_label(key: str, value: str) -> bool:
+    return re.fullmatch(LABEL_KEY, key) is not None and re.fullmatch(LABEL_VALUE, value) is not None
+
+
+def _id_of(name: str) -> str:
+    return _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
+
+
+def _print(records: Sequence[Json], comments: Sequence[str] = ()) -> None:
+    if not records:
+        for line in comments:
+            say(line, err=True)
+        fail(["no such cluster is found"])
+    without = [] if "access" in records[0] else ["access is missing: say it for each, or once under defaults"]
+    say_lines(fleet_yaml(records, ["Look through it, then: evenkeel apply -f FILE", *without, *comments]))

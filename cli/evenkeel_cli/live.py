@@ -1,0 +1,131 @@
+"""A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
+
+from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.adapters.kubernetes.access.clusters import IMPERSONATION
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.objects import Object
+from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
+from evenkeel.application.errors import AccessError, ClusterUnavailableError
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.observer import SeePods
+from evenkeel.application.rebalancing.observing import lacks_pods, read_cluster, with_workload
+from evenkeel.bootstrap import SystemClock
+from evenkeel.config import ClusterFile, ConfigError, SameAccess, WorkloadEntry, read_model
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel_cli.inputs import read_text, refuse_empty
+
+_PATIENCE_SECONDS = 120.0
+# Of a kubeconfig: lists, and what each of their entries holds.
+_ENTRIES = (("contexts", "context"), ("users", "user"))
+
+
+def observe(
+    policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
+) -> tuple[Observation, SeePods]:
+    """A complete look, and what adds all pods to it where the record says where they are and a plan turns on them.
+
+    Raises:
+        ConfigError: the kubeconfig cannot be used.
+        AccessError, ClusterUnavailableError: the cluster cannot be read.
+    """
+    api, remaining = _opened(kubeconfig, context)
+    stage, cluster = policy.demand_stage, KubernetesCluster(api, policy, remaining)
+    observation = read_cluster(api.name, cluster, state)
+    if stage is DemandStage.OFF and policy.workload is None:
+        return observation, lambda found: found
+    entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
+
+    def opened() -> KubernetesWorkload:
+        if not isinstance(entry.access, SameAccess):
+            raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
+        return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
+
+    def see(found: Observation, *, judges_nodes: bool = True) -> Observation:
+        return with_workload(api.name, opened, cluster, found, judges_nodes=judges_nodes)
+
+    if stage is not DemandStage.OFF:
+        observation = see(observation, judges_nodes=stage.judges_nodes)
+    return observation, lambda found: see(found) if lacks_pods(found) else found
+
+
+def list_objects(
+    kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
+) -> Sequence[Object]:
+    """All objects of a kind, by labels, in the version that the server prefers. Raises as ``observe``."""
+    api, remaining = _opened(kubeconfig, context)
+    for version in api.served(group, remaining):
+        if (found := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
+            return found.objects()
+    raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
+
+
+def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
+    """The API that a kubeconfig leads to, and the seconds that are left for it. Raises ConfigError."""
+    where, clock = kubeconfig or "kubeconfig", SystemClock()
+    client = ApiClient(_configuration(kubeconfig, context, where))
+    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
+    return KubernetesApi(context or where, client, None, clock), lambda: deadline - clock.now().timestamp()
+
+
+def _refuse_unreadable(path: str) -> None:
+    """A name that stands twice in one object is no fault: kubectl takes the last one as well. Raises ConfigError."""
+    try:
+        read_document(read_text(path))
+    except UnreadableError as error:
+        raise ConfigError([f"{path}: {error}"]) from None
+
+
+def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
+    """The library would drop it silently, and read the cluster as another user than kubectl. Raises ConfigException."""
+    contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
+    user = users.get(contexts[context or config["current-context"]].get("user"), {})
+    for field in IMPERSONATION:
+        if user.get(field):
+            raise ConfigException(
+                f"user.{field} is refused: Evenkeel impersonates no other user: "
+                "read the objects with kubectl, and plan with -f"
+            )
+
+
+def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]]:
+    return {node.value["name"]: node.value.get(singular) or {} for node in nodes}
+
+
+def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
+    # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
+    if kubeconfig is not None:
+        refuse_empty(kubeconfig)
+    names = (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR)
+    # os.path, as it does: pathlib raises for a home that nobody has, and where it may not look.
+    found = [path for path in map(os.path.expanduser, names) if os.path.exists(path)]  # noqa: PTH110
+    if not found:
+        raise ConfigError(
+            [f"{where}: there is no file {' or '.join(names)}: name one by --kubeconfig, or in KUBECONFIG"]
+        )
+    for path in found:
+        _refuse_unreadable(path)
+    configuration = Configuration()
+    try:
+        load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig, context=context, client_configuration=configuration
+        )
+        _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        problem = " ".join(str(error).split())[:300]
+    except Exception as error:  # whatever a plug-in or a strange file can bring about
+        problem = f"not a kubeconfig that can be used ({type(error).__name__})"
+    else:
+        configuration.retries = False
+        return configuration
+    raise ConfigError([f"{where}: {problem}"])

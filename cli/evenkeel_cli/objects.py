@@ -1,0 +1,191 @@
+"""Objects from files, as kubectl prints them: a List, one object, or several documents."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from evenkeel.adapters.documents import UnreadableError, read_documents
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.garden import shoots_in
+from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
+from evenkeel.adapters.kubernetes.owners.worker import SHOOT
+from evenkeel.adapters.kubernetes.read.dedupe import counted_once
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.read.node_templates import NodeSources, described, is_template, running_nodes
+from evenkeel.application.ports import MachineNode
+from evenkeel.config import ClusterFile, ConfigError
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.observations import Observation, Skipped
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel_cli.workload_files import SHAPES, WorkloadFiles
+
+
+@dataclass(kw_only=True)
+class _Sorted:
+    """What the files hold, by what it is."""
+
+    listings: dict[str, Listing]  # by flavour
+    machines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # by flavour
+    # By API group, kind, namespace and name.
+    templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
+    nodes: list[Mapping[str, Any]] = field(default_factory=list)
+    workload: WorkloadFiles | None = None  # None: the record has neither demand nor workload
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
+    """An observation from (name, text) pairs.
+
+    Raises:
+        ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
+    """
+    discovered = policy.discovered_pools
+    by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
+    objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
+    if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
+        objects.workload = WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
+    faults: list[str] = []
+    seen: set[tuple[str, str, str, str]] = set()
+    for file, text in files:
+        for where, item in _objects(file, text, faults):
+            group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
+            namespace, name = name_of(item)
+            identity = (group, kind, namespace, name)
+            reason: Reason | None = None
+            if name and identity in seen:
+                reason = because(Rule.SECOND_COPY, kind=kind)
+            else:
+                try:
+                    reason = _sort(item, identity, objects, by_node)
+                except ConfigError as error:
+                    faults += [f"{file}: {where}: {fault}" for fault in error.faults]
+            seen.add(identity)
+            if reason is not None:
+                objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+    if faults:
+        raise ConfigError(faults)
+    found: list[GroupObjects] = []
+    for listing in objects.listings.values():
+        members, others = read_groups(listing, policy.discoveries)
+        objects.skipped += others
+        found += members
+    counted, twins = counted_once(found)
+    objects.skipped += twins
+    groups: list[NodeGroup] = []
+    for name, listing in objects.listings.items():
+        members = [member for member in counted if member.group.key.flavour == name]
+        groups += _complete(members, listing.flavour, objects, now, by_node)
+    shoots = [
+        shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+        for listing in objects.listings.values()
+        if SHOOT in listing.flavour.copies
+    ]
+    known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
+    workload = objects.workload.read(_machine_nodes(groups, counted, objects, now)) if objects.workload else None
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known, workload=workload)
+
+
+def _machine_nodes(
+    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted, now: datetime
+) -> dict[str, MachineNode]:
+    """The groups' nodes by the names that their machines give them, where files hold those."""
+    scalables = {member.group.key: member.scalable for member in members}
+    owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
+    found: dict[str, MachineNode] = {}
+    for group in groups:
+        items = owned[group.key.flavour].get(scalable_of(group), ())
+        found |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
+    return found
+
+
+def _sort(
+    item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
+) -> Reason | None:
+    """Puts an object where it belongs; returns why where nobody reads it."""
+    group, kind, _, _ = identity
+    version = str(item["apiVersion"]).partition("/")[2]
+    if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
+        objects.nodes.append(item)
+        if objects.workload is not None:
+            objects.workload.take(item)
+        return None if by_node or objects.workload is not None else because(Rule.NODES_NOT_READ)
+    if (group, kind) in SHAPES:
+        if objects.workload is None:
+            return because(Rule.DEMAND_OFF, kind=kind)
+        objects.workload.take(item)
+        return None
+    flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
+    if flavour is None:
+        return because(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
+    if flavour.name not in objects.listings:
+        return because(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
+    if is_template(flavour, group, version, kind):
+        objects.templates[identity] = item
+    elif (group, kind) == (flavour.machine.group, flavour.machine.kind):
+        objects.machines.setdefault(flavour.name, []).append(item)
+    else:
+        objects.listings[flavour.name].objects.setdefault(kind, []).append(item)
+    return None
+
+
+def _complete(
+    groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
+) -> Iterable[NodeGroup]:
+    """The groups with their machines, where files hold any, and with what their nodes look like."""
+    machines = objects.machines.get(flavour.name)
+    if machines is not None:
+        owned = by_scalable(flavour, machines)
+        for number, member in enumerate(groups):
+            items = owned.get(scalable_of(member.group), ())
+            group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+            groups[number] = replace(member, group=group)
+    running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
+    sources = NodeSources(templates=objects.templates, nodes=running)
+    return [described(member, flavour, sources).group for member in groups]
+
+
+def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
+    return is_template(flavour, group, version, kind) or any(
+        (candidate.group, candidate.kind) == (group, kind) and version in candidate.versions
+        for candidate in (*flavour.kinds, *flavour.copies, flavour.machine)
+    )
+
+
+def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Every object with its place in the file. What is none becomes a fault."""
+    try:
+        documents = [document for document in read_documents(text) if document is not None]
+    except UnreadableError as error:
+        faults.append(f"{file}: {error}")
+        return
+    if not documents:
+        faults.append(f"{file}: it holds no object")
+    for number, document in enumerate(documents, 1):
+        where = f"document {number}"
+        items = get_path(document, ("items",))
+        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+            if not isinstance(items, list):
+                faults.append(f"{file}: {where}: items is missing or no list")
+                continue
+            kind, version = str(document["kind"]).removesuffix("List"), document.get("apiVersion")
+            for i, item in enumerate(items):
+                # Items of a typed list carry no kind of their own.
+                own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
+                yield from _object(file, f"{where}, items[{i}]", own, faults)
+        else:
+            yield from _object(file, where, document, faults)
+
+
+def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(item, Mapping):
+        faults.append(f"{file}: {where}: not an object with fields, but {type(item).__name__}")
+    elif not isinstance(item.get("kind"), str) or not item["kind"]:
+        faults.append(f"{file}: {where}: kind is missing")
+    elif not isinstance(item.get("apiVersion"), str):
+        faults.append(f"{file}: {where}: apiVersion is missing")
+    else:
+        yield where, item

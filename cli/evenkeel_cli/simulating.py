@@ -1,0 +1,202 @@
+"""`evenkeel simulate`: what would happen to a pool, with each strategy, in virtual time. Nothing is read or written."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from evenkeel.config import ConfigError, parse_json
+from evenkeel.domain.model.values import BadValueError, near, shown
+from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel_cli.answers import Output
+from evenkeel_cli.inputs import called, fail, read_text, read_yaml
+from evenkeel_cli.simulation.engine import (
+    ALONE,
+    SERVERLESS,
+    STATIC,
+    Record,
+    Variant,
+    play,
+    runs_of,
+    variants_of,
+)
+from evenkeel_cli.simulation.history import is_history, scenario_of
+from evenkeel_cli.simulation.measures import measure, simulation_json
+from evenkeel_cli.simulation.plot import draw
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
+from evenkeel_cli.terminal import cell, say_json, terminal
+
+# Whoever waits longer than this wants to know for how long.
+_PATIENCE_SECONDS = 2.0
+_PICTURES = (".png", ".svg")
+_HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
+_HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
+_NOTHING = "-"  # a column of nothing else is left out
+_LEGEND = (
+    "",
+    "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
+    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst",
+)
+_LEGEND_WHERE_TOLD = {
+    "after": "after: mean skew since all zones were well",
+    "moved": "moved: running nodes brought home by converge",
+}
+_LEGEND_OF_PODS = (
+    "",
+    "met in: the longest from a rise of a kind of pods until none waited; waiting: pod-minutes without a node",
+    "ordered: nodes, in all and at most in one wave; over: most requested and most running beyond PoolMaximum",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst; hours: node-hours",
+    "evicted: pods of nodes that went, and such of them as left too few for their budget",
+)
+
+
+def simulate_command(
+    file: Annotated[
+        str, typer.Argument(help="A scenario, YAML; or what `evenkeel record` wrote. - reads standard input.")
+    ],
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help=f"all compares; else a strategy, {STATIC}, {ALONE} or {SERVERLESS}; own: what the scenario says."
+        ),
+    ] = "own",
+    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
+) -> None:
+    """What a scenario leads to, in virtual time. The same scenario and seed give the same output."""
+    try:
+        if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
+            raise ConfigError([f"--plot is {shown(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+        if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin comes without
+            raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
+        scenario = _read(file)
+        records = list(_run_all(scenario, _variants(scenario, strategy)))
+        if plot is not None:
+            _draw(records, Path(plot))
+    except ConfigError as error:
+        fail(error.faults)
+    if output is Output.JSON:
+        say_json(simulation_json(records))
+    else:
+        print_measures(scenario, records)
+
+
+def _read(file: str) -> Scenario:
+    # A long history is read many times as fast as JSON than as YAML.
+    data = parse_json(read_text(file), file) if file.endswith(".json") else read_yaml(file)
+    return scenario_of(data, called(file)) if is_history(data) else read_scenario(data, called(file))
+
+
+def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
+    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE, SERVERLESS]
+    try:
+        variants = variants_of(scenario, strategy)
+    except BadValueError:
+        why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
+        raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
+    if not variants:
+        lacks = "pods" if strategy == SERVERLESS else "autoscaler"
+        if strategy == ALONE and scenario.pods:
+            lacks = "demand in numbers"
+        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
+    return variants
+
+
+def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
+    with _progress(len(variants) * scenario.duration) as report:
+        for index, variant in enumerate(variants):
+            before = index * scenario.duration
+
+            def report_all(second: int, before: int = before) -> None:
+                report(before + second)
+
+            yield from play(runs_of(scenario, variant), report_all)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where somebody watches, once patience is over."""
+    console = Console(stderr=True)
+    started = time.monotonic()
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("simulating", total=total)
+
+    def report(second: int) -> None:
+        if time.monotonic() - started > _PATIENCE_SECONDS:
+            bar.start()
+            bar.update(task, completed=second)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+def _draw(records: Sequence[Record], file: Path) -> None:
+    try:
+        draw(records, file)
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be written: {error.strerror or error}"]) from None
+
+
+def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
+    """One row per run, and what the columns mean."""
+    console = console or terminal()
+    title = f"{scenario.name}, {write_duration(scenario.duration)}"
+    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("strategy", overflow="ellipsis")  # the one column that can be cut where there is no room
+    headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
+    rows = [_cells(record) for record in records]
+    told = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
+    for heading in told:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for record, cells in zip(records, rows, strict=True):
+        table.add_row(cell(record.variant.name), *(cells[heading] for heading in told))
+    console.print(table)
+    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(told)):
+        console.print(line, style="dim", soft_wrap=True)
+
+
+def _legend_of(told: Sequence[str]) -> Iterator[str]:
+    """Of the columns that are not always there."""
+    found = [_LEGEND_WHERE_TOLD[heading] for heading in told if heading in _LEGEND_WHERE_TOLD]
+    if found:
+        yield "; ".join(found)
+
+
+def _cells(record: Record) -> dict[str, Text]:
+    """The numbers of a row, by heading. What should not be is in red."""
+    measures = measure(record)
+    never = f"{measures.unmet} never"
+    within = _NOTHING if measures.worst_seconds is None else write_duration(measures.worst_seconds)
+    over = f"{measures.over_requested} {measures.over_running}"
+    cells = {
+        "met in": Text(never, style="bold red") if measures.unmet else Text(within),
+        "waiting": Text(f"{measures.waiting_node_hours:.2f}"),
+        "over": Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
+        "skew": Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
+        "after": Text(_NOTHING if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
+        "moved": Text(str(measures.moved) if record.scenario.converges else _NOTHING),
+        "failed": Text(str(measures.failed_launches)),
+        "hours": Text(f"{measures.node_hours:.1f}"),
+        "patches": Text(str(measures.patches)),
+    }
+    if (pods := measures.pods) is not None:
+        evicted = f"{pods.evicted} {pods.against_budget}"
+        cells |= {
+            "waiting": Text(f"{pods.waiting_pod_minutes:.0f}"),
+            "ordered": Text(f"{pods.ordered} {max((wave.ordered for wave in pods.waves), default=0)}"),
+            "evicted": Text(evicted, style="bold red" if pods.against_budget else ""),
+        }
+    return cells

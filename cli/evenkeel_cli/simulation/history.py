@@ -1,0 +1,195 @@
+"""A recorded history as a scenario: what `evenkeel record` wrote, derived back into zones, demand and failures.
+
+A decision record says what was requested at moments when something was news, and which zones were fenced. What it does
+not say is taken from the scenario's defaults: docs/simulate.md lists both.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, StoredDecision
+from evenkeel.config import ConfigError, Moment, read_model
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Rule
+from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_where, write_duration
+
+_Looks = list[tuple[int, GroupDocument]]
+"""Of one pool in one zone: seconds since the history began, and what was decided."""
+
+# A code per class that leads to the same class again; a timeout says nothing, that is what it is.
+_REFUSALS: Mapping[str, Mapping[str, str]] = {
+    FailureClass.CAPACITY: {"code": "InsufficientInstanceCapacity"},
+    FailureClass.QUOTA: {"code": "VcpuLimitExceeded"},
+    FailureClass.TIMEOUT: {"code": "Timeout", "seen": "never"},
+    FailureClass.CONFIGURATION: {"code": "InvalidParameterValue"},
+    FailureClass.UNKNOWN: {"code": "Unknown"},
+}
+
+
+class _History(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    cluster: str
+    start: Moment = Field(alias="from")
+    end: Moment = Field(alias="to")
+    decisions: tuple[StoredDecision, ...]
+
+    @field_validator("decisions", mode="before")
+    @classmethod
+    def _of_pools(cls, decisions: object) -> object:
+        """What people asked for stands among them, and moves no node by itself."""
+        if not isinstance(decisions, list):
+            return decisions
+        return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
+
+
+def is_history(data: object) -> bool:
+    """Whether this is a recorded history and no scenario."""
+    return isinstance(data, Mapping) and "decisions" in data
+
+
+def scenario_of(data: object, where: str) -> Scenario:
+    """Raises ConfigError: a bad value, or nothing in it to derive a pool from."""
+    history = read_model(_History, data, where)
+    pools = _by_pool(history.decisions)
+    if not pools:
+        raise ConfigError([f"{where}: decisions holds no valid pool: record a longer time"])
+    seconds = int((history.end - history.start).total_seconds())
+    if seconds <= 0:
+        raise ConfigError([f"{where}: to is not after from"])
+    short = [name for _, name in pools]
+    names = {key: key[1] if short.count(key[1]) == 1 else f"{key[0]}.{key[1]}" for key in pools}
+    zones: dict[str, list[_Looks]] = {}
+    for decisions in pools.values():
+        for zone, looks in _by_zone(decisions, history.start).items():
+            zones.setdefault(zone, []).append(looks)
+    return read_scenario(
+        {
+            "name": f"history of {history.cluster}"[:100],
+            "start": history.start,
+            "duration": write_duration(seconds),
+            "zones": [
+                {
+                    "name": zone,
+                    "capacity": _steps([span for looks in of_pools for span in _failing(looks, seconds)]),
+                    "failure": _REFUSALS.get(_failure_class(of_pools[0]), _REFUSALS[FailureClass.UNKNOWN]),
+                }
+                for zone, of_pools in sorted(zones.items())
+            ],
+            "pools": [_pool(names[key], decisions) for key, decisions in pools.items()],
+            "demand": [
+                {"pool": names[key], "nodes": _demand(decisions, history.start)} for key, decisions in pools.items()
+            ],
+            "fences": [
+                {"zone": zone, "from": write_duration(start), "until": write_duration(until)}
+                for zone, of_pools in zones.items()
+                for looks in of_pools
+                for start, until in _impaired(looks, seconds)
+            ],
+        },
+        where,
+    )
+
+
+def _by_pool(decisions: Sequence[DecisionDocument]) -> dict[tuple[str, str], list[DecisionDocument]]:
+    """Of each valid pool its decisions, by namespace and name, the oldest first."""
+    pools: dict[tuple[str, str], list[DecisionDocument]] = {}
+    for decision in sorted(decisions, key=lambda decision: decision.at):
+        pool = decision.pool
+        if pool.valid and pool.max is not None and pool.groups:
+            pools.setdefault((pool.groups[0].namespace, pool.name), []).append(decision)
+    return pools
+
+
+def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str, _Looks]:
+    """What a pool's decisions say of each zone: seconds since the start, and the group there."""
+    zones: dict[str, _Looks] = {}
+    for decision in decisions:
+        at = max(0, int((decision.at - start).total_seconds()))
+        for group in decision.pool.groups:
+            zones.setdefault(_zone(group), []).append((at, group))
+    return dict(sorted(zones.items()))
+
+
+def _zone(group: GroupDocument) -> str:
+    """Zones are what a scenario is made of; a group without one is in one of its own."""
+    return group.zone or group.name
+
+
+def _failure_class(looks: _Looks) -> str:
+    """Of the first failure that is told; where none is, what zones run out of most."""
+    backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in looks)
+    return next((str(facts.get("kind")) for facts in backoffs if facts is not None), FailureClass.CAPACITY.value)
+
+
+def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
+    """Numbers as they were last; nodes as they were first."""
+    first, last = decisions[0].pool, decisions[-1].pool
+    return {
+        "name": name,
+        "min": last.min or 0,
+        "max": last.max,
+        "strategy": last.strategy,
+        "zones": sorted({_zone(group) for group in first.groups}),
+        "start_in_zone": {_zone(group): _ran(group) for group in first.groups},
+    }
+
+
+def _ran(group: GroupDocument) -> int:
+    """Nodes when a history begins; where a decision does not say, of a zone that failed what is left to it."""
+    if group.running is not None:
+        return min(group.running, group.requested.before)
+    return group.requested.after if group.state is State.FENCED else group.requested.before
+
+
+def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:
+    """What was requested in all zones, each time that it was written down."""
+    demand: dict[int, int] = {}
+    for decision in decisions:
+        at = int((decision.at - start).total_seconds()) if demand else 0
+        demand[max(0, at)] = sum(group.requested.before for group in decision.pool.groups)
+    return [{"at": write_duration(at), "nodes": nodes} for at, nodes in sorted(demand.items())]
+
+
+def _failing(looks: _Looks, end: int) -> list[tuple[int, int]]:
+    """When the zone gave out no machines: from the look before a fence to the probe that went well."""
+    spans: list[tuple[int, int]] = []
+    since: int | None = None
+    probed = before = 0
+    for at, group in looks:
+        if group.facts(Rule.IN_BACKOFF) is not None:
+            since = before if since is None else since
+            probed = end
+        elif since is not None and group.state is State.PROBING:
+            probed = at
+        elif since is not None:
+            spans.append((since, min(at, probed)))
+            since = None
+        before = at
+    if since is not None:
+        spans.append((since, probed))
+    return [(start, until) for start, until in spans if start < until]
+
+
+def _impaired(looks: _Looks, end: int) -> list[tuple[int, int]]:
+    """When the whole zone was fenced by an operator or by AWS."""
+    spans = spans_where(((at, group.facts(Rule.ZONE_IMPAIRED) is not None) for at, group in looks), end)
+    return [(start, until) for start, until in spans if start < until]
+
+
+def _steps(spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Capacity 0 while any pool found none there, and no limit in between."""
+    merged: list[tuple[int, int]] = []
+    for start, until in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(until, merged[-1][1]))
+        else:
+            merged.append((start, until))
+    return [
+        step
+        for start, until in merged
+        for step in ({"at": write_duration(start), "nodes": 0}, {"at": write_duration(until)})
+    ]

@@ -1,0 +1,206 @@
+"""Pods in virtual time: their controllers, their scheduler, disruption budgets, and nodes that are drained.
+
+Scheduling takes no time. Whoever is evicted comes again at once, as a new pod.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from evenkeel_cli.simulation.agenda import Agenda, Turn
+from evenkeel_cli.simulation.scenario import Scenario
+from evenkeel_cli.simulation.scheduling import Board, Kind, Room
+
+# Cluster API tries again after so long what a disruption budget has refused (core/reconcilers/machine).
+_DRAIN_AGAIN = 20
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class SimulatedPod:
+    """A pod from its creation to its end."""
+
+    name: str
+    kind: Kind
+    created: int
+    room: Room | None = None
+    refused: int | None = None  # since when its scheduler finds no node
+    ready: bool = False
+    gone: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodCounts:
+    """Pods at one moment, by kind, and what has become of them so far."""
+
+    wanted: Mapping[str, int]
+    waiting: Mapping[str, int]
+    evicted: int
+    against_budget: int
+    held: int
+
+
+class Pods:
+    """The pods of a scenario. ``refused`` is called when pods are found to fit nowhere, once for all of a moment."""
+
+    def __init__(self, scenario: Scenario, agenda: Agenda, clock: Callable[[], int]) -> None:
+        self._agenda = agenda
+        self._clock = clock
+        self.kinds = [Kind(setup) for setup in scenario.pods]
+        self.board = Board()
+        self.refused: Callable[[], None] = lambda: None
+        self.version = 0  # grows with everything that placing may read
+        self._alive: dict[Kind, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
+        self._wanted: Counter[Kind] = Counter()  # of deployments
+        self._numbers = count(1)
+        self._is_scheduled = False
+        self._evicted = self._against_budget = self._held = 0
+        for kind in self.kinds:
+            for step in kind.setup.count:
+                agenda.enter(step.at, Turn.WORLD, partial(self._want, kind, step.pods))
+
+    def all(self) -> Iterator[SimulatedPod]:
+        """Every pod that is there, kind by kind."""
+        for pods in self._alive.values():
+            yield from pods
+
+    def waiting(self) -> list[SimulatedPod]:
+        """Pods without a node, the oldest first."""
+        return sorted((pod for pod in self.all() if pod.room is None), key=lambda pod: pod.created)
+
+    def counts(self) -> PodCounts:
+        return PodCounts(
+            wanted={kind.name: self._meant(kind) for kind in self.kinds},
+            waiting={kind.name: sum(pod.room is None for pod in pods) for kind, pods in self._alive.items()},
+            evicted=self._evicted,
+            against_budget=self._against_budget,
+            held=self._held,
+        )
+
+    def allowed(self, kind: Kind) -> int | None:
+        """Evictions that its disruption budget allows now; None: it has none."""
+        if kind.setup.max_unavailable is None:
+            return None
+        return max(0, self._serving(kind) - self._least(kind))
+
+    def _meant(self, kind: Kind) -> int:
+        return len(self._alive[kind]) if kind.setup.lifetime else self._wanted[kind]
+
+    def _least(self, kind: Kind) -> int:
+        """How many have to serve."""
+        return self._meant(kind) - (kind.setup.max_unavailable or 0)
+
+    def _serving(self, kind: Kind) -> int:
+        return sum(pod.ready for pod in self._alive[kind])
+
+    # Controllers
+
+    def _want(self, kind: Kind, pods: int) -> None:
+        if kind.setup.lifetime:
+            more = pods
+        else:
+            self._wanted[kind] = pods
+            more = pods - len(self._alive[kind])
+        for _ in range(more):
+            self._create(kind)
+        for _ in range(-more):
+            self._end(self._first_to_go(kind))
+        self._changed()
+
+    def _create(self, kind: Kind) -> None:
+        self._alive[kind].append(
+            SimulatedPod(name=f"{kind.name}-{next(self._numbers)}", kind=kind, created=self._clock())
+        )
+        self._changed()
+
+    def _first_to_go(self, kind: Kind) -> SimulatedPod:
+        """Who waits, then who shares its node with the most of its kind, then the newest (controller_utils.go)."""
+        places = [(pod.room is None, pod.room.kinds[kind] if pod.room else 0) for pod in self._alive[kind]]
+        index = max(range(len(places)), key=lambda index: (*places[index], index))
+        return self._alive[kind][index]
+
+    def _end(self, pod: SimulatedPod) -> None:
+        self._alive[pod.kind].remove(pod)
+        pod.gone = True
+        if pod.room is not None:
+            pod.room.put(pod.kind, -1)
+        self._changed()
+
+    # The scheduler
+
+    def _changed(self) -> None:
+        """Somebody who waits may fit now: the scheduler looks once everything of this moment has happened."""
+        self.version += 1
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._agenda.enter(self._clock(), Turn.SCHEDULER, self._schedule)
+
+    def _schedule(self) -> None:
+        self._is_scheduled = False
+        is_news = False
+        fit_nowhere: set[Kind] = set()
+        for pod in self.waiting():
+            room = None if pod.kind in fit_nowhere else self.board.emptiest(pod.kind)
+            if room is not None:
+                self._bind(pod, room)
+            else:
+                fit_nowhere.add(pod.kind)
+                is_news |= pod.refused is None
+                pod.refused = self._clock() if pod.refused is None else pod.refused
+        if is_news:
+            self.version += 1
+            self.refused()
+
+    def _bind(self, pod: SimulatedPod, room: Room) -> None:
+        pod.room, pod.refused = room, None
+        room.put(pod.kind)
+        self.version += 1
+        setup, now = pod.kind.setup, self._clock()
+        self._agenda.enter(now + setup.ready, Turn.MACHINE, partial(self._serve, pod))
+        if setup.lifetime:
+            self._agenda.enter(now + setup.lifetime, Turn.MACHINE, partial(self._complete, pod))
+
+    def _serve(self, pod: SimulatedPod) -> None:
+        if not pod.gone:
+            pod.ready = True
+            self.version += 1
+
+    def _complete(self, pod: SimulatedPod) -> None:
+        if not pod.gone:
+            self._end(pod)
+
+    # Nodes
+
+    def join(self, room: Room) -> None:
+        """A node has come."""
+        self.board.rooms[room.name] = room
+        self._changed()
+
+    def drain(self, room: Room, done: Callable[[], None]) -> None:
+        """A node goes: cordoned now, its pods evicted as their budgets let them, ``done`` when nobody is left there."""
+        room.is_open = False
+        self._changed()
+        self._evict(room, done)
+
+    def _evict(self, room: Room, done: Callable[[], None]) -> None:
+        for pod in [pod for pod in self.all() if pod.room is room]:
+            if self.allowed(pod.kind) == 0:
+                self._held += 1
+            else:
+                self._lose(pod)
+        if room.pods:
+            self._agenda.enter(self._clock() + _DRAIN_AGAIN, Turn.MACHINE, partial(self._evict, room, done))
+            return
+        del self.board.rooms[room.name]
+        self._changed()
+        done()
+
+    def _lose(self, pod: SimulatedPod) -> None:
+        """A pod goes without its controller's leave; another one comes for it."""
+        kind = pod.kind
+        self._end(pod)
+        self._create(kind)
+        self._evicted += 1
+        # Counted anew, whoever let it go, so that a drain that asks no budget shows.
+        self._against_budget += kind.setup.max_unavailable is not None and self._serving(kind) < self._least(kind)

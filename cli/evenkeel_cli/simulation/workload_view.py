@@ -1,0 +1,106 @@
+"""The pods of a simulation as Evenkeel reads those of a cluster."""
+
+# ruff: noqa: ARG002  a simulation has no page to save
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from fractions import Fraction
+
+from evenkeel.application.ports import MachineNode
+from evenkeel.domain.model.workload import (
+    ZONE,
+    Budget,
+    Container,
+    Needs,
+    Node,
+    NodeTerm,
+    Owner,
+    Pod,
+    Requirement,
+    Spread,
+    Unscheduled,
+    Workload,
+)
+from evenkeel_cli.simulation.pods import SimulatedPod
+from evenkeel_cli.simulation.scheduling import MOST_PODS, Kind, Room
+from evenkeel_cli.simulation.world import World
+
+_NAMESPACE = "simulated"
+_APP = "app"
+
+
+class WorkloadView:
+    """The workload cluster of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        assert world.pods is not None  # otherwise nobody opens it
+        self._pods = world.pods
+        self._needs = {kind: needs_of(kind) for kind in self._pods.kinds}
+
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        """A complete look, whoever waits."""
+        joined = {
+            machine.name: self._world.moment(machine.joined)
+            for group in self._world.groups
+            for machine in group.machines
+        }
+        found = machines()
+        return Workload(
+            pods=tuple(self._pod(pod) for pod in self._pods.all()),
+            nodes=tuple(
+                node_of(room, found[room.name], joined.get(room.name)) for room in self._pods.board.rooms.values()
+            ),
+            budgets=tuple(
+                Budget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
+                for kind in self._pods.kinds
+                if (allowed := self._pods.allowed(kind)) is not None
+            ),
+            autoscaler_sought=True,
+        )
+
+    def _pod(self, pod: SimulatedPod) -> Pod:
+        moment = self._world.moment
+        refused = pod.refused if pod.room is None else None
+        return Pod(
+            namespace=_NAMESPACE,
+            name=pod.name,
+            created_at=moment(pod.created),
+            needs=self._needs[pod.kind],
+            labels={_APP: pod.kind.name},
+            owner=Owner("Job" if pod.kind.setup.lifetime else "ReplicaSet", pod.kind.name),
+            node=pod.room.name if pod.room else "",
+            phase="Running" if pod.ready else "Pending",
+            unscheduled=None if refused is None else Unscheduled("Unschedulable", moment(refused)),
+        )
+
+
+def _selector(kind: Kind) -> tuple[Requirement, ...]:
+    return (Requirement(_APP, "In", (kind.name,)),)
+
+
+def needs_of(kind: Kind) -> Needs:
+    """What such a pod's spec says."""
+    in_zones = NodeTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
+    return Needs(
+        containers=(Container(requests={"cpu": Fraction(kind.cpu, 1000), "memory": Fraction(kind.memory)}),),
+        node_selector=kind.selector,
+        node_terms=(in_zones,) if kind.zones else None,
+        spread=tuple(Spread(key=key, max_skew=skew, selector=_selector(kind)) for key, skew in kind.spread.items()),
+    )
+
+
+def node_of(room: Room, machine: MachineNode, joined: datetime | None) -> Node:
+    """A node as its object shows it."""
+    amounts = {"cpu": Fraction(room.cpu, 1000), "memory": Fraction(room.memory), "pods": Fraction(MOST_PODS)}
+    return Node(
+        name=room.name,
+        labels=room.labels,
+        capacity=amounts,
+        allocatable=amounts,
+        unschedulable=not room.is_open,
+        created_at=joined,
+        deleting=machine.deleting,
+        group=machine.group,
+        machine=machine.machine,
+    )

@@ -1,0 +1,288 @@
+"""Zones, machines and node groups as numbers in virtual time.
+
+A machine is asked for, gets the cloud's answer, becomes a node after its zone's provision delay, and goes when somebody
+lowers replicas. What lowers replicas takes machines without a node first, the newest of them, as a delete mark makes
+the three machine APIs do. What runs goes on running when its zone has no more machines to give.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
+
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.offerings import Offering
+from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.values import Fault
+from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
+from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
+from evenkeel_cli.simulation.agenda import Agenda, Turn
+from evenkeel_cli.simulation.pods import Pods
+from evenkeel_cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
+from evenkeel_cli.simulation.scheduling import Room
+
+Demands = dict[tuple[str, str | None], int]
+"""Nodes wanted, per pool and zone; zone None: any."""
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class SimulatedMachine:
+    """A machine object, and the machine behind it once the cloud has given one. Its node has the same name."""
+
+    number: int  # in order of creation
+    name: str
+    created: int
+    launched: bool = False
+    node: bool = False
+    joined: int = 0
+    gone: bool = False
+    failure: MachineFailure | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Group:
+    """A node group, as its object and its machines are."""
+
+    key: GroupKey
+    pool: str
+    zone: str
+    bounds: Bounds
+    machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
+    running: int = 0
+    drained: int = 0  # nodes whose machine is gone from replicas, and that some pod still holds
+    marked: frozenset[str] = frozenset()  # machines that go first
+    decision: str | None = None
+    adopted: str | None = None
+    move: str | None = None
+    pool_min: int | None = None
+    frozen: bool = False
+    bad_bounds: bool = False
+    has_template: bool = True  # cpu and memory of its nodes are known
+    state: State = State.HEALTHY
+
+    @property
+    def requested(self) -> int:
+        """Replicas; the machines' controller needs no time."""
+        return len(self.machines)
+
+    @property
+    def readable_bounds(self) -> Bounds | None:
+        """None while somebody has spoilt them."""
+        return None if self.bad_bounds else self.bounds
+
+    def nodes(self) -> list[SimulatedMachine]:
+        """Machines with a node, oldest first."""
+        return [machine for machine in self.machines if machine.node]
+
+
+class Cloud:
+    """Where all clusters get their machines, by zone."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
+        self.launches = dict(self.given)
+
+
+class World:
+    """Zones, groups and demand. ``refused`` is called with each launch that fails and is reported."""
+
+    def __init__(self, scenario: Scenario, agenda: Agenda, cloud: Cloud | None = None) -> None:
+        self.scenario = scenario
+        self.agenda = agenda
+        self.now = 0
+        self.demand: Demands = {}
+        self.failed_launches = self.ordered = 0
+        self.changed = True
+        self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
+        self.zones = {zone.name: zone for zone in scenario.zones}
+        cloud = cloud or Cloud(scenario)
+        self._machines_given, self._launches = cloud.given, cloud.launches
+        self._numbers = count(1)
+        self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is numbers
+        self.leaving: dict[str, tuple[Group, Machine]] = {}  # nodes that are being drained, their groups and machines
+        self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
+        self.groups.sort(key=lambda group: group.key)
+        self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
+
+    def _group(self, pool: PoolSetup, index: int) -> Group:
+        """A group with Gardener's static share of its pool for bounds, and nodes that have always run."""
+        zones = self.scenario.zones_of(pool)
+        shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
+        name = f"{pool.name}-{zones[index]}"
+        group = Group(
+            key=GroupKey("cluster-api", "simulated", name), pool=pool.name, zone=zones[index], bounds=Bounds(*shares)
+        )
+        for _ in range(self.scenario.start_of(pool)[group.zone]):
+            machine = self._machine(group)
+            machine.launched = machine.node = True
+            machine.created = -1  # older than whatever the first second brings
+            self._machines_given[group.zone] += 1
+            self._register(group, machine)
+        return group
+
+    @property
+    def time(self) -> datetime:
+        """The moment as Evenkeel's clock shows it."""
+        return self.moment(self.now)
+
+    def moment(self, second: int) -> datetime:
+        """A second of the scenario as UTC."""
+        return self.scenario.start + timedelta(seconds=second)
+
+    def wanted(self, pool: str) -> int:
+        """Nodes of a pool that pods want, bound to a zone or not."""
+        return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
+
+    # What people and programs do to groups
+
+    def order(self, group: Group, nodes: int) -> None:
+        for _ in range(nodes):
+            self._later(self.zones[group.zone].answer, partial(self._launch, group, self._machine(group)))
+        self.ordered += nodes
+        self.changed = True
+
+    def _machine(self, group: Group) -> SimulatedMachine:
+        number = next(self._numbers)
+        machine = SimulatedMachine(number=number, name=f"{group.key.name}-{number}", created=self.now)
+        group.machines.append(machine)
+        return machine
+
+    def shrink(self, group: Group, replicas: int) -> None:
+        """Lower replicas, marked machines first; no effect where there are no more than that."""
+        order = sorted(
+            enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
+        )
+        for _, machine in order[: max(0, group.requested - replicas)]:
+            self.remove(group, machine)
+
+    def remove(self, group: Group, machine: SimulatedMachine) -> None:
+        """Take one machine away, and one replica with it. Where there are pods, its node is drained before it goes."""
+        group.machines.remove(machine)
+        machine.gone = True
+        group.running -= machine.node
+        self.changed = True
+        if self.pods is None or not machine.node:
+            self._machines_given[group.zone] -= machine.launched
+            return
+        group.drained += 1
+        self.leaving[machine.name] = group, replace(self.seen(machine), deleting=True, deleting_since=self.time)
+        self.pods.drain(self.pods.board.rooms[machine.name], partial(self._drained, group, machine))
+
+    def _drained(self, group: Group, machine: SimulatedMachine) -> None:
+        self._machines_given[group.zone] -= machine.launched
+        group.drained -= 1
+        del self.leaving[machine.name]
+        self.changed = True
+
+    # What the cloud does
+
+    def _later(self, seconds: int, happening: Callable[[], None]) -> None:
+        self.agenda.enter(self.now + seconds, Turn.MACHINE, happening)
+
+    def _launch(self, group: Group, machine: SimulatedMachine) -> None:
+        if machine.gone:
+            return
+        zone = self.zones[group.zone]
+        refusal = self._refusal(zone)
+        if refusal is not None:
+            self._refuse(group, machine, refusal)
+            return
+        machine.launched, machine.failure = True, None
+        self._machines_given[zone.name] += 1
+        self._launches[zone.name] += 1
+        # The nth launch of a zone takes equally long whoever orders it, so that runs can be compared.
+        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
+        self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
+
+    def _refusal(self, zone: Zone) -> Refusal | None:
+        quota = limit_at(self.scenario.quota.nodes, self.now)
+        if quota is not None and sum(self._machines_given.values()) >= quota:
+            return self.scenario.quota.failure
+        capacity = limit_at(zone.capacity, self.now)
+        return zone.failure if capacity is not None and self._machines_given[zone.name] >= capacity else None
+
+    def _refuse(self, group: Group, machine: SimulatedMachine, refusal: Refusal) -> None:
+        self.failed_launches += 1
+        self.changed = True
+        failure = MachineFailure(code=refusal.code, message=refusal.message, at=self.time)
+        if refusal.seen != "never" and machine.failure is None:
+            machine.failure = failure  # a condition that stays as it is keeps its time
+        if refusal.seen == "event":
+            self.refused(group, failure)
+        self._later(refusal.retry, partial(self._launch, group, machine))
+
+    def _join(self, group: Group, machine: SimulatedMachine) -> None:
+        if not machine.gone:
+            self._register(group, machine)
+            self.changed = True
+
+    def _register(self, group: Group, machine: SimulatedMachine) -> None:
+        machine.node = True
+        machine.joined = self.now
+        group.running += 1
+        if self.pods is not None:
+            self.pods.join(self.room(group, machine.name))
+
+    def room(self, group: Group, name: str) -> Room:
+        """A node of a group, with nobody on it. Only where there are pods."""
+        size = self.scenario.pool_named(group.pool).node
+        assert size is not None  # a scenario with pods says it of each pool
+        return Room.of(name, group.pool, group.zone, size)
+
+    # What a look sees
+
+    def machines_of(self, group: Group) -> tuple[Machine, ...]:
+        """The group's machines as a reader of the API would find them."""
+        leaving = (machine for home, machine in self.leaving.values() if home is group)
+        return (*(self.seen(machine) for machine in group.machines), *leaving)
+
+    def seen(self, machine: SimulatedMachine) -> Machine:
+        return Machine(
+            name=machine.name,
+            uid=str(machine.number),
+            has_node=machine.node,
+            created_at=self.moment(machine.created),
+            failure=machine.failure,
+        )
+
+    def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
+        """The group as a reader of the API would find it. Machines are listed where some could be waiting, or are asked
+        for.
+        """
+        fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
+        return NodeGroup(
+            key=group.key,
+            kind="MachineDeployment",
+            pool_label=group.pool,
+            zone=group.zone,
+            offering=Offering("simulated", "simulated", group.zone, group.pool, "on-demand"),
+            requested=group.requested,
+            running=group.running,
+            machines=None
+            if group.requested == group.running and group.state is State.HEALTHY and not closely
+            else self.machines_of(group),
+            bounds=group.readable_bounds,
+            faults=(fault,) if group.bad_bounds else (),
+            adopted=None if group.adopted is None else read_adopted(group.adopted),
+            has_adopted=group.adopted is not None,
+            published=read_published(group.decision),
+            move=group.move,
+            frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
+            pool_min=group.pool_min,
+            template=self._template(group),
+        )
+
+    def _template(self, group: Group) -> NodeTemplate | None:
+        size = self.scenario.pool_named(group.pool).node
+        if size is None:
+            return None
+        amounts = {"cpu": size.cpu, "memory": size.memory}
+        return NodeTemplate(capacity=amounts, allocatable=amounts, labels=self.room(group, "").labels)
+
+
+def limit_at(steps: Sequence[Limit], now: int) -> int | None:
+    """The limit that holds now; None: there is none."""
+    return next((step.nodes for step in reversed(steps) if step.at <= now), None)

@@ -1,0 +1,1 @@
+"""From API objects as JSON to the domain's values. Pure."""

@@ -1,0 +1,229 @@
+"""One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
+
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
+from evenkeel.adapters.kubernetes.client.transport import Allowance
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
+from evenkeel.adapters.kubernetes.read.workload_objects import (
+    AttachmentShape,
+    BudgetShape,
+    ClaimShape,
+    ClassShape,
+    CsiNodeShape,
+    DaemonSetShape,
+    NamespaceShape,
+    NodeShape,
+    VolumeShape,
+)
+from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
+from evenkeel.application.ports import MachineNode, Remaining
+from evenkeel.config import WorkloadEntry
+from evenkeel.domain.demand.volumes import OF_CLAIMS
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
+
+RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
+# Pods of one cluster that are read beside others' looks.
+_BESIDE_OTHERS = 2_000
+# Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
+_MOST_KEPT = 32 * 2**20
+# Where a cluster-autoscaler signs whom nobody has told another namespace.
+_KUBE_SYSTEM = "kube-system"
+# What it signs with, and everything that is listed: deploy/kubernetes/rbac-workload.yaml.
+_SIGNS = (
+    {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
+    {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
+)
+_LISTED = (
+    *(("", plural) for plural in ("pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces")),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("policy", "poddisruptionbudgets"),
+    ("apps", "daemonsets"),
+)
+_LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)")
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_Shape = TypeVar("_Shape", bound=Shape)
+_Value = TypeVar("_Value")
+
+
+class _List(Struct, Generic[_Shape]):
+    items: list[_Shape]
+
+
+class KubernetesWorkload:
+    """``WorkloadCluster`` of one API server. Made for one look."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        entry: WorkloadEntry,
+        remaining: Remaining,
+        *,
+        flavours: Iterable[str] = (),
+        alone: bool = True,
+    ) -> None:
+        self._api = api
+        self._signs_in = sorted(
+            {_KUBE_SYSTEM, *(FLAVOURS[name].autoscaler_namespace or _KUBE_SYSTEM for name in flavours)}
+        )
+        self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
+        self._remaining = remaining
+        self._alone = alone
+        self._pods = Pods()
+
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        """Who waits is read first: a pod that is given a node meanwhile is then seen twice, and never not at all."""
+        pods: dict[str, Pod] = {}
+        if not judges_nodes:
+            self._read_pods("spec.nodeName=", pods)
+            if not any(pod.unscheduled is not None and pod.deleted_at is None for pod in pods.values()):
+                return Workload(pods=tuple(pods.values()), whole=False)
+        self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
+        workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
+        workload = replace(workload, autoscaler_sought=True, autoscaler_at=self.autoscaler_at())
+        workload = replace(workload, daemon_sets=self._daemon_sets())
+        needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
+        if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
+            workload = self._with_volumes(workload)
+        if judges_nodes:
+            workload = replace(workload, budgets=self._budgets())
+        if any(term.namespace_selector is not None for each in needs for term in (*each.affinity, *each.anti_affinity)):
+            namespaces = dict(self._each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
+            workload = replace(workload, namespaces=namespaces)
+        return workload
+
+    def refused(self, *, orders: bool) -> Sequence[str]:
+        """What may not be read of all that a look may need, in words; ``orders``: also an autoscaler's signs."""
+        asked = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
+        if orders:
+            asked += [{"namespace": place, "verb": "get", **each} for place in self._signs_in for each in _SIGNS]
+        return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
+
+    def autoscaler_at(self) -> datetime | None:
+        """When a cluster-autoscaler last renewed its lease, or wrote its status, as far as either may be read."""
+        said = []
+        for place in (f"namespaces/{name}" for name in self._signs_in):
+            lease = self._get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler")
+            status = self._get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status")
+            said.append((lease.get("spec") or {}).get("renewTime"))
+            said.append(((status.get("metadata") or {}).get("annotations") or {}).get(_LAST_UPDATED))
+        return max((moment for text in said if (moment := _moment(text)) is not None), default=None)
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        return self._api.get(path, self._remaining) or {}
+
+    def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
+        for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
+            pods[str(pod)] = pod
+            if self._pods.weight > _MOST_KEPT:
+                kept = f"more than {_MOST_KEPT // 2**20} MiB of what pods ask for, each for something else"
+                raise TooLargeError(f"{self._api.name}: {kept}")
+            if not self._alone and len(pods) > _BESIDE_OTHERS:
+                raise TooLargeError(f"{self._api.name}: more than {_BESIDE_OTHERS} pods beside the looks at others")
+            if len(pods) > self._most_pods:
+                raise self._too_large("pods", self._most_pods)
+
+    def _nodes(self, machines: Mapping[str, MachineNode]) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        for node in self._each("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
+            if len(nodes) == self._most_nodes:
+                raise self._too_large("nodes", self._most_nodes)
+            nodes.append(node)
+        # One that is still starting has an id, and no node to be found here.
+        joined = any(each.machine is None or each.machine.has_node for each in machines.values())
+        if nodes and joined and not any(node.group for node in nodes):
+            raise ClusterUnavailableError(
+                f"{self._api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
+                "let workload.access lead to the cluster that runs on them"
+            )
+        return tuple(nodes)
+
+    def _daemon_sets(self) -> tuple[Pod, ...]:
+        """Return a pod of each DaemonSet. Where they may not be listed, they are seen from their pods."""
+        try:
+            listed = self._each(
+                "/apis/apps/v1/daemonsets",
+                DaemonSetShape,
+                lambda shape: None if shape.metadata.deletion_timestamp else self._pods.read(shape.as_pod()),
+            )
+            return tuple(pod for pod in listed if pod is not None)
+        except AccessRefusedError:
+            return ()
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        """Where they are not stable yet (Kubernetes 1.20), an empty selector matches nothing."""
+        version = "v1" if "v1" in self._api.served("policy", self._remaining) else "v1beta1"
+        budgets = self._each(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
+        if version == "v1":
+            return tuple(budgets)
+        return tuple(replace(budget, selector=budget.selector or None) for budget in budgets)
+
+    def _too_large(self, plural: str, most: int) -> TooLargeError:
+        return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
+
+    def _with_volumes(self, workload: Workload) -> Workload:
+        """Volumes are read where a pod has any."""
+        storage = "/apis/storage.k8s.io/v1"
+        limits = dict(self._each(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
+        return replace(
+            workload,
+            claims=tuple(self._each("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
+            volumes=tuple(self._each("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
+            attachments=tuple(self._each(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
+            storage_classes=tuple(self._each(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
+            nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in workload.nodes),
+        )
+
+    def _each(
+        self, path: str, shape: type[_Shape], read: Callable[[_Shape], _Value], fields: str = ""
+    ) -> Iterator[_Value]:
+        """Every object of a kind as it is read; no page is kept.
+
+        Raises ClusterUnavailableError, also where one is not as its kind is: half a list is never used.
+        """
+        decode, count = _decoder(shape), 0
+        # Of pods each page is reduced to a hundredth; of all else, most is kept.
+        allowance = None if fields else Allowance()
+        try:
+            for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
+                for item in decode(page).items:
+                    count += 1
+                    if count > self._most_pods + 1:  # of whatever kind: a cluster has no more of any than pods
+                        raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
+                    yield read(item)
+            return
+        except (MsgspecError, BadValueError, UnicodeError, RecursionError) as error:
+            problem = " ".join(str(error).split())[:200]
+        raise ClusterUnavailableError(
+            f"GET {path} of {self._api.name}: object {count} is not as its kind is: {problem}"
+        )
+
+
+def _moment(text: object) -> datetime | None:
+    """RFC 3339, or as Go prints a time: ``2026-01-15 12:00:00.123456789 +0000 UTC``. None: it is neither."""
+    found = _TIME.match(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    day, time, zone = found.groups()
+    try:
+        return datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
+    except ValueError:
+        return None
+
+
+@cache
+def _decoder(shape: Any) -> Callable[[bytes], _List[Any]]:
+    return Decoder(_List[shape]).decode

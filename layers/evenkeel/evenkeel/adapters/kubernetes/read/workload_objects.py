@@ -1,0 +1,369 @@
+"""From nodes, volumes, claims, budgets and DaemonSets as the API shows them to what placing needs of them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
+
+from evenkeel.adapters.kubernetes.read.pods import (
+    Metadata,
+    NodeSelectorShape,
+    OwnerShape,
+    PodShape,
+    SelectorShape,
+    Shape,
+    amounts,
+    node_terms,
+    selector,
+    utc,
+)
+from evenkeel.application.ports import MachineNode
+from evenkeel.domain.model.templates import Taint
+from evenkeel.domain.model.workload import (
+    Attachment,
+    Budget,
+    Claim,
+    Node,
+    Requirement,
+    StorageClass,
+    Volume,
+)
+
+# Volumes in the words of before CSI, and who serves them now (k8s.io/csi-translation-lib, plugins).
+_DRIVERS = {
+    "aws_elastic_block_store": "ebs.csi.aws.com",
+    "gce_persistent_disk": "pd.csi.storage.gke.io",
+    "azure_disk": "disk.csi.azure.com",
+    "azure_file": "file.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "vsphere_volume": "csi.vsphere.vmware.com",
+    "portworx_volume": "pxd.portworx.com",
+}
+_PROVISIONERS = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+KEPT = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+
+class _NodeAnnotations(Struct, gc=False, rename={"kept": KEPT}):
+    kept: str | None = None
+
+
+class _NodeMetadata(Metadata):
+    annotations: _NodeAnnotations | None = None
+
+
+class _Taint(Shape):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class _NodeSpec(Shape):
+    provider_id: str | None = msgspec.field(default=None, name="providerID")
+    taints: list[_Taint] | None = None
+    unschedulable: bool | None = None
+
+
+class _Condition(Shape):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _NodeStatus(Shape):
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class NodeShape(Shape):
+    metadata: _NodeMetadata
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+    def read(self, machines: Mapping[str, MachineNode]) -> Node:
+        """A node, with its group where one of the machines calls it by its name or its id. Raises BadValueError."""
+        metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
+        kept = metadata.annotations.kept if metadata.annotations else None
+        conditions = [one for one in status.conditions or () if one.type == "Ready"]
+        ready = any(one.status == "True" for one in conditions)
+        machine = machines.get(metadata.name) or machines.get(spec.provider_id or "")
+        return Node(
+            name=metadata.name,
+            labels=metadata.labels or {},
+            taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
+            capacity=amounts(status.capacity),
+            allocatable=amounts(status.allocatable),
+            annotations={} if kept is None else {KEPT: kept},
+            unschedulable=bool(spec.unschedulable),
+            created_at=utc(metadata.creation_timestamp),
+            ready=ready,
+            not_ready_since=None if ready or not conditions else utc(conditions[-1].last_transition_time),
+            deleting=metadata.deletion_timestamp is not None or (machine is not None and machine.deleting),
+            group=None if machine is None else machine.group,
+            machine=None if machine is None else machine.machine,
+        )
+
+
+class _Driver(Shape):
+    driver: str = ""
+
+
+class _ClaimRef(Shape):
+    namespace: str = ""
+    name: str = ""
+
+
+class _VolumeAffinity(Shape):
+    required: NodeSelectorShape | None = None
+
+
+class _VolumeSpec(Shape):
+    csi: _Driver | None = None
+    aws_elastic_block_store: Any = None
+    gce_persistent_disk: Any = None
+    azure_disk: Any = None
+    azure_file: Any = None
+    cinder: Any = None
+    vsphere_volume: Any = None
+    portworx_volume: Any = None
+    node_affinity: _VolumeAffinity | None = None
+    storage_class_name: str | None = None
+    claim_ref: _ClaimRef | None = None
+    capacity: dict[str, Any] | None = None
+    access_modes: list[str] | None = None
+
+
+class _Phase(Shape):
+    phase: str | None = None
+
+
+class VolumeShape(Shape):
+    metadata: Metadata
+    spec: _VolumeSpec
+    status: _Phase | None = None
+
+    def read(self) -> Volume:
+        """Raises BadValueError."""
+        spec, claim = self.spec, self.spec.claim_ref
+        older = (driver for field, driver in _DRIVERS.items() if getattr(spec, field) is not None)
+        return Volume(
+            name=self.metadata.name,
+            driver=spec.csi.driver if spec.csi else next(older, ""),
+            terms=node_terms(spec.node_affinity.required if spec.node_affinity else None),
+            labels=self.metadata.labels or {},
+            storage_class=spec.storage_class_name or "",
+            claim=f"{claim.namespace}/{claim.name}" if claim else "",
+            capacity=amounts(spec.capacity).get("storage", Fraction(0)),
+            access_modes=frozenset(spec.access_modes or ()),
+            phase=(self.status.phase if self.status else None) or "",
+        )
+
+
+class _Source(Shape):
+    persistent_volume_name: str | None = None
+
+
+class _AttachmentSpec(Shape):
+    attacher: str = ""
+    node_name: str = ""
+    source: _Source | None = None
+
+
+class AttachmentShape(Shape):
+    """A VolumeAttachment. One without a persistent volume is of an inline volume, which counts by its pod."""
+
+    metadata: Metadata
+    spec: _AttachmentSpec
+
+    def read(self) -> Attachment:
+        spec = self.spec
+        volume = spec.source.persistent_volume_name if spec.source else None
+        return Attachment(node=spec.node_name, driver=spec.attacher, volume=volume or "")
+
+
+class _ClaimAnnotations(
+    Struct,
+    gc=False,
+    rename={
+        "bound": "pv.kubernetes.io/bind-completed",
+        "selected_node": "volume.kubernetes.io/selected-node",
+    },
+):
+    bound: str | None = None
+    selected_node: str | None = None
+
+
+class _ClaimMetadata(Metadata):
+    annotations: _ClaimAnnotations | None = None
+
+
+class _Asked(Shape):
+    requests: dict[str, Any] | None = None
+
+
+class _ClaimSpec(Shape):
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    resources: _Asked | None = None
+    access_modes: list[str] | None = None
+    selector: SelectorShape | None = None
+
+
+class ClaimShape(Shape):
+    metadata: _ClaimMetadata
+    spec: _ClaimSpec
+    status: _Phase | None = None
+
+    def read(self) -> Claim:
+        """Raises BadValueError."""
+        metadata, spec = self.metadata, self.spec
+        annotations, owner = metadata.annotations or _ClaimAnnotations(), metadata.controller
+        asked = spec.resources.requests if spec.resources else None
+        return Claim(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            volume=spec.volume_name or "",
+            bound=annotations.bound is not None,
+            lost=self.status is not None and self.status.phase == "Lost",
+            deleting=metadata.deletion_timestamp is not None,
+            storage_class=spec.storage_class_name or "",
+            size=amounts(asked).get("storage", Fraction(0)),
+            access_modes=frozenset(spec.access_modes or ()),
+            selector=selector(spec.selector) or (),
+            selected_node=annotations.selected_node or "",
+            for_pod=owner.name if owner is not None and owner.kind == "Pod" else "",
+        )
+
+
+class _LabelValues(Shape):
+    key: str
+    values: list[str] | None = None
+
+
+class _Topology(Shape):
+    match_label_expressions: list[_LabelValues] | None = None
+
+
+class ClassShape(Shape):
+    """A storage class, whose fields stand outside of any spec."""
+
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[_Topology] | None = None
+
+    def read(self) -> StorageClass:
+        return StorageClass(
+            name=self.metadata.name,
+            provisioner=_PROVISIONERS.get(self.provisioner, self.provisioner),
+            waits=self.volume_binding_mode == "WaitForFirstConsumer",
+            allowed_topologies=tuple(
+                tuple(
+                    Requirement(one.key, "In", tuple(one.values or ())) for one in entry.match_label_expressions or ()
+                )
+                for entry in self.allowed_topologies or ()
+            ),
+        )
+
+
+class _Count(Shape):
+    count: int | None = None
+
+
+class _DriverOnNode(Shape):
+    name: str
+    allocatable: _Count | None = None
+
+
+class _CsiSpec(Shape):
+    drivers: list[_DriverOnNode] | None = None
+
+
+class CsiNodeShape(Shape):
+    metadata: Metadata
+    spec: _CsiSpec | None = None
+
+    def read(self) -> tuple[str, Mapping[str, int]]:
+        """A node, and how many volumes of each driver it takes; where nobody says, there is no limit."""
+        drivers = (self.spec.drivers if self.spec else None) or ()
+        limits = {one.name: None if one.allocatable is None else one.allocatable.count for one in drivers}
+        return self.metadata.name, {name: limit for name, limit in limits.items() if limit is not None}
+
+
+class _BudgetSpec(Shape):
+    selector: SelectorShape | None = None
+
+
+class _BudgetStatus(Shape):
+    disruptions_allowed: int = 0
+
+
+class BudgetShape(Shape):
+    metadata: Metadata
+    spec: _BudgetSpec | None = None
+    status: _BudgetStatus | None = None
+
+    def read(self) -> Budget:
+        """One whose controller has not counted yet allows nothing."""
+        return Budget(
+            namespace=self.metadata.namespace,
+            name=self.metadata.name,
+            selector=selector(self.spec.selector if self.spec else None),
+            allowed=self.status.disruptions_allowed if self.status else 0,
+        )
+
+
+class NamespaceShape(Shape):
+    metadata: Metadata
+
+    def read(self) -> tuple[str, Mapping[str, str]]:
+        return self.metadata.name, self.metadata.labels or {}
+
+
+class _TemplateMetadata(Shape):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(Shape):
+    spec: Raw
+    metadata: _TemplateMetadata | None = None
+
+
+class _DaemonSetSpec(Shape):
+    template: _Template
+
+
+class DaemonSetShape(Shape):
+    metadata: Metadata
+    spec: _DaemonSetSpec
+
+    def as_pod(self) -> PodShape:
+        """A pod as its controller would make it, before it is given to a node."""
+        template = self.spec.template.metadata or _TemplateMetadata()
+        owner = OwnerShape(kind="DaemonSet", name=self.metadata.name, controller=True)
+        created: datetime | None = self.metadata.creation_timestamp
+        pod = {
+            "metadata": {
+                "name": self.metadata.name,
+                "namespace": self.metadata.namespace,
+                "labels": template.labels,
+                "annotations": template.annotations,
+                "ownerReferences": [owner],
+                "creationTimestamp": created,
+            },
+            "spec": self.spec.template.spec,
+        }
+        return Decoder(PodShape).decode(encode(pod))

@@ -1,0 +1,1 @@
+"""Convergence: its progress, for programs and for people."""

@@ -1,0 +1,1 @@
+"""Demand: its result, for programs and for people."""

@@ -1,0 +1,1 @@
+"""The fleet: which clusters there are, and when each is checked."""

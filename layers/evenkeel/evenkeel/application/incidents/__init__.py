@@ -1,0 +1,1 @@
+"""Incidents: cluster health is stored, events are published, channels are notified."""

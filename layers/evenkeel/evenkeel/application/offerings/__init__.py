@@ -1,0 +1,1 @@
+"""Offerings: capacity reports that clusters share."""

@@ -1,0 +1,1 @@
+"""Rebalancing: clusters are checked and planned for; one use case writes to them."""

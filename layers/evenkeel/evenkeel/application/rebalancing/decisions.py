@@ -1,0 +1,208 @@
+"""Plans and decisions as documents; one that is too large for an item of the table is cut."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from evenkeel.application.convergence.summary import pool_level
+from evenkeel.application.demand.summary import cluster_demand, pool_demand
+from evenkeel.application.plan_documents import (
+    BoundChange,
+    DecisionDocument,
+    GroupDocument,
+    OriginDocument,
+    OriginsDocument,
+    OwnerDocument,
+    PlanDocument,
+    PlannedPoolDocument,
+    PoolDocument,
+    ReplicaChange,
+    ScaleRequestDocument,
+    SkippedDocument,
+    document_json,
+    problem_json,
+    reason_json,
+)
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.texts.english import (
+    MOST_NAMED,
+    origin_words,
+    outcome_words,
+    problem_words,
+    sentence,
+    sentences,
+)
+
+# A table's item has 400 KB, its keys and a release that writes more about each group included.
+LARGEST_DECISION = 350_000
+_LEFT_ALONE = Outcome(Result.LEFT_ALONE)
+_WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
+
+
+def _group(plan: GroupPlan) -> GroupDocument:
+    key, old, new = plan.group.key, plan.group.bounds, plan.bounds
+    return GroupDocument(
+        flavour=key.flavour,
+        namespace=key.namespace,
+        name=key.name,
+        zone=plan.group.zone,
+        state=plan.state,
+        requested=ReplicaChange(before=plan.group.requested, after=plan.requested),
+        min=BoundChange(before=old.min if old else None, after=new.min if new else None),
+        max=BoundChange(before=old.max if old else None, after=new.max if new else None),
+        reasons=tuple(sentences(plan.reasons)),
+        rules=tuple(reason_json(reason) for reason in plan.reasons),
+        running=plan.group.running,
+    )
+
+
+def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
+    origin = next((origin for origin in pool.origins if origin.field == field), None)
+    if origin is None:
+        return None
+    is_min = field == POOL_MIN
+    return OriginDocument(
+        source=origin.source.value,
+        says=origin_words(origin),
+        groups=tuple(str(group.key) for group in origin.groups[:MOST_NAMED]),
+        owners=tuple(
+            OwnerDocument(
+                kind=share.owner.ref.kind,
+                namespace=share.owner.ref.namespace,
+                name=share.owner.ref.name,
+                part=share.owner.ref.part,
+                field=share.owner.min_field if is_min else share.owner.max_field,
+                value=share.owner.bounds.min if is_min else share.owner.bounds.max,
+                wanted=share.wish,
+                set_by=share.owner.set_by,
+            )
+            for share in origin.owners[:MOST_NAMED]
+        ),
+    )
+
+
+def _pool(pool: PoolPlan) -> PlannedPoolDocument:
+    request = pool.scale_request
+    return PlannedPoolDocument(
+        name=pool.id.name,
+        strategy=pool.strategy.name,
+        min=pool.min,
+        max=pool.max,
+        valid=pool.valid,
+        problems=tuple(problem_words(problem) for problem in pool.problems),
+        problem_rules=tuple(problem_json(problem) for problem in pool.problems),
+        starved=pool.starved,
+        overcommitted=pool.overcommitted,
+        numbers_from=OriginsDocument(min=_origin(pool, POOL_MIN), max=_origin(pool, POOL_MAX))
+        if pool.origins
+        else None,
+        notes=tuple(sentences(pool.notes)),
+        note_rules=tuple(reason_json(note) for note in pool.notes),
+        growth=None
+        if request is None
+        else ScaleRequestDocument(
+            request=request.id, nodes=request.nodes, missing=pool.missing, later=pool.request_later
+        ),
+        groups=tuple(_group(group) for group in pool.groups),
+        demand=pool_demand(pool.demand),
+        level=pool_level(pool.converging),
+    )
+
+
+def group_json(plan: GroupPlan) -> dict[str, Any]:
+    return document_json(_group(plan))
+
+
+def pool_json(pool: PoolPlan) -> dict[str, Any]:
+    return document_json(_pool(pool))
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    document = PlanDocument(
+        now=plan.now,
+        pools=tuple(_pool(pool) for pool in plan.pools),
+        skipped=tuple(
+            SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
+            for skipped in plan.skipped
+        ),
+        look_at=plan.look_at,
+        refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
+        demand=cluster_demand(plan.demand),
+    )
+    return document_json(document)
+
+
+def decision_json(  # noqa: PLR0913  what is known of a decision besides its plan, each named by its only caller
+    pool: PoolPlan,
+    *,
+    id: str,
+    cluster: str,
+    at: datetime,
+    why: str,
+    dry_run: bool,
+    outcomes: Mapping[GroupKey, Outcome],
+) -> dict[str, Any]:
+    """What was decided for one pool and what came of it.
+
+    ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
+    failed waits.
+    """
+    # What pods say, and what a step waits for, is left out: it changes from minute to minute, and was not decided.
+    document: PoolDocument = _pool(replace(pool, demand=None, converging=None))
+    for group, plan in zip(document.groups, pool.groups, strict=True):
+        untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
+        outcome = outcomes.get(plan.group.key, untried)
+        group.outcome, group.result = outcome_words(outcome), outcome.result.value
+    return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=why, dry_run=dry_run, pool=document))
+
+
+def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
+    """A decision in at most ``largest`` bytes of JSON. One that is larger is cut, never lost: ``truncated`` groups are
+    left out, those first that were left alone and are well. What a pool of thousands says in other lists is cut too.
+    """
+    if _bytes(decision) <= largest:
+        return decision
+    pool = dict(decision.get("pool") or {})
+    groups = list(pool.get("groups", ()))
+    lists = {name: value for name, value in decision.items() if isinstance(value, list)}
+    facts = {name: value for name, value in pool.items() if isinstance(value, list) and name != "groups"}
+    share = largest // 4
+    excerpt = {
+        **decision,
+        **{name: _some(value, range(len(value)), share // len(lists)) for name, value in lists.items()},
+        "pool": {
+            **pool,
+            **{name: _some(value, range(len(value)), share // len(facts)) for name, value in facts.items()},
+            "groups": [],
+        },
+        "truncated": len(groups),
+    }
+    first = sorted(range(len(groups)), key=lambda number: _is_well(groups[number]))
+    fitting = _some(groups, first, largest - _bytes(excerpt))
+    return {**excerpt, "pool": {**excerpt["pool"], "groups": fitting}, "truncated": len(groups) - len(fitting)}
+
+
+def _is_well(group: Mapping[str, Any]) -> bool:
+    changes = any(group[name]["from"] != group[name]["to"] for name in ("requested", "min", "max"))
+    left_alone = group.get("result", Result.LEFT_ALONE) == Result.LEFT_ALONE
+    return not changes and left_alone and group["state"] == State.HEALTHY.value
+
+
+def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
+    """As many of the values as there is room for, those first that come first in ``order``, in their own order."""
+    fitting = set()
+    for number in order:
+        size = _bytes(values[number]) + 2  # a comma and a blank
+        if size <= room:
+            room -= size
+            fitting.add(number)
+    return [value for number, value in enumerate(values) if number in fitting]
+
+
+def _bytes(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))

@@ -1,0 +1,166 @@
+"""One look at a cluster for people: what is remembered, what stands there, what the plan would be."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.ports import Clusters, Remaining, Remembered
+from evenkeel.application.rebalancing.observer import planned
+from evenkeel.application.rebalancing.observing import observe, see_all_pods
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.values import near, shown
+from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
+from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.texts.english import sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A cluster as a run would find it now."""
+
+    remembered: Remembered
+    plan: Plan
+    pools: tuple[AnyPool, ...]  # as the plan found them
+
+    @classmethod
+    def of(cls, remembered: Remembered, observation: Observation, plan: Plan) -> Self:
+        """What is remembered, what was seen, and the plan that was made of both."""
+        policy = remembered.policy
+        pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
+        ids = {pool.id for pool in pools}
+        pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
+        return cls(
+            remembered=remembered,
+            plan=plan,
+            pools=tuple(freeze_paused(pool, policy.paused, plan.now) for pool in pools),
+        )
+
+    @property
+    def now(self) -> datetime:
+        return self.plan.now
+
+    @property
+    def record(self) -> ClusterRecord:
+        return self.remembered.record
+
+    def state_of(self, key: GroupKey) -> GroupState | None:
+        """What is remembered of a group, as the run would leave it."""
+        return self.plan.states.get(key) or self.remembered.state.groups.get(key)
+
+    def pool(self, id: PoolId) -> AnyPool:
+        """A pool of the plan, with all its numbers."""
+        return next(pool for pool in self.pools if pool.id == id)
+
+    def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
+        """When a group's present state began, and when it ends by itself; None: nobody knows, or it does not."""
+        state, zone = self.state_of(plan.group.key), self.remembered.zones.get(plan.group.zone or "")
+        since: list[datetime] = []
+        until: list[datetime] = []
+        if plan.state is State.FENCED:
+            if zone is not None and self.now < zone.impaired_until:
+                until.append(zone.impaired_until)
+                since += [said_at] if (said_at := zone.since(self.now)) else []
+            if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
+                until.append(state.backoff_until)
+                since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
+            if state is not None and state.warned_until is not None and self.now < state.warned_until and not until:
+                until.append(state.warned_until)
+        elif state is not None:
+            began = {
+                State.PROBING: state.backoff_until,
+                State.FROZEN: state.contested_since,
+                State.HEALTHY: state.last_success,
+            }[plan.state]
+            since += [began] if began else []
+        return min(since, default=None), max(until, default=None)
+
+
+def preview_of(
+    clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining, *, with_demand: bool = False
+) -> Preview:
+    """``with_demand``: with pods and nodes, where the record asks for them.
+
+    Raises AccessError, ClusterUnavailableError.
+    """
+    judges = remembered.record.demand_stage.judges_nodes if with_demand else None
+    cluster, observation = observe(clusters, remembered, remaining, lambda: now, judges_nodes=judges)
+
+    def see_pods(found: Observation) -> Observation:
+        return see_all_pods(clusters, remembered.record, cluster, found, remaining) if with_demand else found
+
+    at = now + observation.clock_skew
+    return Preview.of(remembered, *planned(remembered, remembered.policy, observation, at, see_pods))
+
+
+def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
+    """What a restore finds of a pool that has no members any more."""
+    return InvalidPool(
+        id=planned.id,
+        groups=tuple(plan.group for plan in planned.groups),
+        min=None,
+        max=None,
+        strategy=planned.strategy,
+        on_failure=policy.on_failure,
+        backoff=policy.backoff,
+        provision_timeout=policy.provision_timeout,
+        autoscaler=policy.autoscaler,
+        problems=(),
+    )
+
+
+def find_pool(preview: Preview, name: str) -> PoolPlan:
+    """The pool of that name or id. Raises BadRequestError where there is none, or more than one."""
+    matches = [pool for pool in preview.plan.pools if name in pool.id.names]
+    if len(matches) == 1:
+        return matches[0]
+    names = sorted({pool.id.name for pool in preview.plan.pools})
+    raise BadRequestError(_unclear("pool", name, preview, [str(pool.id) for pool in matches], names))
+
+
+def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
+    """The node group of that name or key, with its pool. Raises BadRequestError, with the reason of a skipped one."""
+    matches = [(pool, group) for pool in preview.plan.pools for group in pool.groups if name in group.group.key.names]
+    if len(matches) == 1:
+        return matches[0]
+    for skipped in preview.plan.skipped:
+        if not matches and name.rpartition("/")[2] == skipped.name:
+            raise BadRequestError(
+                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
+            )
+    names = sorted({group.group.key.name for pool in preview.plan.pools for group in pool.groups})
+    raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
+
+
+def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datetime, remaining: Remaining) -> None:
+    """Raises BadRequestError where the cluster has no such pool.
+
+    What the record and the state know is not looked for in the cluster: a pool can be paused while it cannot be read.
+    """
+    names = {rule.name for rule in remembered.record.policy().pools}
+    names |= {text for id in remembered.state.pools for text in id.names}
+    names |= {*remembered.control.paused_pools, *remembered.control.restoring_pools}
+    if name in names:
+        return
+    try:
+        preview = preview_of(clusters, remembered, now, remaining)
+    except EvenkeelError as error:
+        raise BadRequestError(
+            f"pool is {shown(name)}: no such pool is known{near(name, names)}, and the cluster cannot be read: {error}"
+        ) from None
+    if not any(name in pool.id.names for pool in preview.plan.pools):
+        find_pool(preview, name)
+
+
+def _unclear(kind: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
+    if matches:
+        count = f"{preview.record.id} has {len(matches)} of that name"
+        return f"{kind} is {shown(name)}: {count}: name one of {', '.join(matches)}"
+    choices = f"it has {', '.join(names[:20])}" if names else "it has none"
+    return f"{kind} is {shown(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"

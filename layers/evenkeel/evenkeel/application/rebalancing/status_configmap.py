@@ -1,0 +1,120 @@
+"""What a cluster's status ConfigMap says, and when it is written: where what it says has changed, and never at a look.
+
+It is remembered before it is written, and noted as written after. So a look, which may write nothing, finds that there
+is something to be said; who was killed in between has it written again later; and what a cluster refuses is tried four
+times an hour, whatever else goes on.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId, State
+from evenkeel.domain.model.incidents import Shown, Trouble, Verdict
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.texts.english import problem_words, rfc3339
+
+# A ConfigMap holds 1 MiB; nobody reads a quarter of that.
+_MOST_BYTES = 256 * 1024
+_MOST_GROUPS = (200, 20, 0)  # of all pools; the first number with which it fits
+_MOST_POOLS = 50
+_MOST_TROUBLES = 20
+_MOST_NAMED = 5  # zones of a trouble, problems of a pool
+_LONGEST_TEXT = 253
+_AGAIN = timedelta(minutes=15)
+
+
+def status_document(
+    cluster: str, plan: Plan, outcomes: Mapping[GroupKey, Outcome], verdict: Verdict, dry: Collection[PoolId]
+) -> dict[str, Any]:
+    """For people and programs, without a moment that passes by itself, a number of nodes or anybody else's words.
+
+    ``dry``: the pools of which nothing is written.
+    """
+    document: dict[str, Any] = {}
+    for most in _MOST_GROUPS:
+        left = [most]
+        document = {
+            "cluster": cluster,
+            "troubles": [_trouble(trouble, verdict) for trouble in verdict.troubles[:_MOST_TROUBLES]],
+            "pools": [_pool(pool, outcomes, left, dry_run=pool.id in dry) for pool in plan.pools[:_MOST_POOLS]],
+            "notShown": {
+                "troubles": max(0, len(verdict.troubles) - _MOST_TROUBLES),
+                "pools": max(0, len(plan.pools) - _MOST_POOLS),
+                "groups": max(0, sum(len(pool.groups) for pool in plan.pools[:_MOST_POOLS]) - most),
+            },
+        }
+        if len(json.dumps(document)) <= _MOST_BYTES:
+            break
+    return document
+
+
+def is_to_be_shown(before: Shown | None, document: Mapping[str, Any], place: str, now: datetime) -> Shown:
+    """What is to be remembered of it: ``before`` itself where nothing is to be written now."""
+    text = json.dumps([place, document])
+    print_ = hashlib.sha256(text.encode()).hexdigest()[:32]
+    if before is not None and before.print == print_ and not (before.tried_at and now >= before.tried_at + _AGAIN):
+        return before
+    return Shown(print=print_, tried_at=now)
+
+
+def status_text(document: Mapping[str, Any], now: datetime) -> str:
+    """The ConfigMap's one entry. ``saidSince``: this is so since then, as far as anybody has looked."""
+    return json.dumps({"saidSince": rfc3339(now), **document}, indent=1)
+
+
+def _trouble(trouble: Trouble, verdict: Verdict) -> dict[str, Any]:
+    told = verdict.told.get(trouble.key)
+    return {
+        "kind": trouble.kind.value,
+        "pool": _cut(trouble.pool) or None,
+        "since": rfc3339(trouble.since),
+        "zones": [_cut(zone) for zone in trouble.zones[:_MOST_NAMED]],
+        "missing": told.missing if told else trouble.missing,  # told anew when it has doubled or halved
+        "class": trouble.failure_class.value if trouble.failure_class else None,
+    }
+
+
+def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int], *, dry_run: bool) -> dict[str, Any]:
+    """``left``: how many groups may still be shown."""
+    groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
+    left[0] -= len(groups)
+    problems = pool.problems[:_MOST_NAMED] if not pool.valid else ()
+    return {
+        "name": _cut(str(pool.id)),
+        "dryRun": dry_run,
+        "valid": pool.valid,
+        "problems": [_cut(problem_words(problem)) for problem in problems],
+        "groups": groups,
+    }
+
+
+def _worst_first(plan: GroupPlan) -> tuple[bool, bool, str]:
+    return plan.state is State.HEALTHY, not plan.changes, str(plan.group.key)
+
+
+def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, Any]:
+    """``wanted``: what would be written, or was tried to be; absent where it stands."""
+    outcome = outcomes.get(plan.group.key)
+    written = outcome is not None and outcome.result is Result.WRITTEN
+    stands = plan.bounds if written and plan.bounds is not None else plan.group.bounds
+    shown: dict[str, Any] = {
+        "name": _cut(str(plan.group.key)),
+        "zone": _cut(plan.group.zone or "") or None,
+        "state": plan.state.value,
+    }
+    shown |= _bounds(stands)
+    if not plan.changes or written:
+        return shown
+    return {**shown, "wanted": {"requested": plan.requested, **_bounds(plan.bounds)}}
+
+
+def _bounds(bounds: Bounds | None) -> dict[str, int | None]:
+    return {"min": bounds.min if bounds else None, "max": bounds.max if bounds else None}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

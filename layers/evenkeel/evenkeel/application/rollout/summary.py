@@ -1,0 +1,125 @@
+"""Readiness and rollouts in English."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from math import ceil
+
+from evenkeel.application.ports import Remembered
+from evenkeel.application.rollout.readiness import Readiness
+from evenkeel.domain.rollout.readiness import OFTEN, Hindrance
+from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
+from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, trouble_words
+
+_LEFT_OUT: Mapping[LeftOut, str] = {
+    LeftOut.GONE: "not registered any more",
+    LeftOut.UNREADABLE: "its record cannot be read",
+    LeftOut.RECORD_SAYS: "its record has a dry_run of its own",
+    LeftOut.LIVE: "live already",
+    LeftOut.PAUSED: "paused",
+    LeftOut.IN_TROUBLE: "in trouble",
+    LeftOut.UNSEEN: "not looked at lately",
+}
+
+
+def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta, now: datetime) -> str:
+    """The verdict in one line, and why not."""
+    shown = found.dry_run
+    if not found.is_ready:
+        why = "; ".join(hindrance_words(each, found, remembered, needed, now) for each in found.hindrances)
+        return f"{remembered.record.id} is not ready: {why}"
+    times = f"{'' if found.whole else 'at least '}{shown.patches_per_day:.1f} patches a day"
+    facts = f"in {_days(shown.days)} of dry run {counted(shown.decisions, 'decision')}, {times}"
+    if found.asked and found.asked.plan and found.asked.plan.skipped:
+        facts += f", {counted(len(found.asked.plan.skipped), 'object')} skipped"
+    return f"{remembered.record.id} is ready: {facts}"
+
+
+def hindrance_words(
+    hindrance: Hindrance, found: Readiness, remembered: Remembered, needed: timedelta, now: datetime
+) -> str:
+    shown = found.dry_run
+    match hindrance:
+        case Hindrance.IN_TROUBLE:
+            troubles = remembered.verdict.troubles
+            more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
+            return f"in trouble: {trouble_words(troubles[0], now)}{more}"
+        case Hindrance.UNREAD:
+            return f"it cannot be read: {found.asked.unread if found.asked else ''}"
+        case Hindrance.PAUSED:
+            return "it is paused: resume it first"
+        case Hindrance.RESTORING:
+            return "it is being restored"
+        case Hindrance.NO_POOLS:
+            return "no pool of it is known: nothing would be written"
+        case Hindrance.TOO_SHORT:
+            return f"its dry run has lasted {shown.days:.1f} of {_days(needed / timedelta(days=1))}"
+        case Hindrance.PUT_BACK:
+            return f"put back by others: {_named(_held(shown.put_back))}: have them leave out bounds and replicas"
+        case Hindrance.WRITTEN_BY_OTHERS:
+            often = [f"{key} {times} times" for key, times in shown.rewritten.items() if times >= OFTEN]
+            return f"bounds written by others meanwhile: {_named(often)}"
+        case Hindrance.RESTLESS:
+            return f"{shown.patches_per_day:.0f} patches a day would be written: its plan changes all the time"
+        case Hindrance.RIGHTS:
+            return f"rights are missing: {_named(found.asked.refused if found.asked else ())}"
+
+
+def _held(put_back: Mapping[str, str]) -> list[str]:
+    return [f"{key} by {who or 'somebody'}" for key, who in put_back.items()]
+
+
+def _named(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{', '.join(found[:MOST_NAMED])}{more}"
+
+
+def _days(days: float) -> str:
+    return f"{days:.1f} days"
+
+
+def rollout_words(rollout: Rollout) -> str:
+    """Where it stands, in one line."""
+    left = f"; left out: {', '.join(f'{id} ({_LEFT_OUT[why]})' for id, why in _some(rollout.left_out))}"
+    rest = f"{len(rollout.waiting)} to come" + (left if rollout.left_out else "")
+    wave = f"wave {rollout.number} ({counted(len(rollout.wave), 'cluster')})"
+    on = len(rollout.proven)
+    if not rollout.number and not rollout.phase.is_over:
+        is_halting = rollout.phase is Phase.HALTING
+        return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
+    match rollout.phase:
+        case Phase.SWITCHING:
+            return f"{wave} is being switched on; {on} live before it, {rest}"
+        case Phase.WATCHING:
+            until = rfc3339((rollout.read_since or rollout.since) + rollout.soak_time)
+            return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
+        case Phase.HALTING:
+            return f"halting, {halt_words(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"
+        case Phase.HALTED:
+            return f"halted, {halt_words(rollout)}: {wave} is back in dry run; {on} stay live, {rest}"
+        case Phase.DONE:
+            return f"done at {rfc3339(rollout.since)}: {on} live{left if rollout.left_out else ''}"
+
+
+def _longer(rollout: Rollout) -> str:
+    """Return why a wave stands for longer than was asked for; empty where it does not."""
+    if rollout.soak_time == rollout.soak or rollout.trouble_after is None:
+        return ""
+    lengths = (rollout.soak, rollout.soak_time, rollout.trouble_after)
+    soak, stands, after = (f"{ceil(length / timedelta(minutes=1))} min" for length in lengths)
+    up_to = "" if rollout.number else "up to "
+    return f"; each wave is watched for {up_to}{stands}, not {soak}: trouble_after is {up_to}{after}"
+
+
+def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:
+    return list(left_out.items())[:MOST_NAMED]
+
+
+def halt_words(rollout: Rollout) -> str:
+    """What has halted it."""
+    return _named(map(_halt, rollout.halts)) if rollout.halts else f"by {rollout.halted_by or 'nobody named'}"
+
+
+def _halt(halt: Halt) -> str:
+    pool = f" of {halt.pool.rpartition('/')[2]}" if halt.pool else ""
+    return f"{halt.cluster}: {halt.kind.value if halt.kind else ''}{pool}"

@@ -1,0 +1,1 @@
+"""Convergence: running nodes are moved until the zones of a pool are level."""

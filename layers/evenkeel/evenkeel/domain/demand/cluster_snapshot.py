@@ -1,0 +1,180 @@
+"""Nodes and what stands on them while places are sought; every step can be taken back.
+
+A pod fits where no rule says otherwise: the rules are asked in the order of the scheduler's default profile, and the
+first that fails is the answer.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from evenkeel.domain.demand import node_affinity, ports, resources, spread, taints, volumes
+from evenkeel.domain.demand.node_info import Room, Shapes
+from evenkeel.domain.demand.pod_affinity import Namespaces, PodAffinity
+from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.topology_counts import Tallies
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.workload import Node
+
+NOTHING: Mapping[str, int] = {}
+
+
+class _Step(NamedTuple):
+    room: Room
+    kind: Kind | None  # None: the room itself
+    number: int  # put there (negative: taken from there); of a room 1 added, -1 removed
+
+
+class Placing:
+    """Rooms by the names of their nodes, in the order in which they were added."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self.rooms: dict[str, Room] = {}
+        self._tallies = Tallies()
+        self._affinity = PodAffinity(self._tallies, namespaces)
+        self._shapes = Shapes()
+        self._users: Counter[str] = Counter()  # of claims that no second pod may use
+        self._steps: list[_Step] = []
+
+    def add(self, node: Node, standing: Mapping[Kind, int], attached: Mapping[str, int] = NOTHING) -> Room:
+        """A node with these pods on it, whether or not they fit.
+
+        ``attached``: volumes by CSI driver that are attached to it beside those of the pods.
+        """
+        room = Room(node, self._shapes.of(node), attached)
+        for kind, count in standing.items():
+            room.change(kind, count)
+        self._do(_Step(room, None, 1))
+        return room
+
+    def remove(self, room: Room) -> None:
+        """The node is gone, with all that stands on it."""
+        self._do(_Step(room, None, -1))
+
+    def put(self, kind: Kind, room: Room, count: int = 1) -> None:
+        """Pods of a kind stand there from now on, whether or not they fit; negative: do not any more."""
+        self._do(_Step(room, kind, count))
+
+    def mark(self) -> int:
+        """A point to which ``back_to`` leads."""
+        return len(self._steps)
+
+    def back_to(self, mark: int) -> None:
+        """As if nothing had happened since."""
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            self._carry_out(step._replace(number=-step.number))
+
+    def _do(self, step: _Step) -> None:
+        self._steps.append(step)
+        self._carry_out(step)
+
+    def _carry_out(self, step: _Step) -> None:
+        room, kind, count = step
+        if kind is not None:
+            room.change(kind, count)
+            self._tallies.change(room, kind, count)
+            self._use(kind, count)
+            return
+        if count > 0:
+            self.rooms[room.name] = room
+            self._tallies.add_room(room)
+        else:
+            del self.rooms[room.name]
+            self._tallies.remove_room(room)
+        for standing, number in room.kinds.items():
+            self._use(standing, count * number)
+
+    def _use(self, kind: Kind, count: int) -> None:
+        for claim in kind.volumes.exclusive:
+            self._users[claim] += count
+
+    def depends_on_others(self, kind: Kind) -> bool:
+        """Whether where a pod of this kind fits changes with where other pods are placed."""
+        return bool(kind.spread or kind.volumes.exclusive) or self._affinity.depends_on_others(kind)
+
+    def misfit(self, kind: Kind, room: Room) -> Reason | None:
+        """The first rule by which one more pod of this kind cannot stand there; None: it can."""
+        return (
+            self.obstacle(kind)
+            or self.standing_misfit(kind, room)
+            or self._port_taken(kind, room)
+            or resources.misfit(kind, room)
+            or self._claim_in_use(kind)
+            or resources.too_many_volumes(kind, room)
+            or self._volume_misfit(kind, room)
+            or (spread.misfit(kind, room, self._tallies) if kind.spread else None)
+            or self._affinity.misfit(kind, room)
+        )
+
+    @staticmethod
+    def obstacle(kind: Kind) -> Reason | None:
+        """Why no node at all will do."""
+        return kind.volumes.obstacle
+
+    @staticmethod
+    def standing_misfit(kind: Kind, room: Room) -> Reason | None:
+        """What keeps a kind from a node whatever stands on it: cordon, taints, labels. Found out once per shape."""
+        if kind.by_node:
+            return _standing_misfit(kind, room)
+        answers = room.shape.standing
+        if kind not in answers:
+            answers[kind] = _standing_misfit(kind, room)
+        return answers[kind]
+
+    @staticmethod
+    def _volume_misfit(kind: Kind, room: Room) -> Reason | None:
+        if not kind.volumes.reaches:
+            return None
+        if kind.by_node:
+            return volumes.misfit(kind.volumes, room.labels, room.name)
+        answers = room.shape.volumes
+        if kind not in answers:
+            answers[kind] = volumes.misfit(kind.volumes, room.labels, room.name)
+        return answers[kind]
+
+    @staticmethod
+    def _port_taken(kind: Kind, room: Room) -> Reason | None:
+        taken = ports.first_taken(kind.ports, room.taken_ports) if kind.ports else None
+        return None if taken is None else because(Rule.HOST_PORT_TAKEN, port=taken.port, protocol=taken.protocol)
+
+    def _claim_in_use(self, kind: Kind) -> Reason | None:
+        used = next((claim for claim in sorted(kind.volumes.exclusive) if self._users[claim] > 0), None)
+        return None if used is None else because(Rule.CLAIM_IN_USE, claim=used)
+
+    def fill(self, kind: Kind, room: Room, wanted: int) -> int:
+        """Put as many pods of a kind there as fit, at most as many as wanted. Returns how many."""
+        if not self.depends_on_others(kind):
+            count = 0 if self.misfit(kind, room) else resources.how_many(kind, room, wanted)
+            if count:
+                self.put(kind, room, count)
+            return count
+        count = 0
+        while count < wanted and self.misfit(kind, room) is None:
+            self.put(kind, room)
+            count += 1
+        return count
+
+    def find(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
+        """Put one pod of a kind into the first room where it fits, and say which; None: it fits none."""
+        return next((room for room in rooms if self.fill_any(kind, (room,), 1)), None)
+
+    def fill_any(self, kind: Kind, rooms: Iterable[Room], wanted: int) -> int:
+        """Put pods of a kind into the first rooms where they fit. Returns how many were put."""
+        put = 0
+        cpu, memory = kind.cpu, kind.memory
+        for room in rooms:
+            if put >= wanted:
+                break
+            if (not cpu or room.cpu >= cpu) and (not memory or room.memory >= memory) and room.pods > 0:
+                put += self.fill(kind, room, wanted - put)
+        return put
+
+
+def _standing_misfit(kind: Kind, room: Room) -> Reason | None:
+    if room.node.unschedulable and taints.first_not_tolerated([taints.UNSCHEDULABLE], kind.needs.tolerations):
+        return because(Rule.NODE_CORDONED)
+    taint = taints.first_not_tolerated(room.node.taints, kind.needs.tolerations)
+    if taint is not None:
+        return because(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
+    return node_affinity.misfit(kind.needs, room.labels, room.name)

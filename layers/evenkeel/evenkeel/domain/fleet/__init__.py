@@ -1,0 +1,1 @@
+"""The fleet: when each cluster is checked."""

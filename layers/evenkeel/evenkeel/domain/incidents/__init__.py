@@ -1,0 +1,1 @@
+"""Incidents: which ones a plan implies, and when each opens, changes and closes."""

@@ -1,0 +1,1 @@
+"""Offerings: machine types of a zone that many clusters buy."""

@@ -1,0 +1,1 @@
+"""Rebalancing: from what is observed and stored to the replicas and bounds to write."""

@@ -1,0 +1,133 @@
+"""The sizing strategies of GEP-24: from a pool's numbers and its groups' counts to (min, max) per group.
+
+They work on the counted nodes, so that the published scans come out as published. None of them is published as it is:
+the fence and the safety pass come after (``domain.plan``). Balanced, which works on targets and remembers
+what it has published, has a module of its own.
+
+Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible).
+"""
+
+from collections.abc import Sequence
+
+from evenkeel.domain.model.choices import Size, Strategy
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
+
+
+def _others(drafts: Sequence[Draft]) -> list[int]:
+    """What all the others hold, for each group."""
+    total = sum([draft.counted for draft in drafts])
+    return [total - draft.counted for draft in drafts]
+
+
+def _why(pool: PoolDraft, **facts: Fact) -> Reason:
+    return because(Rule.STRATEGY, strategy=pool.pool.strategy.name, **facts)
+
+
+def _lax_greedy(pool: PoolDraft) -> list[Size]:
+    """Every zone may take all that the others do not hold. GEP-24 3.1, first revisions. PoolMinimum is not in it."""
+    maximum = pool.pool.max
+    return [Size(0, maximum - others, _why(pool, maximum=maximum, elsewhere=others)) for others in _others(pool.groups)]
+
+
+def _backward_compatible(pool: PoolDraft) -> list[Size]:
+    """Gardener's static split. GEP-24 3.2.
+
+    Where PoolMaximum is smaller than the number of zones, the shares that are not zero go to healthy zones, and there
+    to those that hold nodes, instead of to the first in the list.
+    """
+    minimum, maximum, drafts = pool.pool.min, pool.pool.max, pool.groups
+    zones = len(drafts)
+    order = list(range(zones))
+    if maximum < zones:
+        order.sort(key=lambda i: (drafts[i].state is not State.HEALTHY, drafts[i].requested == 0, i))
+    rank = {i: place for place, i in enumerate(order)}
+    return [
+        Size(
+            distribute_over_zones(rank[i], minimum, zones),
+            distribute_over_zones(rank[i], maximum, zones),
+            _why(pool, share=rank[i] + 1, zones=zones, minimum=minimum, maximum=maximum),
+        )
+        for i in range(zones)
+    ]
+
+
+def _adaptive(pool: PoolDraft) -> list[Size]:
+    """Max as Lax-Greedy; min shared out, the minima of fenced zones carried by the others. GEP-24, last revision.
+
+    Three things it leaves open are closed here. Nodes that run in fenced zones count towards PoolMinimum; min never
+    exceeds max, and what that cuts off goes to groups with room; with every zone fenced the last bounds stay.
+    """
+    drafts, maximum = pool.groups, pool.pool.max
+    open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED]
+    if not open_zones:
+        return [_last_bounds(pool, draft) for draft in drafts]
+    others = _others(drafts)
+    maxima = [maximum - elsewhere for elsewhere in others]
+    shares = _carried_minima(pool, open_zones)
+    minima = [max(0, min(low, high)) for low, high in zip(shares, maxima, strict=True)]
+    missing = sum(shares) - sum(minima)
+    buckets = [
+        Bucket(level=minima[i], room=max(0, maxima[i] - minima[i]), tie=place) for place, i in enumerate(open_zones)
+    ]
+    for i, more in zip(open_zones, water_fill(buckets, missing), strict=True):
+        minima[i] += more
+    fenced = because(Rule.MIN_ZERO_WHILE_FENCED)
+    return [
+        Size(
+            minima[i],
+            maxima[i],
+            _why(pool, maximum=maximum, elsewhere=others[i], note=fenced if draft.state is State.FENCED else None),
+        )
+        for i, draft in enumerate(drafts)
+    ]
+
+
+def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
+    """Each zone's share of PoolMinimum, with what fenced zones cannot hold of theirs shared out over the others."""
+    drafts = pool.groups
+    shares = [distribute_over_zones(i, pool.pool.min, len(drafts)) for i in range(len(drafts))]
+    fenced = set(range(len(drafts))) - set(open_zones)
+    shortfall = max(0, sum(shares[i] for i in fenced) - sum(drafts[i].group.running for i in fenced))
+    minima = [0] * len(drafts)
+    for place, i in enumerate(open_zones):
+        minima[i] = shares[i] + distribute_over_zones(place, shortfall, len(open_zones))
+    return minima
+
+
+def _last_bounds(pool: PoolDraft, draft: Draft) -> Size:
+    """What stays published where every zone is fenced."""
+    strategy, bounds = pool.pool.strategy.name, draft.group.bounds
+    if bounds is None:
+        return Size(0, draft.requested, because(Rule.NO_LAST_BOUNDS, strategy=strategy))
+    return Size(bounds.min, bounds.max, because(Rule.LAST_BOUNDS_STAY, strategy=strategy))
+
+
+LAX_GREEDY = Strategy(
+    name="Lax-Greedy",
+    size=_lax_greedy,
+    publishes_minima=False,
+    adds_up=False,
+    sentence="PoolMaximum {maximum} less {elsewhere} elsewhere",
+    sentence_of_min="Lax-Greedy leaves PoolMinimum {minimum} out of the bounds",
+)
+BACKWARD_COMPATIBLE = Strategy(
+    name="Backward-Compatible",
+    aliases=("Equitable",),  # GEP-24's first name of it
+    size=_backward_compatible,
+    publishes_minima=True,
+    adds_up=True,
+    sentence="share {share} of {zones} of PoolMinimum {minimum} and PoolMaximum {maximum}",
+    sentence_of_min="its zone's share of PoolMinimum {minimum}",
+)
+ADAPTIVE = Strategy(
+    name="Adaptive",
+    size=_adaptive,
+    publishes_minima=True,
+    adds_up=False,
+    sentence="PoolMaximum {maximum} less {elsewhere} elsewhere{note}",
+    sentence_of_min="its zone's share of PoolMinimum {minimum}, and of what fenced zones cannot hold of it",
+)

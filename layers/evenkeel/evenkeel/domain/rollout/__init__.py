@@ -1,0 +1,1 @@
+"""Rollouts: the rules of waves and of readiness."""

@@ -1,0 +1,1 @@
+"""The texts for people, made from the typed values of the domain."""
