@@ -119,8 +119,8 @@ class Table:
         before = self._found(key)
         text = request.get("ConditionExpression")
         if text and not _Condition(text, request, before).holds():
-            shown = {"Item": before} if before and "ReturnValuesOnConditionCheckFailure" in request else {}
-            raise RefusedError("ConditionalCheckFailedException", **shown)
+            quote = {"Item": before} if before and "ReturnValuesOnConditionCheckFailure" in request else {}
+            raise RefusedError("ConditionalCheckFailedException", **quote)
         return before
 
     def _wrote(self, item: Item, times: int = 1) -> None:

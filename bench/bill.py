@@ -231,7 +231,7 @@ def pollers() -> dict[str, tuple[int, float]]:
     return found
 
 
-def shown() -> set[str]:
+def quote() -> set[str]:
     """Metrics of ours that the template's dashboard draws."""
     body = Template().of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
     found = set()
@@ -274,8 +274,8 @@ def _own_table(figures: Mapping[Any, Any]) -> list[str]:
     ticks = Stack(figures, GROUPS[0], 100).fixed() * 100 - sum(own().values())
     rows = {**own(), "scan and its schedule, with 100 clusters": ticks}
     rows["**sum**"] = sum(rows.values())
-    page = f"*`WithDashboard=true`, beside it: the page and all {len(shown())} metrics, at most*"
-    rows[page] = DASHBOARD + (len(shown()) - 1) * METRIC
+    page = f"*`WithDashboard=true`, beside it: the page and all {len(quote())} metrics, at most*"
+    rows[page] = DASHBOARD + (len(quote()) - 1) * METRIC
     return [
         "| the stack's own, $ per month | |",
         "|--|--|",

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from evenkeel import bootstrap
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
-from evenkeel.adapters.stored import SettledRecord
+from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.rebalancing.observer import zones_of
 from evenkeel.application.rebalancing.observing import observe_cluster
 from sandbox.aws import AwsEndpoints
@@ -110,7 +110,7 @@ def settled(recorded: Object) -> str:
         for place, path in recorded["places"].items()
     }
     seen = {place: versions_of([received]) or "" for place, received in lists.items()}
-    return SettledRecord(at=datetime.now(UTC), seen=seen, zones=recorded["zones"]).model_dump_json()
+    return SteadyStateRecord(at=datetime.now(UTC), seen=seen, zones=recorded["zones"]).model_dump_json()
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:
@@ -145,7 +145,7 @@ class Kubernetes:
         self._answers = answers
         self._pools = _pools(groups)
         self._versions = itertools.cycle(range(1_000_001, 1_000_004))  # of a list: each is another's than the last
-        self._trouble: dict[str, str | Cluster] = {}
+        self._incident: dict[str, str | Cluster] = {}
         self.asked: Counter[str] = Counter()  # requests, by cluster
         self.methods: Counter[str] = Counter()
         self.sent = 0  # bytes of answers, as they are packed
@@ -172,7 +172,7 @@ class Kubernetes:
         return answer
 
     async def _answered(self, cluster: str, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
-        match self._trouble.get(cluster):
+        match self._incident.get(cluster):
             case None:
                 parts = urlsplit(target)
                 partial = "as=PartialObjectMetadataList" in headers.get("accept", "")
@@ -187,20 +187,20 @@ class Kubernetes:
                 if method == "PATCH" and answer.code == 200:
                     self._patched[cluster].append(time.monotonic())
                 return answer.code, answer.body, ""
-        raise AssertionError(self._trouble[cluster])
+        raise AssertionError(self._incident[cluster])
 
     def control(self, asked: Object) -> Object:
         """For whoever measures: put clusters into trouble (``"none"`` ends it), or read what was asked since then."""
         for cluster in asked.get("clusters", ()):
-            if asked["trouble"] == "outage":
-                self._trouble[cluster] = self._outage(asked["stuck"])
-            elif asked["trouble"] == "pods":
-                self._trouble[cluster] = self._waiting(asked["waiting"])
-            elif asked["trouble"] == "none":
-                self._trouble.pop(cluster, None)
+            if asked["incident"] == "outage":
+                self._incident[cluster] = self._outage(asked["stuck"])
+            elif asked["incident"] == "pods":
+                self._incident[cluster] = self._waiting(asked["waiting"])
+            elif asked["incident"] == "none":
+                self._incident.pop(cluster, None)
             else:
-                self._trouble[cluster] = asked["trouble"]
-        sandboxes = {cluster: one for cluster, one in self._trouble.items() if isinstance(one, Cluster)}
+                self._incident[cluster] = asked["incident"]
+        sandboxes = {cluster: one for cluster, one in self._incident.items() if isinstance(one, Cluster)}
         found = {
             "asked": dict(self.asked),
             "methods": dict(self.methods),

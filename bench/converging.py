@@ -138,14 +138,14 @@ class World:
         groups = {str(group): found for group, found in self.cluster.groups.items()}
         moves = {group: found.move for group, found in groups.items()}
         is_ordered = step.ordered or (step.id and moves[step.destination] == step.id)
-        is_given = step.given_at is not None or (step.back and moves[step.giver] == step.back)
+        is_given = step.delete_requested_at is not None or (step.back and moves[step.draining_group] == step.back)
         is_taken_back = groups[step.destination].requested < step.wants
         return bool(is_ordered and not is_given and not is_taken_back)
 
     @property
     def step(self):  # type: ignore[no-untyped-def]
         pools = self.store.load("demo").state.pools
-        return next((pool.homing.step for pool in pools.values()), None)
+        return next((pool.convergence.step for pool in pools.values()), None)
 
     def word(self) -> None:
         now = self.clock.now()
@@ -159,7 +159,7 @@ class World:
             self.run(Life())
             self.controllers(boots=True, drains=True)
 
-    def judge(self) -> None:
+    def evaluate(self) -> None:
         counts = {key: found.requested for key, found in self.cluster.groups.items()}
         total = sum(counts.values())
         self.wrong["nodes lost"] += max(0, self.expected - total)
@@ -168,7 +168,7 @@ class World:
         self.wrong["steps left open"] += self.step is not None
         self.wrong["journals left open"] += any(pool.move is not None for pool in state.pools.values())
         full = total >= self.maximum + self.surge
-        held = any(pool.homing.held_until is not None for pool in state.pools.values())
+        held = any(pool.convergence.held_until is not None for pool in state.pools.values())
         self.wrong["pools left uneven"] += max(counts.values()) - min(counts.values()) > 1 and not full and not held
 
 
@@ -188,7 +188,7 @@ def crash(seed: int, *, hostile: bool) -> World:
             chance.choice([world.scale, world.word])()
             world.controllers(boots=False, drains=False)
     world.calm()
-    world.judge()
+    world.evaluate()
     return world
 
 

@@ -118,9 +118,9 @@ def main(runs: int = RUNS, first: int = 0) -> int:
     wrong: Counter[str] = Counter()
 
     def play(seed: int) -> tuple[str, Counter[str]]:
-        found, troubles = crash(seed)
+        found, incidents = crash(seed)
         wrong.update(found)
-        return str(dict(+found)) if any(found.values()) else "", troubles
+        return str(dict(+found)) if any(found.values()) else "", incidents
 
     bad = _play("crash runs", play, runs, first)
     for what, count in wrong.items():
@@ -150,11 +150,11 @@ def _play(what: str, play: Callable[[int], tuple[str, Counter[str]]], count: int
     bad, seed = 0, first
     try:
         while seed < first + count:
-            problems, troubles = play(seed)
+            problems, incidents = play(seed)
             if problems:
                 bad += 1
                 print(f"  seed {seed}: {problems}", flush=True)
-            happened += troubles
+            happened += incidents
             seed += 1
     except KeyboardInterrupt:
         print(f"interrupted: go on with {first + count - seed} {seed}")

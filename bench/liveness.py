@@ -149,9 +149,9 @@ def _verdict(world: tuple[int, Strategy]) -> tuple[bool, bool, bool, bool, float
 
 def _worlds(pool: ProcessPoolExecutor, strategy: Strategy, worlds: int) -> list[str]:
     found = list(pool.map(_verdict, [(seed, strategy) for seed in range(worlds)], chunksize=20))
-    unmet, passed, unsafe, removed = ([verdict[i] for verdict in found] for i in range(4))
+    unmet, passed, unsafe, removed = ([cluster_health[i] for cluster_health in found] for i in range(4))
     first = ", ".join(str(seed) for seed, bad in enumerate(zip(unmet, passed, removed, strict=True)) if any(bad)) or "-"
-    waited = sorted(verdict[4] for verdict in found)
+    waited = sorted(cluster_health[4] for cluster_health in found)
     return [
         strategy.name,
         f"{worlds:,}",

@@ -154,7 +154,7 @@ def minute(stage: Fleet, messages: Sequence[Object], clusters: int, number: int)
 
 def outage(stage: Fleet, clusters: Sequence[str], number: int) -> None:
     """A zone gives no machine to any of these: events, runs, patches; then the looks that follow."""
-    groups = stage.clusters(clusters=clusters, trouble="outage", stuck=STUCK)["groups"]
+    groups = stage.clusters(clusters=clusters, incident="outage", stuck=STUCK)["groups"]
     dead = {cluster: next(group for group in groups[cluster] if group[2] > group[3]) for cluster in clusters}
     events = [failure(cluster, {"name": dead[cluster][0], "namespace": "demo"}) for cluster in clusters]
     with workers(stage, "provisioning_failure", 1) as receive, workers(stage, "rebalance", number) as rebalance:
@@ -215,8 +215,8 @@ def beside(stage: Fleet, clusters: Sequence[str]) -> None:
     """Healthy clusters in a chunk with hanging ones and garbage, against the same clusters alone."""
     hangs, breaks, _ = _MIXED
     hanging, garbage, healthy = clusters[:hangs], clusters[hangs : hangs + breaks], clusters[hangs + breaks :]
-    stage.clusters(clusters=hanging, trouble="hanging")
-    stage.clusters(clusters=garbage, trouble="garbage")
+    stage.clusters(clusters=hanging, incident="hanging")
+    stage.clusters(clusters=garbage, incident="garbage")
     took: dict[str, list[float]] = {"alone": [], "beside": []}
     with stage.function("look") as look:
         look(chunk(healthy))
@@ -234,7 +234,7 @@ def beside(stage: Fleet, clusters: Sequence[str]) -> None:
         f"{statistics.median(ratios):.2f} x ({ratios[0]:.2f}-{ratios[-1]:.2f}) the time that they take alone, "
         f"{1000 * statistics.median(took['beside']):.0f} ms; the chunk ends after {whole:.1f} s"
     )
-    stage.clusters(clusters=[*hanging, *garbage], trouble="none")
+    stage.clusters(clusters=[*hanging, *garbage], incident="none")
     stage.aws(take="rebalance.fifo")
 
 
@@ -246,7 +246,7 @@ def hang(stage: Fleet, messages: Sequence[Object], hanging: int, number: int) ->
     chunks = messages[: max(1, hanging // 10)]
     members = [json.loads(message["body"])["clusters"] for message in chunks]
     dark = [cluster for clusters in members for cluster in clusters[: max(1, hanging // len(chunks))]]
-    stage.clusters(clusters=dark, trouble="hanging")
+    stage.clusters(clusters=dark, incident="hanging")
     asked: list[int] = []
     waiting: list[tuple[int, Object]] = []
     chunk_seconds: list[list[float]] = []
@@ -280,7 +280,7 @@ def hang(stage: Fleet, messages: Sequence[Object], hanging: int, number: int) ->
         f"{sum(seconds > 5 for minute in chunk_seconds for seconds in minute)} invocations waited for them, "
         f"{sum(seconds > 5 for seconds in after)} of them in the second minute"
     )
-    stage.clusters(clusters=dark, trouble="none")
+    stage.clusters(clusters=dark, incident="none")
     return dark
 
 

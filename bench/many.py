@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.counted import counted_store, counts_in_words
-from evenkeel.adapters.thread_pool import side_by_side
+from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Cluster, Remaining
@@ -91,7 +91,7 @@ def measure(clusters: int, milliseconds: float, dark: int) -> dict[str, dict[str
             clock=SystemClock(),
             random_bytes=os.urandom,
             dry_run=False,
-            together=side_by_side,
+            together=run_in_threads,
         )
         records = {name: _record(name) for name in (f"cluster-{number:05}" for number in range(clusters))}
         end = datetime.now(UTC).replace(year=2100).isoformat()

@@ -22,7 +22,7 @@ _CPU, _FIRST, _LAST, _PATCHES = "CPU", "first patch", "last patch", "patches"
 def _event_to_patch(stage: Fleet, cluster: str, functions: list[Function] | None) -> dict[str, float]:
     """CPU seconds of both functions, seconds to the patches and their number; without functions, cold ones."""
     group = next(
-        g for g in stage.clusters(clusters=[cluster], trouble="outage", stuck=2)["groups"][cluster] if g[2] > g[3]
+        g for g in stage.clusters(clusters=[cluster], incident="outage", stuck=2)["groups"][cluster] if g[2] > g[3]
     )
     event = failure(cluster, {"name": group[0], "namespace": "demo"})
     began = time.monotonic()

@@ -25,7 +25,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.application.operate import Operate
 from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.incidents import Told, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, Told
 from evenkeel_cli.answers import print_answer
 
 _ROUNDS = 7
@@ -47,11 +47,11 @@ class _Clock:
         time.sleep(seconds)
 
 
-def _verdict(number: int, dark: int, now: datetime) -> Verdict:
+def _verdict(number: int, dark: int, now: datetime) -> ClusterHealth:
     since = now - timedelta(minutes=34)
-    unreachable = Trouble(kind=TroubleKind.UNREACHABLE, since=since, said="it does not answer: not within 8 s")
-    missing = Trouble(
-        kind=TroubleKind.MISSING,
+    unreachable = Incident(kind=IncidentKind.UNREACHABLE, since=since, said="it does not answer: not within 8 s")
+    missing = Incident(
+        kind=IncidentKind.MISSING,
         since=since,
         pool=_POOL,
         zones=("eu-central-1a",),
@@ -62,9 +62,9 @@ def _verdict(number: int, dark: int, now: datetime) -> Verdict:
         failure_class=FailureClass.CAPACITY,
         said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
     )
-    trouble = unreachable if number < dark else missing
-    told = Told(kind=trouble.kind, since=since, pool=trouble.pool, missing=trouble.missing, matter="0" * 16)
-    return Verdict(told={trouble.key: told}).with_troubles([trouble])
+    incident = unreachable if number < dark else missing
+    told = Told(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
+    return ClusterHealth(told={incident.key: told}).with_incidents([incident])
 
 
 def _fill(store: DynamoStore, clusters: int, dark: int, now: datetime) -> None:
@@ -74,7 +74,7 @@ def _fill(store: DynamoStore, clusters: int, dark: int, now: datetime) -> None:
         record = ClusterRecord.model_validate({"id": name, "flavours": ["cluster-api"], "access": access})
         store.save_record(record, ControlRecord(), None)
         if number < dark + dark // 20:
-            store.save_verdict(name, _verdict(number, dark, now), None)
+            store.save_cluster_health(name, _verdict(number, dark, now), None)
     for start in range(0, clusters, 50):
         if seen := names[max(start, dark) : start + 50]:
             store.save_looked_at(seen, now)
@@ -94,10 +94,10 @@ def measure(clusters: int, dark: int, rounds: int = _ROUNDS) -> dict[str, Any]:
             asked.clear()
             began = time.perf_counter()
             answer = operate({"action": "status"}, lambda: 60.0)
-            shown = io.StringIO()
-            print_answer(answer, Console(file=shown, width=80))
+            quote = io.StringIO()
+            print_answer(answer, Console(file=quote, width=80))
             walls.append((time.perf_counter() - began) * 1000)
-    lines = shown.getvalue().splitlines()
+    lines = quote.getvalue().splitlines()
     return {"ms": walls, "asked": dict(asked), "bytes": len(json.dumps(answer)), "lines": lines, "answer": answer}
 
 

@@ -66,10 +66,10 @@ def main() -> None:
     }
     for name, one in measure(answers, options.rounds).items():
         opened = one["opened"]
-        shown = f"{min(opened):.2f} / {statistics.median(opened):.2f} / {max(opened):.2f}" if opened else "-"
+        quote = f"{min(opened):.2f} / {statistics.median(opened):.2f} / {max(opened):.2f}" if opened else "-"
         print(
             f"page of {name}: {one['bytes'] // 1000} kB, {one.get('elements', '-')} elements, "
-            f"written in {one['written']:.2f} s, opened in {shown} s"
+            f"written in {one['written']:.2f} s, opened in {quote} s"
         )
 
 

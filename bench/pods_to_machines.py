@@ -42,7 +42,7 @@ def _failed_scheduling(cluster: str) -> Object:
 
 def _to_machines(stage: Fleet, cluster: str, event: Object, functions: tuple[Function, Function]) -> dict[str, float]:
     """CPU of both functions, and seconds to the last patch. Raises AssertionError where other nodes were ordered."""
-    groups = stage.clusters(clusters=[cluster], trouble="pods", waiting=_WAITING)["groups"][cluster]
+    groups = stage.clusters(clusters=[cluster], incident="pods", waiting=_WAITING)["groups"][cluster]
     before = sum(requested for _, _, requested, _, _ in groups)
     stage.aws(take="rebalance.fifo")
     first, rebalance = functions

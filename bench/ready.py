@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.adapters.thread_pool import side_by_side
+from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.operate import Operate
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord, ControlRecord
@@ -54,7 +54,7 @@ def _fill(store: DynamoStore, names: list[str], decisions: int) -> None:
                 name, key, {**decision, "id": key, "at": rfc3339(at), "cluster": name}, now.replace(year=2100)
             )
 
-    side_by_side([partial(fill, name) for name in names])
+    run_in_threads([partial(fill, name) for name in names])
 
 
 def measure(clusters: int, decisions: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def measure(clusters: int, decisions: int) -> dict[str, Any]:
             clock=SystemClock(),
             random_bytes=os.urandom,
             dry_run=False,
-            together=side_by_side,
+            together=run_in_threads,
         )
         began, cpu = time.perf_counter(), time.process_time()
         answer = operate({"action": "readiness"}, lambda: 60.0)

@@ -537,7 +537,7 @@ def _heard(decisions: list[dict[str, Any]]) -> Iterator[str]:
     for decision in decisions:
         for group in decision["pool"]["groups"]:
             for rule, reason in zip(group["rules"], group["reasons"], strict=True):
-                if rule["rule"] in (Reasons.CAUTIOUS, Reasons.FENCED_BY_OTHERS):
+                if rule["rule"] in (Reasons.THROTTLED, Reasons.FENCED_BY_OTHERS):
                     yield f"{group['zone']}: {reason}"
 
 

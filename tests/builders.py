@@ -27,8 +27,8 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem
-from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState, GroupState, MemberSnapshot, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
@@ -83,7 +83,7 @@ def owned(zone: str, bounds: Bounds, *, requested: int = 0, uid: str = "", takes
 
 def stated(text: str) -> Reason:
     """A reason of which only its words matter."""
-    return because(Rule.SAID, text=text)
+    return Reason.of(Rule.SAID, text=text)
 
 
 def zones(
@@ -123,7 +123,7 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
     (pool,), _ = find_pools(groups, policy, {})
     assert isinstance(pool, Pool)
     return PoolDraft(
-        pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), sighting=Sighting(since=NOW)
+        pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), snapshot=MemberSnapshot(since=NOW)
     )
 
 

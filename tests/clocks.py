@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.application.ports import Clock, Found, in_turn
-from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.ports import CheckResult, Clock, sequentially
+from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.failure import RecordFailure
-from evenkeel.domain.fleet.check_times import Chunk, Settled
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty
 from tests.outages import Outage, Play, Who
@@ -43,15 +43,15 @@ class _Queue(TimedQueue):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.found: dict[tuple[str, str], tuple[Found | None, Settled | None]] = {}
+        self.found: dict[tuple[str, str], tuple[CheckResult | None, SteadyState | None]] = {}
 
     def request(
         self,
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         self.found[cluster, reason] = found, settled
         super().request(cluster, reason, deduplication)
@@ -74,13 +74,13 @@ class SkewedStack(TimedStack):
         self.hear = RecordFailure(store=store, queue=self.queue, clock=clocks["provisioning_failure"])
         self._rebalance = worker(store, clusters["rebalance"], clocks["rebalance"], self.queue, bus=self.bus)
         clusters["check"] = _Asked(clusters["check"])
-        self._check = Look(
+        self._check = CheckClusters(
             store=store,  # type: ignore[arg-type]
             clusters=clusters["check"],
             queue=self.queue,
             clock=clocks["check"],
             dry_run=False,
-            together=in_turn,
+            together=sequentially,
         )
 
     def scan(self, second: int, clusters: Any = ("demo",)) -> None:
@@ -124,5 +124,5 @@ def play_skewed(outage: Outage, skews: Skews, *, ends: int, horizon: int) -> tup
     views = play.cluster.groups()
     running = sum(view.running for view in views)
     remembered = stack.store.load("demo")
-    is_well = running >= outage.pods and not remembered.verdict.troubles
+    is_well = running >= outage.pods and not remembered.cluster_health.incidents
     return play.patches, Counter(detail_type for detail_type, _ in stack.bus.published), is_well

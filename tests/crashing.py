@@ -25,7 +25,7 @@ from evenkeel.adapters.kubernetes.annotations import DECISION
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
-from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store, WorkloadCluster
@@ -201,7 +201,7 @@ class WirelessClusters:
     api: KubernetesAPI
     life: Life
     clock: FakeClock
-    kept: KeptGroups | None = None  # of the lives before; None: this is the first
+    kept: ListCache | None = None  # of the lives before; None: this is the first
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -222,8 +222,8 @@ class Scene(ClusterObjects):
     way, one is idle, one frozen.
 
     ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes;
-    without ``trouble`` all zones stay well. ``faults`` collects whatever must never be, with the request after which it
-    was.
+    without ``incident`` all zones stay well. ``faults`` collects each violation with the request after which
+    it was.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Scene(ClusterObjects):
         owner: str,
         *,
         stuck: int = 2,
-        trouble: bool = True,
+        incident: bool = True,
         arrived: Callable[[Scene], None] = lambda _: None,
         **fields: Any,
     ) -> None:
@@ -263,7 +263,7 @@ class Scene(ClusterObjects):
         self.settle()
         # The frozen group's own controllers may have written it until here; nobody may from now on.
         self.frozen = self._frozen()
-        if trouble:
+        if incident:
             self.cloud.take_away(DEAD)
             self.scale(DEAD, 2 + stuck)
             self.scale(BUSY, 3)

@@ -8,22 +8,21 @@ from typing import Any
 from evenkeel.adapters.aws.records import (
     CONTROL,
     EVENT_LOOK,
+    HEALTH,
     LOOKED_AT,
     META,
     OFFERING,
     ROLLOUT,
     SILENCE,
     TIMER,
-    VERDICT,
     Entry,
     Records,
     Stored,
 )
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
-    AtRest,
+    CheckResult,
     DuePage,
-    Found,
     Lease,
     MachineNode,
     Offerings,
@@ -31,14 +30,15 @@ from evenkeel.application.ports import (
     Remaining,
     Remembered,
     SharedOffering,
+    SteadyCluster,
     Store,
     Versions,
 )
 from evenkeel.application.rebalancing.decisions import fit
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
@@ -245,24 +245,24 @@ class InMemoryStore:
         self._write(TIMER)
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
 
-    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
         self._write(SILENCE)
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
-    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
-        self._write(VERDICT)
-        self._put(cluster, self._records.verdict(cluster, verdict, versions, self._now()), versions)
+    def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
+        self._write(HEALTH)
+        self._put(cluster, self._records.cluster_health(cluster, cluster_health, versions, self._now()), versions)
 
-    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+    def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         self._asked("verdict")
-        item = self._items.get(cluster, {}).get(VERDICT)
+        item = self._items.get(cluster, {}).get(HEALTH)
         text, version = (None, None) if item is None else (item.text, item.version)
-        return self._records.verdict_of(cluster, text), Versions({} if version is None else {VERDICT: version})
+        return self._records.cluster_health_of(cluster, text), Versions({} if version is None else {HEALTH: version})
 
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         self._asked("verdicts")
-        texts = {cluster: items[VERDICT].text for cluster, items in self._items.items() if VERDICT in items}
-        return {cluster: self._records.verdict_of(cluster, text) for cluster, text in texts.items()}
+        texts = {cluster: items[HEALTH].text for cluster, items in self._items.items() if HEALTH in items}
+        return {cluster: self._records.cluster_health_of(cluster, text) for cluster, text in texts.items()}
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         self._write(LOOKED_AT)
@@ -275,13 +275,13 @@ class InMemoryStore:
         now = self._clock.now() if self._clock else NEVER
         return self._records.when_looked_at(self._items.get(LOOKED_AT, {}), now)
 
-    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")
         records = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
         found = {cluster: self._records.at_rest(cluster, item) for cluster, item in records.items()}
         return {cluster: rest for cluster, rest in found.items() if rest is not None}
 
-    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
         self._write("settled")
         item = self._items[cluster][META]
         if item.version != versions.get(META):
@@ -402,7 +402,7 @@ class FakeCluster:
         self.applied: list[Patch] = []
         self.told: list[tuple[str, str]] = []
         self.told_dry = 0
-        self.shown: list[tuple[str, str]] = []
+        self.quote: list[tuple[str, str]] = []
         self.takes_status = True
         self.marked: list[Patch] = []
         self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
@@ -483,7 +483,7 @@ class FakeCluster:
 
     def show_status(self, place: str, text: str) -> bool:
         self.journal.note("show status")
-        self.shown.append((place, text))
+        self.quote.append((place, text))
         return self.takes_status
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
@@ -590,8 +590,8 @@ class FakeQueue:
     """What was asked for. Requests with a deduplication id that is known are one, as within SQS's five minutes."""
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
-    found: dict[str, Found | None] = field(default_factory=dict)  # what a request says that a look has found
-    settled: dict[str, Settled | None] = field(default_factory=dict)  # and that it saw, nothing to be done
+    found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a look has found
+    settled: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     scans: list[tuple[str, str, datetime]] = field(default_factory=list)
@@ -607,8 +607,8 @@ class FakeQueue:
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         if self.broken is not None:
             raise self.broken
@@ -624,7 +624,7 @@ class FakeQueue:
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
         self.scans.append((shard, after, at))
 
-    def go_on(self, rollout: str, at: datetime) -> None:
+    def advance_rollouts(self, rollout: str, at: datetime) -> None:
         self.rollouts.append(rollout)
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:

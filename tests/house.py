@@ -10,8 +10,8 @@ import pytest
 
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.ports import Clusters, in_turn
-from evenkeel.application.rebalancing.check import Look, LookSummary
+from evenkeel.application.ports import Clusters, sequentially
+from evenkeel.application.rebalancing.check import CheckClusters, CheckSummary
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.request_scale import RequestScale
@@ -70,7 +70,7 @@ class House:
         self.rebalance = Rebalance(**ports, bus=self.bus)
         self.operate = Operate(**ports)
         del ports["random_bytes"]
-        self.look = Look(**ports, together=in_turn)
+        self.look = CheckClusters(**ports, together=sequentially)
         self.record_failure = RecordFailure(**heard)
         self.record_zone_shift = RecordZoneShift(**heard)
         self.request_scale = RequestScale(**heard)
@@ -103,7 +103,7 @@ class House:
         for id, (cluster, why) in requests:
             self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.settled.pop(id))
 
-    def looks(self, *clusters: str) -> LookSummary:
+    def looks(self, *clusters: str) -> CheckSummary:
         """A look of the next minute at a chunk of these clusters, or at the one there is."""
         self.clock.at += MINUTE
         return self.look(clusters or ("demo",), plenty)

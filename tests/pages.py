@@ -13,8 +13,8 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState
@@ -31,9 +31,9 @@ QUOTA = "VcpuLimitExceeded: You have requested more vCPU capacity than your curr
 _CAPACITY = "InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity"
 
 
-def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | None, said: str, *at: int) -> Trouble:
-    return Trouble(
-        kind=TroubleKind.MISSING,
+def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | None, said: str, *at: int) -> Incident:
+    return Incident(
+        kind=IncidentKind.MISSING,
         since=NOW - minutes * MINUTE,
         pool=POOL,
         zones=tuple(ZONES[each] for each in at),
@@ -47,20 +47,20 @@ def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | No
     )
 
 
-def _of(kind: TroubleKind, minutes: int, **fields: Any) -> Trouble:
-    return Trouble(kind=kind, since=NOW - minutes * MINUTE, **fields)
+def _of(kind: IncidentKind, minutes: int, **fields: Any) -> Incident:
+    return Incident(kind=kind, since=NOW - minutes * MINUTE, **fields)
 
 
-def _troubles() -> tuple[tuple[Trouble, ...], ...]:
+def _incidents() -> tuple[tuple[Incident, ...], ...]:
     """By cluster, what is wrong in a night in which eu-central-1a has no m5.xlarge."""
     too_much = Problem.of(ProblemKind.OVER_COMMITTED, requested=14, maximum=12)
     too_few = Problem.of(ProblemKind.FEWER_THAN_ZONES, maximum=2, zones=3)
-    dark = _of(TroubleKind.UNREACHABLE, 34, said="it does not answer: not within 8 s")
+    dark = _of(IncidentKind.UNREACHABLE, 34, said="it does not answer: not within 8 s")
     role = "the role may not be assumed: AccessDenied"
     return (
         (
             _missing(8, 20, 23, FailureClass.CAPACITY, _CAPACITY, 0, 1),
-            _of(TroubleKind.OVER_COMMITTED, 9, pool="cluster-api/prod/batch", problems=(too_much,)),
+            _of(IncidentKind.OVER_COMMITTED, 9, pool="cluster-api/prod/batch", problems=(too_much,)),
         ),
         (_missing(5, 14, 41, FailureClass.QUOTA, QUOTA, 0, 1, 2),),
         (_missing(3, 9, 12, FailureClass.CAPACITY, _CAPACITY, 0),),
@@ -68,11 +68,16 @@ def _troubles() -> tuple[tuple[Trouble, ...], ...]:
         (dark,),
         (dark,),
         (dark,),
-        (_of(TroubleKind.ACCESS, 4, said=role),),
-        (_of(TroubleKind.INVALID, 75, pool="gardener/shoot--prod/small", problems=(too_few,)),),
+        (_of(IncidentKind.ACCESS, 4, said=role),),
+        (_of(IncidentKind.INVALID, 75, pool="gardener/shoot--prod/small", problems=(too_few,)),),
         (
             _of(
-                TroubleKind.CONTESTED, 130, pool=POOL, zones=ZONES[1:2], groups=(f"{POOL}-b",), said="argocd-controller"
+                IncidentKind.CONTESTED,
+                130,
+                pool=POOL,
+                zones=ZONES[1:2],
+                groups=(f"{POOL}-b",),
+                said="argocd-controller",
             ),
         ),
     )
@@ -86,14 +91,14 @@ def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
     for number, name in enumerate(names):
         pause = {"paused": True} if clusters > 20 and number in (20, 21) else {}
         register(store, name, dry_run=number in (23, 24, 25), **pause)
-    wrong = _troubles()
+    wrong = _incidents()
     for number, name in enumerate(names[: len(wrong) if troubled is None else troubled]):
-        store.save_verdict(name, Verdict().with_troubles(wrong[number % len(wrong)]), None)
+        store.save_cluster_health(name, ClusterHealth().with_incidents(wrong[number % len(wrong)]), None)
     for start in range(0, clusters, 50):
         store.save_looked_at(names[start : min(start + 50, clusters - 1)], NOW)
     if clusters:
         words = {
-            name: Word(failed_at=NOW - 20 * MINUTE, until=NOW + MINUTE, cluster=name)
+            name: CapacityReport(failed_at=NOW - 20 * MINUTE, until=NOW + MINUTE, cluster=name)
             for name in names[:4]
             if name != names[1]
         }

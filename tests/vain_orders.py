@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Clusters, Queue, Store
-from evenkeel.domain.model.incidents import Trouble, TroubleKind
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -325,9 +325,9 @@ class VainWorld:
         counts = Counter(int(at / HOUR) for at, nodes in self.orders for _ in range(nodes))
         return [counts[hour] for hour in range(hours)]
 
-    def incident(self) -> Trouble | None:
-        verdict, _ = self.store.verdict("demo")
-        return next((each for each in verdict.troubles if each.kind is TroubleKind.INEFFECTIVE_ORDER), None)
+    def incident(self) -> Incident | None:
+        cluster_health, _ = self.store.cluster_health("demo")
+        return next((each for each in cluster_health.incidents if each.kind is IncidentKind.INEFFECTIVE_ORDER), None)
 
     def waiting(self, app: str = "web") -> int:
         return sum(not pod.node for pod in self.pods.values() if pod.labels.get("app") == app)

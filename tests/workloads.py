@@ -6,8 +6,8 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from evenkeel.domain.demand.cluster_snapshot import Placing
-from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import GroupOffer, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -105,8 +105,8 @@ EVERYTHING = (Toleration(operator="Exists"),)
 def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (), **parts: Any) -> Reason | None:
     """The first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
     workload = Workload(nodes=(there, *others), pods=tuple(standing), **parts)
-    kinds = Kinds(Volumes(workload))
-    placing = Placing(workload.namespaces)
+    kinds = PodGroups(Volumes(workload))
+    placing = ClusterSnapshot(workload.namespaces)
     for each in workload.nodes:
         placing.add(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
     return placing.misfit(kinds.of(asking), placing.rooms[there.name])

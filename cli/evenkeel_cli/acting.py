@@ -137,7 +137,7 @@ def _status_command(  # noqa: PLR0913 (its options)
     answers = answer.get("clusters", [answer])
     if not all(each.get("ok") for each in answers):
         raise typer.Exit(CANNOT_READ)
-    if any(each.get("trouble") for each in (answer, *answers)) or answer.get("unknown"):
+    if any(each.get("incident") for each in (answer, *answers)) or answer.get("unknown"):
         raise typer.Exit(IN_TROUBLE)
 
 

@@ -71,23 +71,23 @@ def alike(answers: Iterable[_Json]) -> dict[str, str]:
 
 def _overview(console: Console, answer: _Json) -> None:
     """A line for each cluster in trouble, the worst first, and one for all the rest; none wider than the terminal."""
-    in_trouble = [found for found in answer["clusters"] if found["state"] == "trouble"]
-    width = max((len(printable(found["cluster"])) for found in in_trouble), default=0)
+    is_failing = [found for found in answer["clusters"] if found["state"] == "incident"]
+    width = max((len(printable(found["cluster"])) for found in is_failing), default=0)
     width = min(width, console.width // 3)
-    for found in in_trouble:
+    for found in is_failing:
         line = cell(found["cluster"], "bold red")
         line.truncate(width, overflow="ellipsis", pad=True)
         line.append(f"  {printable(found['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(in_trouble)
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(is_failing)
     states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
         _line(console, "no cluster is registered")
         return
-    whose = "other" if in_trouble else "cluster"
+    whose = "other" if is_failing else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 
 

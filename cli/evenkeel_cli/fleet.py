@@ -79,8 +79,8 @@ def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], f
     """What was said of each. ``before``: what was shown of it, and must still be so."""
     done: list[_Json] = []
     for part in in_parts(records):
-        shown = {id: before[id] for id in part}
-        done += ask_of_all("apply", stack, {"records": part, "before": shown, **fields})["clusters"]
+        quote = {id: before[id] for id in part}
+        done += ask_of_all("apply", stack, {"records": part, "before": quote, **fields})["clusters"]
     return done
 
 

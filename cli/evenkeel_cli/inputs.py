@@ -10,7 +10,7 @@ import typer
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.moves import ScaleRequest
-from evenkeel.domain.model.values import BadValueError, read_count, shown
+from evenkeel.domain.model.values import BadValueError, quote, read_count
 from evenkeel_cli.terminal import say
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
@@ -29,7 +29,7 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
 
 def refuse_nobody(selector: str) -> NoReturn:
     """A slip in a selector must not look as if all were well."""
-    fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
+    fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 
 
 def hint(old: str, new: str) -> None:
@@ -77,11 +77,11 @@ def read_moment(text: str | None) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError([f"--now is {shown(text)}: write RFC 3339, such as 2026-01-31T12:00:00Z"]) from None
+        raise ConfigError([f"--now is {quote(text)}: write RFC 3339, such as 2026-01-31T12:00:00Z"]) from None
     if moment.tzinfo is None:
-        raise ConfigError([f"--now is {shown(text)}: it has no time zone; end it with Z or an offset"])
+        raise ConfigError([f"--now is {quote(text)}: it has no time zone; end it with Z or an offset"])
     if not 2000 <= moment.year < 2200:
-        raise ConfigError([f"--now is {shown(text)}: choose a moment from 2000 to 2199"])
+        raise ConfigError([f"--now is {quote(text)}: choose a moment from 2000 to 2199"])
     return moment.astimezone(UTC)
 
 
@@ -93,13 +93,13 @@ def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> lis
         pool, _, nodes = pair.rpartition("=")
         only = [name.removeprefix("only=") for name in rest.split(",")] if comma else []
         if not pool or (comma and not rest.startswith("only=")) or not all(only):
-            raise ConfigError([f"{option} is {shown(text)}: write pool=K, or pool=K,only=group,group"])
+            raise ConfigError([f"{option} is {quote(text)}: write pool=K, or pool=K,only=group,group"])
         try:
             count = read_count(nodes)
         except BadValueError as error:
-            raise ConfigError([f"{option} is {shown(text)}: K is {shown(nodes)}: {error}"]) from None
+            raise ConfigError([f"{option} is {quote(text)}: K is {quote(nodes)}: {error}"]) from None
         if not count:
-            raise ConfigError([f"{option} is {shown(text)}: K is 0: ask for one node or more"])
+            raise ConfigError([f"{option} is {quote(text)}: K is 0: ask for one node or more"])
         id = f"{option}-{number}" if len(texts) > 1 else option
         requests.append(ScaleRequest(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
     return requests

@@ -20,7 +20,7 @@ from evenkeel.config import ClusterFile, ConfigError
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation, Skipped
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel_cli.workload_files import SHAPES, WorkloadFiles
 
 
@@ -57,7 +57,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
             identity = (group, kind, namespace, name)
             reason: Reason | None = None
             if name and identity in seen:
-                reason = because(Rule.SECOND_COPY, kind=kind)
+                reason = Reason.of(Rule.SECOND_COPY, kind=kind)
             else:
                 try:
                     reason = _sort(item, identity, objects, by_node)
@@ -112,17 +112,17 @@ def _sort(
         objects.nodes.append(item)
         if objects.workload is not None:
             objects.workload.take(item)
-        return None if by_node or objects.workload is not None else because(Rule.NODES_NOT_READ)
+        return None if by_node or objects.workload is not None else Reason.of(Rule.NODES_NOT_READ)
     if (group, kind) in SHAPES:
         if objects.workload is None:
-            return because(Rule.DEMAND_OFF, kind=kind)
+            return Reason.of(Rule.DEMAND_OFF, kind=kind)
         objects.workload.take(item)
         return None
     flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
     if flavour is None:
-        return because(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
+        return Reason.of(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
     if flavour.name not in objects.listings:
-        return because(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
+        return Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
     if is_template(flavour, group, version, kind):
         objects.templates[identity] = item
     elif (group, kind) == (flavour.machine.group, flavour.machine.kind):

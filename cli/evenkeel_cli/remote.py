@@ -29,7 +29,7 @@ from botocore.exceptions import (
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ
 
 # Logical ids in template.yaml, each with less to invoke it for.
@@ -87,7 +87,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
         raise CannotAskError(f"{function} of stack {stack} failed: {failure}: see its log")
     if not isinstance(payload, dict) or not isinstance(payload.get("message"), str):
-        raise CannotAskError(f"{function} of stack {stack} answered {shown(payload)}: that is none of Evenkeel's")
+        raise CannotAskError(f"{function} of stack {stack} answered {quote(payload)}: that is none of Evenkeel's")
     return payload
 
 
@@ -148,7 +148,7 @@ def _why(error: Exception, stack: str, function: str, service: str, action: str)
         return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
     if code == "ValidationError" and "does not exist" in text:
         problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
-        return CannotAskError(f"stack is {shown(stack)}: {problem}: check name, region and account", BAD_INPUT)
+        return CannotAskError(f"stack is {quote(stack)}: {problem}: check name, region and account", BAD_INPUT)
     return CannotAskError(f"{service} refused: {code}: {_message(error)}")
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.config import ConfigError, parse_json
-from evenkeel.domain.model.values import BadValueError, near, shown
+from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel_cli.answers import Output
 from evenkeel_cli.inputs import called, fail, read_text, read_yaml
@@ -77,7 +77,7 @@ def simulate_command(
     """What a scenario leads to, in virtual time. The same scenario and seed give the same output."""
     try:
         if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
-            raise ConfigError([f"--plot is {shown(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+            raise ConfigError([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
         if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin comes without
             raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
         scenario = _read(file)
@@ -104,12 +104,12 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
         variants = variants_of(scenario, strategy)
     except BadValueError:
         why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
-        raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
+        raise ConfigError([f"--strategy is {quote(strategy)}: {why}"]) from None
     if not variants:
         lacks = "pods" if strategy == SERVERLESS else "autoscaler"
         if strategy == ALONE and scenario.pods:
             lacks = "demand in numbers"
-        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
+        raise ConfigError([f"--strategy is {quote(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
     return variants
 
 

@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
         else:
             received.append(Received(message=record.message_id, receives=record.receives, alert=alert))
-    back = container(writes=False).tell_people(received, remaining_of(context))
+    back = container(writes=False).notify_channels(received, remaining_of(context))
     logger.info("%s news of trouble, %s of them not told everywhere", len(received), len(back))
     metrics.add_metric("AlertsNotTold", MetricUnit.Count, len(back))
     return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back)]}

@@ -9,7 +9,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.metrics import write_metrics_of
-from evenkeel.adapters.aws.queues import LookRequest, read_message
+from evenkeel.adapters.aws.queues import CheckRequest, read_message
 
 logger = make_logger()
 metrics = make_metrics()
@@ -18,7 +18,7 @@ metrics = make_metrics()
 def look(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
         look = container(writes=False).look
-        clusters = read_message(LookRequest, body).clusters
+        clusters = read_message(CheckRequest, body).clusters
         if len(clusters) > 1 and record.receives > 2:  # once may be Lambda's own trouble
             look.one_by_one(clusters)
             return

@@ -8,7 +8,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws import idempotency  # noqa: F401  loaded while the function starts, not in its first call
 from evenkeel.adapters.aws.inbound import account_of, read_event
-from evenkeel.application.rebalancing.events import Verdict
+from evenkeel.application.rebalancing.events import EventResult
 
 logger = make_logger()
 metrics = make_metrics()
@@ -18,6 +18,6 @@ metrics = make_metrics()
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: Any, context: Any) -> dict[str, Any]:
     answer = container().receive_event(read_event(event, account_of(context)), remaining_of(context))
-    logger.info(answer["message"], extra={"verdict": answer["verdict"], "kind": answer["kind"]})
-    metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["verdict"] == Verdict.IGNORED))
+    logger.info(answer["message"], extra={"result": answer["result"], "kind": answer["kind"]})
+    metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["result"] == EventResult.IGNORED))
     return answer

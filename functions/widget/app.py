@@ -8,7 +8,7 @@ from typing import Any
 
 from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
 
-from evenkeel.adapters.page.render import trouble
+from evenkeel.adapters.page.render import incident
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
@@ -34,4 +34,4 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         return page_for(answer, theme, container(writes=False).clock.now())
     except (EvenkeelError, ConfigError) as error:
         logger.info("nothing to show: %s", error)
-        return trouble(str(error), theme)
+        return incident(str(error), theme)

@@ -205,7 +205,7 @@ class RealKubernetesAPI:
 
     def _wait(self, ready: Any, what: str) -> None:
         deadline = time.monotonic() + _READY_WITHIN.total_seconds()
-        trouble = ""
+        incident = ""
         while time.monotonic() < deadline:
             for process in self._processes:
                 if process.poll() is not None:
@@ -214,9 +214,9 @@ class RealKubernetesAPI:
                 if ready():
                     return
             except (OSError, RuntimeError) as error:
-                trouble = str(error)
+                incident = str(error)
             threading.Event().wait(0.1)
-        raise RuntimeError(f"waited {_READY_WITHIN.total_seconds():.0f} s until {what}: {trouble}")
+        raise RuntimeError(f"waited {_READY_WITHIN.total_seconds():.0f} s until {what}: {incident}")
 
     def _run(self, program: str, *arguments: str) -> None:
         with (self._folder / f"{program}.log").open("wb") as log:

@@ -188,12 +188,12 @@ def _check_texts(metadata: Object) -> None:
 def _finalizer_faults(old: Object, new: Object) -> Iterator[Cause]:
     added = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if added:
-        shown = ", ".join(f'"{item}"' for item in added)
+        quote = ", ".join(f'"{item}"' for item in added)
         yield Cause(
             reason="FieldValueForbidden",
             field="metadata.finalizers",
             message="Forbidden: no new finalizers can be added if the object is being deleted, found new "
-            f"finalizers []string{{{shown}}}",
+            f"finalizers []string{{{quote}}}",
         )
 
 

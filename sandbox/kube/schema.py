@@ -153,8 +153,8 @@ def _broken_rules(value: Json, schema: dict[str, Json], path: str, old: Json) ->
         changes = "oldSelf" in rule["rule"]
         given = {"self": value} | ({"oldSelf": old} if changes else {})
         if not (changes and old is None) and not _holds(rule["rule"], json.dumps(given)):
-            shown = f'Invalid value: "{_type_name(value)}": {rule["message"]}'
-            yield Cause(reason="FieldValueInvalid", field=path, message=shown)
+            quote = f'Invalid value: "{_type_name(value)}": {rule["message"]}'
+            yield Cause(reason="FieldValueInvalid", field=path, message=quote)
 
 
 @cache
@@ -246,8 +246,8 @@ def _list_faults(value: list[Json], schema: dict[str, Json], path: str) -> Itera
     for index, item in enumerate(value if keys else ()):
         identity = {key: item.get(key) for key in keys}
         if identity in seen:
-            shown = " ".join(f'"{key}":"{item}"' for key, item in identity.items())
-            message = f"Duplicate value: map[string]interface {{}}{{{shown}}}"
+            quote = " ".join(f'"{key}":"{item}"' for key, item in identity.items())
+            message = f"Duplicate value: map[string]interface {{}}{{{quote}}}"
             yield Cause(reason="FieldValueDuplicate", field=f"{path}[{index}]", message=message)
         seen.append(identity)
 

@@ -256,11 +256,11 @@ class Store:
 
     def _shown(self, kind: Resource, record: _Record, version: str) -> Object:
         """A copy as the wire has it, with managedFields."""
-        shown = self._copy(kind, record, version)
+        quote = self._copy(kind, record, version)
         if not record.packed_managed:
             record.packed_managed = marshal.dumps([managed_json(item) for item in record.managed])
-        shown["metadata"]["managedFields"] = marshal.loads(record.packed_managed)
-        return shown
+        quote["metadata"]["managedFields"] = marshal.loads(record.packed_managed)
+        return quote
 
     def _encoded(self, kind: Resource, record: _Record, version: str) -> bytes:
         if version not in record.encoded:

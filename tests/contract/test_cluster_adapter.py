@@ -1034,7 +1034,7 @@ class TestClusterClass:
         self.apply(stage, cluster, "flux", 3)
         stage.run()
         (pool,) = stage.store.load("demo").state.pools.values()
-        assert sorted(wish.bounds.max for wish in pool.wishes.values()) == [3, 9, 9]
+        assert sorted(wish.bounds.max for wish in pool.desired_bounds.values()) == [3, 9, 9]
         assert stage.sum_of_maxima() == 3 + 9 + 9
 
     def test_restored_it_holds_what_was_there_before_us_and_nothing_of_ours(self, stage: Stage) -> None:

@@ -37,8 +37,8 @@ class Handler(BaseHTTPRequestHandler):
     """Says whose certificate it was shown."""
 
     def do_GET(self) -> None:
-        shown = self.connection.getpeercert()  # type: ignore[attr-defined]
-        names = [value for kind, value in shown["subjectAltName"] if kind == "DNS"]
+        quote = self.connection.getpeercert()  # type: ignore[attr-defined]
+        names = [value for kind, value in quote["subjectAltName"] if kind == "DNS"]
         body = json.dumps({"user": names}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))

@@ -192,7 +192,7 @@ def test_a_link_leads_to_the_card_of_its_cluster_and_opens_it(look: Open) -> Non
     assert seen.evaluate(f"document.querySelector('#cluster-{name} > details').open")
 
 
-def shown(page: Page) -> list[str]:
+def quote(page: Page) -> list[str]:
     """The names of the clusters whose cards are not hidden."""
     script = "[...document.querySelectorAll('.cluster')].filter(one => one.checkVisibility()).map(one => one.ariaLabel)"
     return list(page.evaluate(script))
@@ -201,7 +201,7 @@ def shown(page: Page) -> list[str]:
 def test_search_and_filter_are_walked_by_the_keyboard_and_told_to_who_cannot_see(look: Open) -> None:
     fleet = told_fleet(40)
     seen = look(PAGES["fleet"]())
-    everything = shown(seen)
+    everything = quote(seen)
     assert everything == [cluster["cluster"] for cluster in fleet["clusters"]]
     seen.press(*TAB)
     assert seen.evaluate("document.activeElement.id") == "find"
@@ -209,26 +209,26 @@ def test_search_and_filter_are_walked_by_the_keyboard_and_told_to_who_cannot_see
     hit = [
         cluster["cluster"]
         for cluster in fleet["clusters"]
-        if any("eu-central-1b" in trouble["zones"] for trouble in cluster["troubles"])
+        if any("eu-central-1b" in incident["zones"] for incident in cluster["incidents"])
     ]
-    assert shown(seen) == hit != everything
+    assert quote(seen) == hit != everything
     assert ("status", "") in seen.tree() or ("status", f"{len(hit)} clusters found") in seen.tree()
     assert seen.evaluate("document.getElementById('found').textContent") == f"{len(hit)} clusters found"
     seen.write(" nowhere")
-    assert shown(seen) == []
+    assert quote(seen) == []
     assert seen.evaluate("document.getElementById('found').textContent") == "no cluster is like that"
     seen.evaluate("document.getElementById('find').select()")
     seen.press("Delete", 46)
-    assert shown(seen) == everything
+    assert quote(seen) == everything
     seen.press(*TAB)
     seen.write("x")  # a select takes no text
     seen.evaluate("(k => { k.value = 'unreachable'; k.dispatchEvent(new Event('input')); })(document.activeElement)")
     unreachable = [
         cluster["cluster"]
         for cluster in fleet["clusters"]
-        if "unreachable" in {trouble["kind"] for trouble in cluster["troubles"]}
+        if "unreachable" in {incident["kind"] for incident in cluster["incidents"]}
     ]
-    assert shown(seen) == unreachable != everything
+    assert quote(seen) == unreachable != everything
 
 
 def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(look: Open) -> None:
@@ -269,7 +269,7 @@ def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(lo
     for node in (
         ("heading", "Evenkeel status"),
         ("table", "Clusters in trouble"),
-        ("columnheader", "trouble"),
+        ("columnheader", "incident"),
         ("rowheader", worst),
         ("link", worst),
         ("region", worst),
@@ -278,7 +278,7 @@ def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(lo
     ):
         assert node in tree, node
     assert ("StaticText", "12 of 20 running, 8 missing") in tree
-    last = fleet["clusters"][-2]["troubles"][-1]
+    last = fleet["clusters"][-2]["incidents"][-1]
     assert ("heading", last["headline"]) in tree, "what is far below is told as well"
 
 

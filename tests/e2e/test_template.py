@@ -405,15 +405,15 @@ def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) 
         assert Settings.from_env(variables).all_metrics is (dashboard == "true")
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Metrics")[2].partition("## ")[0]
     rows = re.findall(r"^\| (`[A-Z].*?) \|", page, re.M)
-    assert bill.shown() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert bill.quote() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
 def test_the_dashboard_is_json_and_shows_every_alarm() -> None:
     body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
     text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
     widgets = json.loads(text)["widgets"]
-    (shown,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
-    assert shown == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
+    (quote,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
+    assert quote == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
 
 
 def test_a_dashboard_is_made_only_for_those_who_ask_for_it() -> None:

@@ -28,16 +28,16 @@ from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.records import LOOKED_AT, SILENCE, TIMER, VERDICT
+from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.stored import SettledRecord
+from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Found, Remaining, Remembered, Store, Versions, in_turn
-from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.ports import CheckResult, Remaining, Remembered, Store, Versions, sequentially
+from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import ReceiveEvent, ZoneShift
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.rebalance import Rebalance
@@ -45,7 +45,7 @@ from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.application.rebalancing.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Chunk, Settled
+from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Chunk, SteadyState
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -162,7 +162,7 @@ class WatchedStore(InMemoryStore):
         super()._write(sort_key)
         # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
         self.writes += sort_key not in ("settled", LOOKED_AT)
-        self.words += sort_key in (TIMER, SILENCE, VERDICT)
+        self.words += sort_key in (TIMER, SILENCE, HEALTH)
 
     def _asked(self, what: str) -> None:
         if self.away:
@@ -201,8 +201,8 @@ class Queues:
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         self._answers()
         now = self._clock.now()
@@ -212,7 +212,7 @@ class Queues:
         self._seen[deduplication] = now
         body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found} if found else {})
         if settled is not None:
-            body["settled"] = SettledRecord.of(settled).model_dump(mode="json")
+            body["settled"] = SteadyStateRecord.of(settled).model_dump(mode="json")
         self.rebalance.append(self._message(cluster, body, now))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
@@ -640,8 +640,8 @@ class ChaosHarness:
         chance: dict[str, Any] = {"random_bytes": self._chance.randbytes}
         rebalance = worker(store, clusters, self.clock, queue, bus=self.bus, **chance)
         return SimpleNamespace(
-            scan=Scan(**ports, together=in_turn),
-            look=Look(**ports, clusters=clusters, dry_run=False, together=in_turn),
+            scan=Scan(**ports, together=sequentially),
+            look=CheckClusters(**ports, clusters=clusters, dry_run=False, together=sequentially),
             rebalance=partial(self._watched, rebalance),
             receive_event=ReceiveEvent(
                 record_failure=RecordFailure(**ports),
@@ -667,8 +667,8 @@ class ChaosHarness:
         cluster: str,
         why: str,
         remaining: Remaining,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> RunSummary:
         started = self.clock.now()
         try:

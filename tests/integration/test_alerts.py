@@ -15,7 +15,7 @@ from evenkeel.adapters.alerts.channels import PagerDuty, Shared, Slack
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
 from evenkeel.domain.model.incidents import News
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.permissions import Permissions, Recorded, request_of
@@ -175,7 +175,7 @@ class Stage:
             PagerDuty(shared=shared, key_secret="key", url=f"{pager}/v2/enqueue"),
             Slack(shared=shared, url_secret="url"),
         ]
-        self._tell = TellPeople(channels=channels, memory=self.memory, clock=self.clock)
+        self._tell = NotifyChannels(channels=channels, memory=self.memory, clock=self.clock)
 
     def tell(self, *alerts: Alert) -> set[str]:
         received = [Received(message=each.key, receives=1, alert=each) for each in alerts]
@@ -241,7 +241,7 @@ def batch(*bodies: str) -> dict[str, Any]:
 def told(aws: AwsEndpoints) -> Iterator[tuple[Deployment, str]]:
     """A stack that tells a topic and a pager whose secret is there; the URL of a queue that hears the topic."""
     sns, sqs, secrets = aws.client("sns"), aws.client("sqs"), aws.client("secretsmanager")
-    topic = sns.create_topic(Name="trouble")["TopicArn"]
+    topic = sns.create_topic(Name="incident")["TopicArn"]
     queue = sqs.create_queue(QueueName="hears-trouble")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import EvenkeelError
+from evenkeel.domain import plan
 from evenkeel.domain.convergence import converge as converging
-from evenkeel.domain.model.convergence import Homing, Step
-from evenkeel.domain.rebalancing import journal, plan
+from evenkeel.domain.model.convergence import ConvergenceState, Step
+from evenkeel.domain.rebalancing import journal
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
 
 RUNS = 3  # of one step: order, give, close
@@ -25,8 +26,8 @@ class HomeScene(Scene):
     """Three zones that may be written, of which one has four nodes and two have two; one step, and they are level."""
 
     def __init__(self, owner: str, **fields: Any) -> None:
-        wishes = {"level": "converge", "converge": {"blind": True, "per_hour": 60}, **fields}
-        super().__init__(owner, trouble=False, arrived=lambda scene: scene.fill(BUSY, 4), **wishes)
+        desired_bounds = {"level": "converge", "converge": {"blind": True, "per_hour": 60}, **fields}
+        super().__init__(owner, incident=False, arrived=lambda scene: scene.fill(BUSY, 4), **desired_bounds)
         self.clock.at += timedelta(minutes=11)
         self.controllers.step(self.clock.at)
 
@@ -78,7 +79,7 @@ class HomeScene(Scene):
     @property
     def step(self) -> Any:
         (pool,) = self.memory.load("demo").state.pools.values()
-        return pool.homing.step
+        return pool.convergence.step
 
 
 @pytest.fixture(scope="module", params=OWNERS)
@@ -145,20 +146,20 @@ def test_over_several_random_crashes_it_comes_home(scene: HomeScene) -> None:
 _followed, _opened = converging._followed, journal.opened_step
 
 
-def _nobody_remembers_the_order(homing: Homing, step: Step, id: str) -> Homing:
-    return replace(_opened(homing, step, id), step=None)
+def _nobody_remembers_the_order(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
+    return replace(_opened(convergence, step, id), step=None)
 
 
-def _what_was_given_is_not_seen(homing: Homing, drafts: Any, now: Any) -> Homing:
+def _what_was_given_is_not_seen(convergence: ConvergenceState, drafts: Any, now: Any) -> ConvergenceState:
     """The giver's mark is not read: whoever died after the patch gives once more."""
-    step = homing.step
+    step = convergence.step
     hidden = {
         key: replace(draft, group=replace(draft.group, move=None, requested=step.had))
-        if step is not None and step.back and key == step.giver
+        if step is not None and step.back and key == step.draining_group
         else draft
         for key, draft in drafts.items()
     }
-    return _followed(homing, hidden, now)
+    return _followed(convergence, hidden, now)
 
 
 def _any_replica_is_a_node(step: Step, destination: Any) -> bool:

@@ -164,9 +164,9 @@ def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage)
 
 
 def test_commands_of_aws_that_the_page_shows_exist_and_take_what_they_are_given(stage: Stage) -> None:
-    shown = blocks(PAGE, "sh")
-    assert {title for title, _ in shown} == {"queue", "read", "move"}
-    for _, text in shown:
+    quote = blocks(PAGE, "sh")
+    assert {title for title, _ in quote} == {"queue", "read", "move"}
+    for _, text in quote:
         called(text)
 
 

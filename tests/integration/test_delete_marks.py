@@ -35,7 +35,7 @@ def failing(request: pytest.FixtureRequest) -> Scene:
 @pytest.fixture(scope="module", params=OWNERS)
 def quiet(request: pytest.FixtureRequest) -> Scene:
     """All zones are well."""
-    return Scene(request.param, trouble=False)
+    return Scene(request.param, incident=False)
 
 
 def test_released_machines_go_and_no_mark_stays(failing: Scene) -> None:

@@ -61,7 +61,7 @@ def agree(scene: Scene) -> None:
 @cache
 def prepared(owner: str) -> Scene:
     """A scene in which bounds and replicas of ours stand."""
-    scene = Scene(owner, trouble=False)
+    scene = Scene(owner, incident=False)
     ask(scene, 2, id="first")
     for _ in range(3):
         scene.run()

@@ -356,17 +356,17 @@ def test_a_native_event_with_a_bad_value_names_it_and_is_not_retried(stage: Stag
 
 
 class TestOneClusterIsNotAnother:
-    @pytest.mark.parametrize("trouble", ["secret", "endpoint", "record", "slow server", "rights", "lease"])
-    def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, trouble: str) -> None:
+    @pytest.mark.parametrize("incident", ["secret", "endpoint", "record", "slow server", "rights", "lease"])
+    def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, incident: str) -> None:
         stage.register()
         broken = stage.world.clusters["gardener"].api
-        if trouble == "secret":
+        if incident == "secret":
             stage.put_secret("gardener", '{"users": "none"}')
-        elif trouble == "endpoint":
+        elif incident == "endpoint":
             config = broken.kubeconfig("evenkeel")
             config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
             stage.put_secret("gardener", json.dumps(config))
-        elif trouble == "record":
+        elif incident == "record":
             stage.deployment.aws.client("dynamodb").update_item(
                 TableName=stage.deployment.table,
                 Key={"pk": {"S": "CLUSTER#gardener"}, "sk": {"S": "META"}},
@@ -374,9 +374,9 @@ class TestOneClusterIsNotAnother:
                 ExpressionAttributeNames={"#record": "record"},
                 ExpressionAttributeValues={":garbage": {"S": '{"id": "gardener", "flavours": ["mesos"]}'}},
             )
-        elif trouble == "slow server":
+        elif incident == "slow server":
             broken.faults.add(status=503, retry_after=300, times=100)
-        elif trouble == "rights":
+        elif incident == "rights":
             stage.put_secret("gardener", json.dumps(broken.kubeconfig("nobody")))
         else:
             now = datetime.now(UTC)
@@ -385,7 +385,7 @@ class TestOneClusterIsNotAnother:
         assert stage.patches("gardener") == 0
         for name in ("cluster-api", "openshift"):
             assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12
-        if trouble == "lease":  # tried as often as the queue says, then put aside
+        if incident == "lease":  # tried as often as the queue says, then put aside
             assert [json.loads(message["Body"])["cluster"] for message in stage.take("RebalanceDeadLetters")] == [
                 "gardener"
             ]

@@ -19,7 +19,7 @@ POOL = "workers"
 def prepared(request: pytest.FixtureRequest) -> tuple[Scene, int]:
     """A quiet scene with a request for so many nodes in it (negative: to be given back)."""
     owner, nodes = request.param
-    scene = Scene(owner, trouble=False)
+    scene = Scene(owner, incident=False)
     record = ScaleRequestRecord(id="r1", nodes=nodes, pool=POOL, at=scene.clock.now())
     scene.memory.save_scale_request("demo", record, None)
     return scene, nodes

@@ -1,26 +1,26 @@
 """docs/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
 
-from evenkeel.domain.model.incidents import TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.template import ROOT
 from tests.night import COLUMNS, STACK, Night, pages, walk
 
-_KINDS = list(TroubleKind)
+_KINDS = list(IncidentKind)
 
 
 def test_the_night_is_as_the_docs_show_it() -> None:
     night = Night()
     told = night.status()
     assert told["counts"]["clusters"] == len(night.members) == 40
-    in_trouble = [cluster for cluster in told["clusters"] if cluster["state"] == "trouble"]
-    kinds = [TroubleKind(cluster["troubles"][0]["kind"]) for cluster in in_trouble]
-    assert set(kinds) == set(TroubleKind)
+    is_failing = [cluster for cluster in told["clusters"] if cluster["state"] == "incident"]
+    kinds = [IncidentKind(cluster["incidents"][0]["kind"]) for cluster in is_failing]
+    assert set(kinds) == set(IncidentKind)
     assert kinds == sorted(kinds, key=_KINDS.index), "the worst first"
-    assert kinds.count(TroubleKind.UNREACHABLE) == 3
-    before = {cluster["cluster"] for cluster in in_trouble}
-    for cluster in in_trouble:  # is said to be well nowhere else
+    assert kinds.count(IncidentKind.UNREACHABLE) == 3
+    before = {cluster["cluster"] for cluster in is_failing}
+    for cluster in is_failing:  # is said to be well nowhere else
         explained = night.ask(STACK, {"action": "explain", "cluster": cluster["cluster"]})
-        known = {trouble["kind"] for trouble in explained["troubles"]}
-        assert known >= {trouble["kind"] for trouble in cluster["troubles"]}
+        known = {incident["kind"] for incident in explained["incidents"]}
+        assert known >= {incident["kind"] for incident in cluster["incidents"]}
         assert "NAME" not in explained["message"], "a command can be typed as it is told"
 
     screens = list(walk(night))

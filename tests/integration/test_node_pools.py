@@ -135,7 +135,7 @@ class TestZone:
 
 
 class TestRights:
-    def judge(self, role: Path, **fields: Any) -> Scene:
+    def evaluate(self, role: Path, **fields: Any) -> Scene:
         found = played(**fields)
         documents = yaml.safe_load_all(role.read_text(encoding="utf-8"))
         self.let(found, next(item for item in documents if item["kind"] == "ClusterRole"))
@@ -145,7 +145,7 @@ class TestRights:
         found.api._rules = {**found.api._rules, "evenkeel": Rule.of_role(dict(role))}
 
     def test_a_pool_that_may_not_be_patched_is_not_ours_and_nothing_of_its_group_is_written(self) -> None:
-        found = self.judge(ROLES["no right"])
+        found = self.evaluate(ROLES["no right"])
         before = found.replicas(), {zone: size(found, zone) for zone in found.zones}
         summary = found.run()
         assert (found.replicas(), {zone: size(found, zone) for zone in found.zones}) == before
@@ -158,7 +158,7 @@ class TestRights:
         assert "apply deploy/kubernetes/hypershift/rbac.yaml" in said
 
     def test_it_is_asked_for_again_now_and_then_and_found_once_the_right_is_there(self) -> None:
-        found = self.judge(ROLES["no right"])
+        found = self.evaluate(ROLES["no right"])
         found.run()
         quiet = Life()
         found.run(quiet)
@@ -276,7 +276,7 @@ class TestFence:
         found = fenced()
         remembered = found.memory.load("demo")
         for id, state in remembered.state.pools.items():
-            found.memory.save_pool("demo", id, replace(state, wishes={}), remembered.versions)
+            found.memory.save_pool("demo", id, replace(state, desired_bounds={}), remembered.versions)
         found.cloud.give_back(DEAD)
         for _ in range(3):
             found.troubled(Life())

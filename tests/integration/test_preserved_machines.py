@@ -66,7 +66,7 @@ def test_one_that_gets_its_vm_after_all_becomes_a_node_and_the_zone_is_well_agai
     assert all(has_node(item) for item in played.machines().values())
     assert sum(played.replicas().values()) == len(played._nodes())
     states = played.memory.load("demo").state.groups
-    assert not any(state.in_trouble for state in states.values())
+    assert not any(state.is_failing for state in states.values())
 
 
 def test_nodes_are_given_back_and_none_goes_for_a_preserved_machine(scene: Scene) -> None:

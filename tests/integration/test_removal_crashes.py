@@ -13,7 +13,7 @@ import pytest
 
 from evenkeel.application.ports import Remembered
 from evenkeel.domain.model.groups import MachineRef
-from evenkeel.domain.model.moves import FOR_NOBODY, ScaleRequest
+from evenkeel.domain.model.moves import UNNEEDED_NODES, ScaleRequest
 from sandbox.kube.schema import Object
 from tests.crashing import BUSY, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
 from tests.fakes import InMemoryStore
@@ -32,7 +32,7 @@ class Naming(InMemoryStore):
         key = f"{self.scene.flavour}/{self.scene.namespace}/{self.scene.name_of(BUSY)}"
         ref = MachineRef(self.scene.named, self.scene.uid)
         request = ScaleRequest(
-            id=FOR_NOBODY, nodes=-1, at=self.scene.clock.now(), pool="workers", machines={key: (ref,)}
+            id=UNNEEDED_NODES, nodes=-1, at=self.scene.clock.now(), pool="workers", machines={key: (ref,)}
         )
         return replace(remembered, state=replace(remembered.state, scale_requests=(request,)))
 
@@ -44,7 +44,7 @@ class Removing(Scene):
     needed = True
 
     def __init__(self, owner: str, **fields: Any) -> None:
-        super().__init__(owner, trouble=False, **fields)
+        super().__init__(owner, incident=False, **fields)
         self.scale(BUSY, 3)
         self.settle()
         mine = [item for name, item in self.machines().items() if name.startswith(self.name_of(BUSY))]

@@ -16,13 +16,12 @@ from evenkeel.application.ports import (
     Cluster,
     Clusters,
     LookedAtClusters,
-    LookStore,
     Queue,
     Remaining,
     Store,
-    in_turn,
+    sequentially,
 )
-from evenkeel.application.rebalancing.check import Look
+from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.run_summary import RunSummary
@@ -306,9 +305,14 @@ def looked(scene: Scene) -> list[str]:
     """The clusters that a look asks runs for."""
     queue = FakeQueue()
     clusters = cast("LookedAtClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
-    store = cast("LookStore", scene.memory)
-    look = Look(
-        store=store, clusters=clusters, queue=cast("Queue", queue), clock=scene.clock, dry_run=False, together=in_turn
+    store = cast("CheckStore", scene.memory)
+    look = CheckClusters(
+        store=store,
+        clusters=clusters,
+        queue=cast("Queue", queue),
+        clock=scene.clock,
+        dry_run=False,
+        together=sequentially,
     )
     before = scene.cluster.api.requests.count(method="PATCH")
     look(["demo"], plenty)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.model.incidents import TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
@@ -24,7 +24,7 @@ class Emptying(Scene):
     """A quiet scene in which every node has a large pod that fills it; the frozen zone's one node as well."""
 
     def __init__(self, owner: str) -> None:
-        super().__init__(owner, trouble=False, arrived=lambda scene: scene.fill(), **FULL)  # type: ignore[attr-defined]
+        super().__init__(owner, incident=False, arrived=lambda scene: scene.fill(), **FULL)  # type: ignore[attr-defined]
         self.workloads: Workloads | None = None  # no scheduler and no kubelets, where nobody is drained
 
     def again(self) -> Emptying:
@@ -192,11 +192,11 @@ def test_a_drain_that_a_budget_holds_is_told_once_and_no_second_one_begins(drain
     for _ in range(20):
         draining._pass(timedelta(minutes=1))
         draining.run()
-    verdict = draining.memory.load("demo").verdict
-    (trouble,) = verdict.troubles
-    assert trouble.kind is TroubleKind.DRAIN_HANGS
-    assert trouble.said.startswith("ip-")
+    cluster_health = draining.memory.load("demo").cluster_health
+    (incident,) = cluster_health.incidents
+    assert incident.kind is IncidentKind.DRAIN_HANGS
+    assert incident.said.startswith("ip-")
     assert sum(draining.replicas().values()) == draining.requested - 1
     draining.objects.delete("poddisruptionbudgets.policy", "default", "web")
     draining.settle()
-    assert draining.memory.load("demo").verdict.troubles == ()
+    assert draining.memory.load("demo").cluster_health.incidents == ()

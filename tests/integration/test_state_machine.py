@@ -520,7 +520,7 @@ def test_a_list_that_is_refused_after_its_first_page_is_told_and_nothing_else() 
         story.two_clusters(second="gardener")
         refused = {"status": 403}
         story.a_list_breaks_off_after_its_first_page(moving=False, how=refused, kind="machine", zone="eu-central-1c")
-        assert story.harness.store.remembered(story.cluster(False).name).verdict.troubles
+        assert story.harness.store.remembered(story.cluster(False).name).cluster_health.incidents
         story.promises_hold()
     finally:
         story.teardown()

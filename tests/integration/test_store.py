@@ -16,7 +16,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import AtRest, SharedOffering, Store, Versions
+from evenkeel.application.ports import SharedOffering, SteadyCluster, Store, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -28,12 +28,12 @@ from evenkeel.config import (
     ZoneRecord,
     ZoneStatement,
 )
-from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
-from evenkeel.domain.model.incidents import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
 from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -374,7 +374,7 @@ class TestControl:
         self, kept: Kept, registered: Store
     ) -> None:
         hold(registered, ControlRecord(live=True))
-        registered.save_settled("demo", Settled(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
+        registered.save_settled("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
         kept.change("demo", "META", '{"colour": 1}')
         found, before = registered.registered("demo"), registered.registered("demo")
         assert found is not None
@@ -509,7 +509,7 @@ def listed_in(store: Store, shard: str) -> Iterator[tuple[str, Registration | st
         position = page.after
 
 
-SILENT = Silence(since=NOW, looks=2, last_look=NOW, next_look=NOW + 2 * MINUTE, why="no answer")
+SILENT = Unreachable(since=NOW, looks=2, last_look=NOW, next_look=NOW + 2 * MINUTE, why="no answer")
 
 
 class TestSilence:
@@ -530,7 +530,9 @@ class TestSilence:
             registered.save_silence("demo", SILENT, other)
 
 
-SETTLED = Settled(at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=frozenset("ab"), headroom=3)
+SETTLED = SteadyState(
+    at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=frozenset("ab"), headroom=3
+)
 
 
 class TestSettled:
@@ -539,8 +541,8 @@ class TestSettled:
         registered.save_settled("demo", SETTLED, registered.load("demo").versions)
         assert registered.load("demo").settled == SETTLED
         found = registered.at_rest(["demo", "gone", "demo"])
-        assert found == {"demo": AtRest(record=registered.load("demo").record, settled=SETTLED)}
-        ended = Settled(at=NOW + MINUTE, seen={})
+        assert found == {"demo": SteadyCluster(record=registered.load("demo").record, settled=SETTLED)}
+        ended = SteadyState(at=NOW + MINUTE, seen={})
         registered.save_settled("demo", ended, registered.load("demo").versions)
         assert (registered.at_rest(["demo"]), registered.load("demo").settled) == ({}, ended)
 
@@ -762,7 +764,7 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: Store) 
 
 
 OFFERING = Offering("aws", "eu-central-1", "123456789012/eu-central-1a", "m5.xlarge", "spot")
-WORD = Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
+WORD = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
 
 
 class TestRollouts:
@@ -778,7 +780,7 @@ class TestRollouts:
         number=2,
         proven=("a",),
         left_out={"e": LeftOut.PAUSED},
-        halts=(Halt(cluster="b", kind=TroubleKind.MISSING, pool="x/workers"), Halt()),
+        halts=(Halt(cluster="b", kind=IncidentKind.MISSING, pool="x/workers"), Halt()),
         by="jane",
         reason="ticket 7",
         halted_by="joe",
@@ -1115,8 +1117,8 @@ def test_sort_keys_stand_in_the_stores_alone() -> None:
     assert {file for file in files if spelled.search(file.read_text(encoding="utf-8"))} == stores
 
 
-TROUBLE = Trouble(
-    kind=TroubleKind.MISSING,
+TROUBLE = Incident(
+    kind=IncidentKind.MISSING,
     since=NOW,
     pool=str(POOL),
     zones=("a", "b"),
@@ -1130,8 +1132,8 @@ TROUBLE = Trouble(
     failure_class=FailureClass.QUOTA,
     said="VcpuLimitExceeded: no more",
 )
-INVALID = Trouble(
-    kind=TroubleKind.INVALID,
+INVALID = Incident(
+    kind=IncidentKind.INVALID,
     since=NOW,
     pool=str(POOL),
     problems=(
@@ -1144,60 +1146,69 @@ TOLD = {TROUBLE.key: Told(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, missi
 
 class TestVerdicts:
     def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: Store) -> None:
-        outbox = (TroubleNews(news=News.CLOSED, trouble=INVALID), TroubleNews(news=News.OPENED, trouble=TROUBLE))
-        verdict = Verdict(told=TOLD, outbox=outbox).with_troubles([INVALID, TROUBLE])
-        registered.save_verdict("demo", verdict, registered.load("demo").versions)
-        assert registered.load("demo").verdict == verdict
-        assert registered.verdict("demo")[0] == verdict
-        assert registered.verdicts() == {"demo": verdict}
+        outbox = (
+            IncidentChange(news=News.CLOSED, incident=INVALID),
+            IncidentChange(news=News.OPENED, incident=TROUBLE),
+        )
+        cluster_health = ClusterHealth(told=TOLD, outbox=outbox).with_incidents([INVALID, TROUBLE])
+        registered.save_cluster_health("demo", cluster_health, registered.load("demo").versions)
+        assert registered.load("demo").cluster_health == cluster_health
+        assert registered.cluster_health("demo")[0] == cluster_health
+        assert registered.cluster_healths() == {"demo": cluster_health}
 
     def test_every_kind_can_be_stored(self, registered: Store) -> None:
-        verdict = Verdict().with_troubles([Trouble(kind=kind, since=NOW) for kind in TroubleKind])
-        registered.save_verdict("demo", verdict, None)
-        assert registered.load("demo").verdict == verdict
+        cluster_health = ClusterHealth().with_incidents([Incident(kind=kind, since=NOW) for kind in IncidentKind])
+        registered.save_cluster_health("demo", cluster_health, None)
+        assert registered.load("demo").cluster_health == cluster_health
 
     def test_of_two_that_judge_at_once_the_second_is_refused_and_nobody_reads_half(self, registered: Store) -> None:
-        one, other = registered.load("demo").versions, registered.verdict("demo")[1]
-        first = Verdict().with_troubles([TROUBLE])
-        registered.save_verdict("demo", first, one)
+        one, other = registered.load("demo").versions, registered.cluster_health("demo")[1]
+        first = ClusterHealth().with_incidents([TROUBLE])
+        registered.save_cluster_health("demo", first, one)
         with pytest.raises(StateConflictError):
-            registered.save_verdict("demo", Verdict(), other)
-        assert registered.verdicts() == {"demo": first}
-        registered.save_verdict("demo", Verdict().with_troubles([INVALID]), one)
-        assert registered.verdicts()["demo"].troubles == (INVALID,)
+            registered.save_cluster_health("demo", ClusterHealth(), other)
+        assert registered.cluster_healths() == {"demo": first}
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), one)
+        assert registered.cluster_healths()["demo"].incidents == (INVALID,)
 
     def test_it_lasts_as_long_as_the_trouble(self, kept: Kept, registered: Store) -> None:
         versions = registered.load("demo").versions
-        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
         kept.clock.at = NOW + timedelta(days=400)
-        assert registered.load("demo").verdict.troubles == (TROUBLE,)
-        registered.save_verdict("demo", Verdict(), versions)
+        assert registered.load("demo").cluster_health.incidents == (TROUBLE,)
+        registered.save_cluster_health("demo", ClusterHealth(), versions)
         kept.clock.at += timedelta(days=2)
         remembered = registered.load("demo")
-        assert (remembered.verdict, list(remembered.expired)) == (Verdict(), []), "DynamoDB deletes it by itself"
-        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), remembered.versions)
+        assert (remembered.cluster_health, list(remembered.expired)) == (ClusterHealth(), []), (
+            "DynamoDB deletes it by itself"
+        )
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), remembered.versions)
 
     def test_it_can_be_kept_of_a_cluster_whose_record_nobody_can_read(self, kept: Kept, registered: Store) -> None:
         kept.plant("demo", "{")
-        verdict, versions = registered.verdict("demo")
-        assert (verdict, dict(versions)) == (Verdict(), {})
-        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
-        registered.save_verdict("demo", Verdict(told=TOLD), versions)
-        assert registered.verdict("demo")[0] == Verdict(told=TOLD)
+        cluster_health, versions = registered.cluster_health("demo")
+        assert (cluster_health, dict(versions)) == (ClusterHealth(), {})
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
+        registered.save_cluster_health("demo", ClusterHealth(told=TOLD), versions)
+        assert registered.cluster_health("demo")[0] == ClusterHealth(told=TOLD)
 
     def test_one_of_a_newer_release_says_nothing_and_is_written_over(self, kept: Kept, registered: Store) -> None:
         versions = registered.load("demo").versions
-        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
-        kept.change("demo", "VERDICT", kept.text("demo", "VERDICT").replace("missing", "haunted", 1))
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
+        kept.change("demo", "HEALTH", kept.text("demo", "HEALTH").replace("missing", "haunted", 1))
         remembered = registered.load("demo")
-        assert remembered.verdict == Verdict()
-        registered.save_verdict("demo", Verdict().with_troubles([INVALID]), remembered.versions)
-        assert registered.load("demo").verdict.troubles == (INVALID,)
+        assert remembered.cluster_health == ClusterHealth()
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), remembered.versions)
+        assert registered.load("demo").cluster_health.incidents == (INVALID,)
 
     def test_registering_again_keeps_it(self, registered: Store) -> None:
-        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), None)
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), None)
         register_again(registered, record())
-        assert registered.verdicts()["demo"].troubles == registered.load("demo").verdict.troubles == (TROUBLE,)
+        assert (
+            registered.cluster_healths()["demo"].incidents
+            == registered.load("demo").cluster_health.incidents
+            == (TROUBLE,)
+        )
 
 
 class TestLooks:

@@ -441,7 +441,7 @@ class Simulation:
 
     def _observed(self, group: Group) -> NodeGroup:
         known = self.state.groups.get(group.key)
-        listed = group.running != group.requested or (known is not None and known.in_trouble)
+        listed = group.running != group.requested or (known is not None and known.is_failing)
         if group.seen is None or (group.seen.machines is not None) != listed:
             case, index = self.case, group.index
             group.seen = node_group(

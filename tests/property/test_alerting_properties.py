@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
 from evenkeel.domain.model.incidents import News
 from tests.alerts import FakeChannel, FakeMemory, alert
 from tests.fakes import FakeClock
@@ -64,7 +64,7 @@ def test_who_is_told_last_is_told_the_newest_and_what_is_told_never_goes_back(
             raise Killed
 
     channel = FakeChannel(together=together, before=before, after=after)
-    tell = TellPeople(channels=[channel], memory=memory, clock=clock)
+    tell = NotifyChannels(channels=[channel], memory=memory, clock=clock)
 
     def work(batch: list[Received]) -> set[str]:
         return tell(batch, lambda: 60.0)
@@ -89,7 +89,7 @@ def test_who_is_told_last_is_told_the_newest_and_what_is_told_never_goes_back(
 @given(order=st.permutations(range(6)))
 def test_without_mishap_nothing_is_told_twice(order: list[int]) -> None:
     channel, news = FakeChannel(), story(6)
-    tell = TellPeople(channels=[channel], memory=FakeMemory(), clock=FakeClock())
+    tell = NotifyChannels(channels=[channel], memory=FakeMemory(), clock=FakeClock())
     for number in [*order, *order]:
         assert tell([Received(message="m", receives=1, alert=news[number])], lambda: 60.0) == set()
     told = [each for parcel in channel.told for each in parcel]

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.convergence import Home, convergence
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
-from tests.homing import Home, homing
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 
@@ -26,7 +26,7 @@ def _level(home: Home) -> bool:
 def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], surge: int, room: int) -> None:
     total = sum(nodes)
     maximum = max(total + room, len(nodes), 1)
-    home = Home(nodes, homing(maximum=maximum, surge=surge, per_hour=60))
+    home = Home(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
     for _ in range(200):
         running = home.running
         home.look(60)
@@ -47,7 +47,7 @@ def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], su
 @settings(max_examples=40)
 @given(counts)
 def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) -> None:
-    home = Home(nodes, homing(maximum=sum(nodes) + 20, per_hour=60))
+    home = Home(nodes, convergence(maximum=sum(nodes) + 20, per_hour=60))
     announced: list[tuple[int, tuple[tuple[str, str], ...]]] = []  # after so many steps
     made: list[tuple[str, str]] = []
     for _ in range(120):
@@ -132,7 +132,7 @@ def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
 ) -> None:
     maximum = sum(nodes) + 3
-    home = Home(nodes, homing(maximum=maximum, surge=surge, per_hour=60))
+    home = Home(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
     hostile = _Hostile(home)
     home.look()
     for what, number, seconds in happens:
@@ -176,7 +176,7 @@ def _leaving(home: Home) -> set[str]:
 def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_does(
     nodes: list[int], at: int, patches: int, closes: bool
 ) -> None:
-    calm, crashed = (Home(nodes, homing(per_hour=60)) for _ in range(2))
+    calm, crashed = (Home(nodes, convergence(per_hour=60)) for _ in range(2))
     for number in range(150):
         for home in (calm, crashed):
             if home is crashed and number % 10 == at:
@@ -239,7 +239,7 @@ def test_the_days_of_a_window_run_from_the_first_to_the_last_past_sunday_too(fir
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=4))
 def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones: list[tuple[int, int]]) -> None:
-    home = Home([nodes for nodes, _ in zones], homing())
+    home = Home([nodes for nodes, _ in zones], convergence())
     found = dict(zip("abcd", [(nodes, Fraction(weight)) for nodes, weight in zones], strict=False))
     for zone, (_, weight) in found.items():
         home.change(zone, weight=int(weight))
@@ -275,6 +275,6 @@ def test_zones_have_to_differ_for_ten_minutes_since_they_were_last_level(differ:
 @given(st.integers(0, 12))
 def test_a_pass_by_hand_ends_after_its_time(hours: int) -> None:
     asked = NOW - timedelta(hours=hours)
-    home = Home((0, 4, 5), replace(homing(), level=Level.OFF, asked_home={"workers": asked}))
+    home = Home((0, 4, 5), replace(convergence(), level=Level.OFF, convergence_requested={"workers": asked}))
     home.look()
     assert (home.memory.step is not None) is (asked + PASS_LASTS > NOW)

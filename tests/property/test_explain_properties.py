@@ -36,8 +36,8 @@ def preview_of(world: World) -> Preview:
 
 
 def step(before: int | None, after: int | None) -> str:
-    shown = ["unset" if number is None else str(number) for number in (before, after)]
-    return f"stays {shown[1]}" if before == after else f"goes from {shown[0]} to {shown[1]}"
+    quote = ["unset" if number is None else str(number) for number in (before, after)]
+    return f"stays {quote[1]}" if before == after else f"goes from {quote[0]} to {quote[1]}"
 
 
 def without(text: str, parts: list[str]) -> str:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.incidents.health import judge
+from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
@@ -46,7 +46,7 @@ class PoolWorld:
     relaunches: bool = False  # a refused machine is launched again under its name, as on Gardener
     now: datetime = NOW
     state: ClusterState = field(default_factory=ClusterState)
-    verdict: Verdict = field(default_factory=Verdict)
+    cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
     blocked: dict[int, datetime] = field(default_factory=dict)
     refused_since: dict[int, datetime] = field(default_factory=dict)
     made: int = 0
@@ -55,8 +55,8 @@ class PoolWorld:
     episodes: int = 0
 
     @property
-    def incident(self) -> Trouble | None:
-        return next((each for each in self.verdict.troubles if each.kind is TroubleKind.MISSING), None)
+    def incident(self) -> Incident | None:
+        return next((each for each in self.cluster_health.incidents if each.kind is IncidentKind.MISSING), None)
 
     @property
     def running(self) -> int:
@@ -134,7 +134,7 @@ class PoolWorld:
         before = self.incident
         planned = plan(Observation(groups=tuple(self.groups)), self.state, self.policy, self.now)
         states = {**self.state.groups, **planned.states}
-        self.verdict = judge(self.verdict, planned, states, AFTER)
+        self.cluster_health = evaluate(self.cluster_health, planned, states, AFTER)
         observation, self.state = applied(planned, self.state, self.now)
         self.groups = list(observation.groups)
         if before is None and self.incident is not None:

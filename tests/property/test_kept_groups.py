@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes import cluster as adapter
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
-from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.application.ports import Cluster
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.observations import Observation
@@ -55,10 +55,10 @@ class Looks:
 
     flavour: str
     world: World
-    kept: KeptGroups
+    kept: ListCache
     record: ClusterRecord
 
-    def look(self, kept: KeptGroups) -> Observation:
+    def look(self, kept: ListCache) -> Observation:
         return self.opened(kept).observe()
 
     def seen(self) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class Looks:
         cluster.observe()
         return cluster.seen()
 
-    def opened(self, kept: KeptGroups | None = None) -> Cluster:
+    def opened(self, kept: ListCache | None = None) -> Cluster:
         clusters = WirelessClusters(self.world.clusters[self.flavour].api, Life(), FakeClock(), kept)
         return clusters.open(self.record, plenty, consistent=False)
 
@@ -127,13 +127,13 @@ def test_whatever_happens_between_looks_they_see_the_same(
     flavour: str, most_bytes: int, events: list[tuple[Callable[..., None], int, Object]]
 ) -> None:
     world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, KeptGroups(most_bytes), record(flavours=[flavour]))
+    looks = Looks(flavour, world, ListCache(most_bytes), record(flavours=[flavour]))
     for happens, which, patch in [(nothing, 0, {}), *events]:
         objects = looks.objects()
         if objects:
             with suppress(ApiError):  # what the server refuses has not happened
                 happens(looks, *objects[which % len(objects)], patch)
-        assert looks.look(looks.kept) == looks.look(KeptGroups())
+        assert looks.look(looks.kept) == looks.look(ListCache())
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -143,7 +143,7 @@ def test_what_a_glance_takes_to_be_as_it_was_is_so(
     flavour: str, events: list[tuple[Callable[..., None], int, Object]]
 ) -> None:
     world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, KeptGroups(), record(flavours=[flavour]))
+    looks = Looks(flavour, world, ListCache(), record(flavours=[flavour]))
     for happens, which, patch in [(nothing, 0, {}), *events]:
         before = looks.opened()
         observation, seen = before.observe(), before.seen()
@@ -159,7 +159,7 @@ def test_what_a_glance_takes_to_be_as_it_was_is_so(
 
 def test_what_another_release_has_seen_is_not_as_it_was() -> None:
     looks = Looks(
-        "openshift", World(clusters=["openshift"], settings=None), KeptGroups(), record(flavours=["openshift"])
+        "openshift", World(clusters=["openshift"], settings=None), ListCache(), record(flavours=["openshift"])
     )
     ((place, fingerprint),) = looks.seen().items()
     assert looks.opened().shows({place: fingerprint})
@@ -173,7 +173,7 @@ def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
     flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, KeptGroups(), record(flavours=[flavour]))
+    looks = Looks(flavour, world, ListCache(), record(flavours=[flavour]))
     reads = 0
     read_groups = adapter.read_groups
 
@@ -190,7 +190,7 @@ def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
 
 
 def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
-    kept, reads = KeptGroups(most_bytes=500), []  # two lists, each by its three brackets
+    kept, reads = ListCache(most_bytes=500), []  # two lists, each by its three brackets
 
     def look(cluster: str) -> None:
         page = b'{"items":[],"kind":"List","metadata":{}}'.ljust(100)
@@ -204,7 +204,7 @@ def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
 
 
 def test_what_cannot_be_read_is_not_kept() -> None:
-    kept = KeptGroups()
+    kept = ListCache()
     lists = [ReceivedList("x", (b'{"items":[],"kind":"List","metadata":{}}',))]
 
     def fails() -> Any:

@@ -12,7 +12,7 @@ from evenkeel.domain.convergence.level import HELD, RESTS, level_minima
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import PoolId, State
-from evenkeel.domain.model.states import PoolState, Sighting
+from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from tests.builders import NOW, Played, group, numbers, zones
 from tests.property.worlds import World, pools
 
@@ -73,7 +73,7 @@ def test_levelling_raises_minima_and_nothing_else(world: World, went: int, minut
     """Whenever the last node went, and however long ago the last hold was."""
     before = {str(member.key): member.requested + went for member in world.observation.groups}
     memory = PoolState(
-        seen=Sighting(since=NOW - timedelta(hours=9), requested=before),
+        seen=MemberSnapshot(since=NOW - timedelta(hours=9), requested=before),
         held_until=NOW + timedelta(minutes=30 - minutes),
     )
     remembered = replace(world.state, pools={POOL_ID: memory})

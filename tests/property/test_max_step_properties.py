@@ -71,7 +71,7 @@ class Steps(Town):
             return super().run(life)
         finally:
             self.runs.append(self.requested - before)
-            self.incidents |= {each.kind.value for each in self.store.load("demo").verdict.troubles}
+            self.incidents |= {each.kind.value for each in self.store.load("demo").cluster_health.incidents}
 
     def follow(self, most: int = 200) -> bool:
         """Run once, then whenever a check is due, and never by a scan. Return True if the chain of checks ends."""

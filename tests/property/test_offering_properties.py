@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from evenkeel.adapters.stored import OfferingRecord
 from evenkeel.domain.model.groups import Machine, State
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Experience, Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering, OfferingState
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.offerings.reports import WORDS_KEPT, changes, merged, standing
+from evenkeel.domain.offerings.reports import REPORTS_KEPT, changes, merged, standing
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, applied, numbers, zones
 
@@ -27,7 +27,9 @@ STEP = 15  # seconds
 
 minutes = st.integers(0, 400).map(lambda minute: NOW + minute * MINUTE)
 words = st.builds(
-    lambda failed_at, length, cluster: Word(failed_at=failed_at, until=failed_at + length * MINUTE, cluster=cluster),
+    lambda failed_at, length, cluster: CapacityReport(
+        failed_at=failed_at, until=failed_at + length * MINUTE, cluster=cluster
+    ),
     minutes,
     st.sampled_from([5, 10, 20, 30]),
     st.sampled_from(["", "blue", "green"]),
@@ -52,9 +54,9 @@ def test_the_same_comes_out_in_whatever_order_states_are_merged_and_however_ofte
 
 
 @given(st.dictionaries(st.integers(0, 10_000).map(str), words, min_size=20, max_size=60))
-def test_a_state_holds_the_newest_few_words_however_many_it_is_given(found: dict[str, Word]) -> None:
+def test_a_state_holds_the_newest_few_words_however_many_it_is_given(found: dict[str, CapacityReport]) -> None:
     state = merged(OfferingState(words=found), OfferingState())
-    newest = sorted((word.failed_at for word in found.values()), reverse=True)[:WORDS_KEPT]
+    newest = sorted((word.failed_at for word in found.values()), reverse=True)[:REPORTS_KEPT]
     assert sorted((word.failed_at for word in state.words.values()), reverse=True) == newest
 
 
@@ -82,10 +84,10 @@ def test_a_storm_of_failures_is_a_few_writes_of_a_small_item_that_fences_everybo
     for _ in range(1 + again):  # every look of the same minute tries again
         for i, second in enumerate(seconds):
             failed_at = NOW + timedelta(seconds=second)
-            word = Word(failed_at=failed_at, until=failed_at + POLICY.initial, cluster=f"cluster-{i}")
+            word = CapacityReport(failed_at=failed_at, until=failed_at + POLICY.initial, cluster=f"cluster-{i}")
             state, more = tell(state, f"server-{i}", Experience(word=word), NOW + MINUTE)
             written += more
-    assert written <= WORDS_KEPT
+    assert written <= REPORTS_KEPT
     assert len(OfferingRecord.of(state).model_dump_json()) < 1000
     for server in [*(f"server-{i}" for i in range(len(seconds))), "bystander"]:
         others = {voice: word for voice, word in state.words.items() if voice != server}
@@ -94,7 +96,7 @@ def test_a_storm_of_failures_is_a_few_writes_of_a_small_item_that_fences_everybo
 
 
 @given(states, words, minutes)
-def test_what_was_told_is_not_told_again(state: OfferingState, word: Word, now: datetime) -> None:
+def test_what_was_told_is_not_told_again(state: OfferingState, word: CapacityReport, now: datetime) -> None:
     for experience in (Experience(word=word), Experience(delivered_at=now), Experience(word=word, delivered_at=now)):
         after, _ = tell(state, "Z", experience, now)
         assert tell(after, "Z", experience, now) == (after, 0)
@@ -102,7 +104,7 @@ def test_what_was_told_is_not_told_again(state: OfferingState, word: Word, now: 
 
 @given(states, words, minutes)
 def test_a_failure_is_written_only_where_it_makes_others_wait_for_longer(
-    state: OfferingState, word: Word, now: datetime
+    state: OfferingState, word: CapacityReport, now: datetime
 ) -> None:
     others = [] if state.delivered_at and word.failed_at <= state.delivered_at else standing(state, now, POLICY)
     is_known = state.delivered_at is not None and word.failed_at <= state.delivered_at
@@ -111,7 +113,7 @@ def test_a_failure_is_written_only_where_it_makes_others_wait_for_longer(
     elif word.until <= now:
         expected = not others  # the fence is over: it only makes others cautious
     else:
-        expected = sum(each.until - now >= (word.until - now) / 2 for each in others) < WORDS_KEPT
+        expected = sum(each.until - now >= (word.until - now) / 2 for each in others) < REPORTS_KEPT
     assert (changes(state, "Z", Experience(word=word), now) is not None) is expected
 
 
@@ -184,7 +186,7 @@ def seconds_until_met(world: World, said: dict[int, list[tuple[str, int]]], look
     while not world.met:
         assert world.now < 7200, f"{world.wanted} nodes are still waited for"
         for server, length in said.get(world.now, []):
-            word = Word(failed_at=world.time, until=world.time + length * MINUTE, cluster=server)
+            word = CapacityReport(failed_at=world.time, until=world.time + length * MINUTE, cluster=server)
             state = merged(state, OfferingState(words={server: word}))
         if world.now % look == 0:
             world.look(state)
@@ -235,7 +237,7 @@ def test_no_lie_at_all_delays_what_other_zones_can_serve(wanted: int, said: dict
 @given(nodes, st.integers(1, 5))
 def test_a_cautious_group_has_one_machine_on_its_way_at_most(wanted: int, voices: int) -> None:
     world = World(wanted, bound=True)
-    word = Word(failed_at=world.time, until=world.time + 30 * MINUTE, cluster="A")
+    word = CapacityReport(failed_at=world.time, until=world.time + 30 * MINUTE, cluster="A")
     state = OfferingState(words={f"{i}": word for i in range(voices)})
     while not world.met and world.now < 3600:
         if world.now % LOOK == 0:
@@ -262,7 +264,7 @@ def test_where_every_zone_is_lied_about_nothing_is_fenced(wanted: int, said: dic
 
 
 def test_a_word_that_a_machine_has_answered_warns_nobody_again() -> None:
-    world, word = World(1, bound=True), Word(failed_at=NOW, until=NOW + 30 * MINUTE, cluster="blue")
+    world, word = World(1, bound=True), CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE, cluster="blue")
     said = OfferingState(words={"A": word})
     while world.now < 3600:
         if world.now % LOOK == 0:
@@ -277,9 +279,9 @@ def test_a_word_that_a_machine_has_answered_warns_nobody_again() -> None:
 
 def test_a_warning_is_no_failure_of_the_group() -> None:
     world = World(0, bound=False)
-    word = Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
+    word = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
     found = world.look(OfferingState(words={"A": word}))
     (zone,) = [planned for planned in found.pools[0].groups if planned.group.zone == "a"]
     assert zone.state is State.HEALTHY
     assert found.experiences == {}
-    assert all(not state.in_trouble for state in world.state.groups.values())
+    assert all(not state.is_failing for state in world.state.groups.values())

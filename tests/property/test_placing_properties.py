@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.cluster_snapshot import Placing
-from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.scale_down import unneeded
 from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.demand.volumes import Volumes
@@ -153,10 +153,10 @@ def fits_somewhere(asking: Pod, nodes: list[Node], standing: list[Pod]) -> bool:
     return any(placing.misfit(kinds.of(asking), room) is None for room in placing.rooms.values())
 
 
-def placed(nodes: list[Node], standing: list[Pod]) -> tuple[Placing, Kinds]:
+def placed(nodes: list[Node], standing: list[Pod]) -> tuple[ClusterSnapshot, PodGroups]:
     workload = Workload(nodes=tuple(nodes), pods=tuple(standing))
-    kinds = Kinds(Volumes(workload))
-    placing = Placing({})
+    kinds = PodGroups(Volumes(workload))
+    placing = ClusterSnapshot({})
     for each in nodes:
         placing.add(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
     return placing, kinds
@@ -210,7 +210,7 @@ def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st
     placing, kinds = placed(nodes, standing)
     marks = []
 
-    def judged(where: Placing) -> dict[tuple[str, str], Rule | None]:
+    def judged(where: ClusterSnapshot) -> dict[tuple[str, str], Rule | None]:
         return {
             (str(each), room.name): (reason.rule if (reason := where.misfit(kinds.of(each), room)) else None)
             for each in asking
@@ -234,7 +234,7 @@ def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st
             mark, before = marks.pop()
             placing.back_to(mark)
             assert judged(placing) == before
-        anew = Placing({})
+        anew = ClusterSnapshot({})
         for room in placing.rooms.values():
             anew.add(room.node, room.kinds)
         assert judged(placing) == judged(anew)

@@ -24,7 +24,7 @@ def _written(found: PoolPlan) -> list[GroupPlan]:
 
 def _may_grow_a_little(planned: GroupPlan) -> bool:
     """Whether others' words or a slow start cap it."""
-    return planned.is_cautious or any(reason.rule is Rule.SLOW_START for reason in planned.reasons)
+    return planned.is_throttled or any(reason.rule is Rule.SLOW_START for reason in planned.reasons)
 
 
 @given(pools())
@@ -82,7 +82,7 @@ def test_fenced_groups_get_no_growth(world: World) -> None:
 @given(pools())
 def test_cautious_groups_may_grow_by_one_machine(world: World) -> None:
     for planned in _written(world.pool()):
-        if planned.is_cautious:
+        if planned.is_throttled:
             assert planned.bounds is not None
             top = max(planned.group.requested, planned.group.running) + 1
             assert planned.bounds.max <= max(top, planned.group.owner_min_max)

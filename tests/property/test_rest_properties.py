@@ -67,8 +67,8 @@ class Queue(Steps):
         return most
 
 
-def play(town: Queue, wishes: list[tuple[str, Any, tuple[str, ...]]]) -> None:
-    for number, (what, value, only) in enumerate(wishes):
+def play(town: Queue, desired_bounds: list[tuple[str, Any, tuple[str, ...]]]) -> None:
+    for number, (what, value, only) in enumerate(desired_bounds):
         if what == "ask":
             town.ask(f"r{number}", value, only)
         elif what == "pod":
@@ -100,10 +100,10 @@ def placed(request: ScaleRequestRecord) -> int:
 @settings(max_examples=120, deadline=None)
 @given(st.integers(1, 5), st.sampled_from(["hold", "move"]), st.lists(WISHES, max_size=14))
 def test_every_request_ends_and_adds_what_its_answer_says(
-    step: int, on_failure: str, wishes: list[tuple[str, Any, tuple[str, ...]]]
+    step: int, on_failure: str, desired_bounds: list[tuple[str, Any, tuple[str, ...]]]
 ) -> None:
     town = Queue((), max_step=step, takes=1, on_failure=on_failure)
-    play(town, [wish for wish in wishes if wish[0] != "pod"])
+    play(town, [wish for wish in desired_bounds if wish[0] != "pod"])
     town.until(lambda: all(request.done for request in town.requests.values()), 90)
     if on_failure == "hold":
         assert max(town.runs, default=0) <= step
@@ -116,13 +116,13 @@ def test_every_request_ends_and_adds_what_its_answer_says(
 @settings(max_examples=120, deadline=None)
 @given(st.integers(1, 5), st.lists(WISHES, max_size=14))
 def test_pods_wait_for_the_first_step_of_a_request_and_not_for_its_rest(
-    step: int, wishes: list[tuple[str, Any, tuple[str, ...]]]
+    step: int, desired_bounds: list[tuple[str, Any, tuple[str, ...]]]
 ) -> None:
     town = Queue((), max_step=step, takes=1, maximum=300)
     town.ask("long", 150, ("workers-a",))
-    play(town, wishes)
+    play(town, desired_bounds)
     town.waiting.append(pod("last", cpu="3", node_selector={ZONE: "c"}))
-    asked = 1 + sum(wish[0] == "ask" for wish in wishes)
+    asked = 1 + sum(wish[0] == "ask" for wish in desired_bounds)
     pods = len(town.waiting)
 
     def served() -> bool:

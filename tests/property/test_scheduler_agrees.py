@@ -22,8 +22,8 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.domain.demand.cluster_snapshot import Placing
-from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.workload import Workload
 from sandbox.kube.scheduler import Sight
@@ -396,7 +396,7 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
         namespaces=dict(read(NamespaceShape, world["namespaces"])),
     )
     volumes = Volumes(workload)
-    kinds, placing = Kinds(volumes), Placing(workload.namespaces)
+    kinds, placing = PodGroups(volumes), ClusterSnapshot(workload.namespaces)
     there = {node.name: [pod for pod in standing if pod.node == node.name] for node in workload.nodes}
     beside = volumes.attached_without_pod(there)
     for node in workload.nodes:

@@ -7,11 +7,11 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.application.ports import AtRest
+from evenkeel.application.ports import SteadyCluster
 from evenkeel.application.rebalancing.observer import is_settled
 from evenkeel.application.rebalancing.requested_plan import plan_for
-from evenkeel.domain.incidents.health import judge
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.incidents.health import evaluate
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import key, zones
 from tests.house import House
@@ -49,7 +49,9 @@ def test_time_alone_changes_nothing_about_a_settled_plan_nor_makes_trouble_of_it
     for time in later:
         again = plan_for(remembered, remembered.policy, observation, house.clock.at + time)
         assert replace(again, now=plan.now) == plan
-        assert judge(remembered.verdict, again, remembered.state.groups, timedelta(minutes=5)) == Verdict()
+        assert (
+            evaluate(remembered.cluster_health, again, remembered.state.groups, timedelta(minutes=5)) == ClusterHealth()
+        )
 
 
 happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume", "nothing", "nothing", "nothing"])
@@ -85,7 +87,7 @@ def test_glances_ask_for_the_runs_that_looks_at_all_of_it_would_ask_for(
             quiet(house)
 
 
-def nothing_known(_: object) -> dict[str, AtRest]:
+def nothing_known(_: object) -> dict[str, SteadyCluster]:
     return {}
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model.incidents import TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind
 from tests.crashing import How, Life
 from tests.fakes import register_again
 from tests.shrinking import MINUTE, App, Story, Valley
@@ -164,8 +164,8 @@ def test_beside_another_autoscaler_nothing_goes() -> None:
     valley.another_at_work = True
     valley.live(20)
     assert valley.removed == []
-    (trouble,) = valley.store.load("demo").verdict.troubles
-    assert trouble.kind is TroubleKind.TWO_AUTOSCALERS
+    (incident,) = valley.store.load("demo").cluster_health.incidents
+    assert incident.kind is IncidentKind.TWO_AUTOSCALERS
 
 
 def test_a_drain_that_hangs_is_told_and_holds_the_others_of_its_pool_until_it_is_over() -> None:
@@ -177,11 +177,11 @@ def test_a_drain_that_hangs_is_told_and_holds_the_others_of_its_pool_until_it_is
     (first,) = valley.removed
     valley.live(30)
     assert valley.removed == [first]
-    (trouble,) = valley.store.load("demo").verdict.troubles
-    assert (trouble.kind, trouble.said) == (TroubleKind.DRAIN_HANGS, first)
+    (incident,) = valley.store.load("demo").cluster_health.incidents
+    assert (incident.kind, incident.said) == (IncidentKind.DRAIN_HANGS, first)
     valley.apps["web"].budget = 3
     valley.live(20)
-    assert valley.store.load("demo").verdict.troubles == ()
+    assert valley.store.load("demo").cluster_health.incidents == ()
     assert len(valley.removed) == 2
     assert valley.wrong() == []
 

@@ -7,8 +7,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from evenkeel.application.ports import MachineNode
-from evenkeel.domain.demand.cluster_snapshot import Placing
-from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Pod, Workload
@@ -66,7 +66,7 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
     drawn: tuple[Board, list[Kind]],
 ) -> None:
     board, found = drawn
-    theirs, placing = Kinds(Volumes(Workload())), Placing({})
+    theirs, placing = PodGroups(Volumes(Workload())), ClusterSnapshot({})
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
     for room in board.rooms.values():
         standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})

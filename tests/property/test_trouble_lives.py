@@ -78,4 +78,4 @@ def test_each_trouble_is_told_to_begin_once_and_to_end_once_and_began_when_it_be
             assert open_since in (None, detail["since"]), "it began when it began"
             open_since = None if detail["news"] == "closed" else detail["since"]
         assert open_since is None, "nothing stays open"
-    assert house.store.load("demo").verdict.is_empty
+    assert house.store.load("demo").cluster_health.is_empty

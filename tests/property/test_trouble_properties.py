@@ -13,14 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.incident_events import read_alert
-from evenkeel.adapters.stored import VerdictRecord
-from evenkeel.application.incidents.alerting import Alert, Received, TellPeople
-from evenkeel.application.incidents.notify import keep_verdict
-from evenkeel.domain.incidents.health import judge, untold, with_news
+from evenkeel.adapters.stored import ClusterHealthRecord
+from evenkeel.application.incidents.alerting import Alert, NotifyChannels, Received
+from evenkeel.application.incidents.notify import store_cluster_health
+from evenkeel.domain.incidents.health import evaluate, untold, with_news
 from evenkeel.domain.model.demand import Advice, Hanging, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
-from evenkeel.domain.model.incidents import News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, News
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
@@ -32,8 +32,8 @@ from tests.fakes import FakeClock
 AFTER = timedelta(minutes=5)
 
 TROUBLES = st.builds(
-    Trouble,
-    kind=st.sampled_from([TroubleKind.MISSING, TroubleKind.CONTESTED, TroubleKind.INVALID]),
+    Incident,
+    kind=st.sampled_from([IncidentKind.MISSING, IncidentKind.CONTESTED, IncidentKind.INVALID]),
     pool=st.sampled_from(["a", "b"]),
     since=st.sampled_from([NOW, NOW + MINUTE]),
     missing=st.integers(0, 9),
@@ -45,18 +45,20 @@ DEATHS = st.sampled_from(["", "", "before all", "before telling", "before striki
 RUNS = st.lists(st.tuples(st.lists(TROUBLES, max_size=4), st.booleans(), DEATHS), max_size=12)
 
 
-def distinct(troubles: Sequence[Trouble]) -> list[Trouble]:
-    return list({trouble.key: trouble for trouble in troubles}.values())
+def distinct(incidents: Sequence[Incident]) -> list[Incident]:
+    return list({incident.key: incident for incident in incidents}.values())
 
 
 Said = list[tuple[str, News]]
 
 
-def run(verdict: Verdict, troubles: Sequence[Trouble], answers: bool, dies: str) -> tuple[Verdict, Said]:
+def run(
+    cluster_health: ClusterHealth, incidents: Sequence[Incident], answers: bool, dies: str
+) -> tuple[ClusterHealth, Said]:
     """As a run does it: remembers what is to be told, tells it, strikes it out; or dies before one of the three."""
-    after = with_news(verdict.with_troubles(distinct(troubles)))
+    after = with_news(cluster_health.with_incidents(distinct(incidents)))
     if dies == "before all":
-        return verdict, []
+        return cluster_health, []
     if dies == "before telling" or not answers:
         return after, []
     said = [(news.key, news.news) for news in after.outbox]
@@ -65,13 +67,13 @@ def run(verdict: Verdict, troubles: Sequence[Trouble], answers: bool, dies: str)
 
 @given(RUNS)
 def test_each_trouble_is_told_to_begin_before_it_is_told_to_end_and_nothing_stays_open(
-    runs: list[tuple[list[Trouble], bool, str]],
+    runs: list[tuple[list[Incident], bool, str]],
 ) -> None:
-    verdict, said = Verdict(), Said()
-    for troubles, answers, dies in [*runs, ([], True, "")]:
-        verdict, news = run(verdict, troubles, answers, dies)
+    cluster_health, said = ClusterHealth(), Said()
+    for incidents, answers, dies in [*runs, ([], True, "")]:
+        cluster_health, news = run(cluster_health, incidents, answers, dies)
         said += news
-    assert verdict == Verdict()
+    assert cluster_health == ClusterHealth()
     for key in {key for key, _ in said}:
         story = [news for each, news in said if each == key]
         assert (story[0], story[-1]) == (News.OPENED, News.CLOSED)
@@ -79,15 +81,15 @@ def test_each_trouble_is_told_to_begin_before_it_is_told_to_end_and_nothing_stay
 
 @given(RUNS)
 def test_while_nobody_dies_each_beginning_has_one_end_and_nothing_is_told_twice(
-    runs: list[tuple[list[Trouble], bool, str]],
+    runs: list[tuple[list[Incident], bool, str]],
 ) -> None:
-    verdict, is_open = Verdict(), set[str]()
-    for troubles, answers, _ in [*runs, ([], True, "")]:
-        verdict, news = run(verdict, troubles, answers, "")
+    cluster_health, is_open = ClusterHealth(), set[str]()
+    for incidents, answers, _ in [*runs, ([], True, "")]:
+        cluster_health, news = run(cluster_health, incidents, answers, "")
         for key, what in news:
             assert (key in is_open) is (what is not News.OPENED)
             is_open = is_open - {key} if what is News.CLOSED else is_open | {key}
-        assert untold(verdict) == ()
+        assert untold(cluster_health) == ()
     assert is_open == set()
 
 
@@ -101,7 +103,7 @@ def test_while_all_zones_fail_trouble_neither_ends_nor_begins_anew_whatever_is_o
     steps: list[tuple[int, list[tuple[int, int, bool]]]], kind: FailureClass
 ) -> None:
     """Backoffs run and end, machines are tried, an autoscaler gives up and orders anew. No node comes."""
-    verdict, now, since = Verdict(), NOW, None
+    cluster_health, now, since = ClusterHealth(), NOW, None
     for minutes, shape in steps:
         now += minutes * MINUTE
         groups, states = [], {}
@@ -118,8 +120,8 @@ def test_while_all_zones_fail_trouble_neither_ends_nor_begins_anew_whatever_is_o
                 reports=(failed,),
             )
         planned = plan(Observation(groups=tuple(groups)), ClusterState(groups=states), numbers(3, 12), now)
-        verdict = judge(verdict, planned, {**states, **planned.states}, AFTER)
-        missing = [trouble for trouble in verdict.troubles if trouble.kind is TroubleKind.MISSING]
+        cluster_health = evaluate(cluster_health, planned, {**states, **planned.states}, AFTER)
+        missing = [incident for incident in cluster_health.incidents if incident.kind is IncidentKind.MISSING]
         assert len(missing) == 1 or since is None
         if missing:
             since = since or missing[0].since
@@ -136,8 +138,8 @@ def test_the_same_sight_is_the_same_verdict(steps: list[tuple[int, list[tuple[in
     waiting = {found.key: GroupState(waiting_since=now - 9 * MINUTE, waiting_running=2) for found in groups}
     planned = plan(Observation(groups=tuple(groups)), ClusterState(groups=waiting), numbers(3, 12), now)
     states = {**waiting, **planned.states}
-    once = judge(Verdict(), planned, states, AFTER)
-    assert judge(once, planned, states, AFTER) == once
+    once = evaluate(ClusterHealth(), planned, states, AFTER)
+    assert evaluate(once, planned, states, AFTER) == once
 
 
 class Killed(BaseException):
@@ -149,7 +151,7 @@ class Stack:
     """A table with one verdict and a bus, either of which may be away at any request, or be asked for the last time."""
 
     clock: FakeClock = field(default_factory=FakeClock)
-    verdict: Verdict = field(default_factory=Verdict)
+    cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
     published: list[Alert] = field(default_factory=list)
     mishaps: list[str] = field(default_factory=list)
     stack: str = "prod"
@@ -161,9 +163,11 @@ class Stack:
             raise Killed
         return mishap
 
-    def save_verdict(self, _: str, verdict: Verdict, __: object) -> None:
+    def save_cluster_health(self, _: str, cluster_health: ClusterHealth, __: object) -> None:
         mishap = self._next()
-        self.verdict = VerdictRecord.model_validate_json(VerdictRecord.of(verdict).model_dump_json()).verdict()
+        self.cluster_health = ClusterHealthRecord.model_validate_json(
+            ClusterHealthRecord.of(cluster_health).model_dump_json()
+        ).cluster_health()
         if mishap == "dies after":
             raise Killed
 
@@ -176,19 +180,19 @@ class Stack:
             raise Killed
         return True
 
-    def judge(self, missing: Mapping[str, int]) -> None:
+    def evaluate(self, missing: Mapping[str, int]) -> None:
         """Pools that have so many nodes less than they should. No two troubles began in one second."""
         self.judged += 1
-        known = {trouble.pool: trouble.since for trouble in self.verdict.troubles}
-        troubles = [
-            Trouble(
-                kind=TroubleKind.MISSING, pool=pool, since=known.get(pool, NOW + self.judged * MINUTE), missing=number
+        known = {incident.pool: incident.since for incident in self.cluster_health.incidents}
+        incidents = [
+            Incident(
+                kind=IncidentKind.MISSING, pool=pool, since=known.get(pool, NOW + self.judged * MINUTE), missing=number
             )
             for pool, number in missing.items()
         ]
         ports: Any = SimpleNamespace(store=self, bus=self, clock=self.clock, stack=self.stack)
         with suppress(Killed):
-            keep_verdict(ports, "blue", self.verdict, self.verdict.with_troubles(troubles), {})
+            store_cluster_health(ports, "blue", self.cluster_health, self.cluster_health.with_incidents(incidents), {})
 
 
 #: of each run: nodes that are missing by pool, seconds until the next, what becomes of its requests
@@ -217,15 +221,15 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
     for missing, seconds, mishaps in lives:
         stack.clock.at += timedelta(seconds=seconds, microseconds=1)
         stack.mishaps = list(mishaps)
-        stack.judge(missing)
+        stack.evaluate(missing)
     for _ in range(2):  # at last all is well, whatever was left to be told
         stack.clock.at += MINUTE
         stack.mishaps = []
-        stack.judge({})
-    assert stack.verdict == Verdict()
+        stack.evaluate({})
+    assert stack.cluster_health == ClusterHealth()
     on_the_way = stack.published * 2
     chance.shuffle(on_the_way)
-    tell = TellPeople(channels=[pager], memory=FakeMemory(), clock=stack.clock)
+    tell = NotifyChannels(channels=[pager], memory=FakeMemory(), clock=stack.clock)
     for news in on_the_way:
         assert tell([Received(message="m", receives=1, alert=news)], lambda: 60.0) == set()
     told = [each for (each,) in pager.told]
@@ -240,18 +244,18 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
 
 @given(
     st.lists(st.none() | st.integers(0, 14), min_size=1, max_size=5),
-    st.sampled_from([TroubleKind.CONTESTED, TroubleKind.REFUSED, TroubleKind.DRAIN_HANGS]),
+    st.sampled_from([IncidentKind.CONTESTED, IncidentKind.REFUSED, IncidentKind.DRAIN_HANGS]),
 )
 def test_an_incident_is_about_all_its_zones_and_has_lasted_since_the_first_of_them(
-    minutes: list[int | None], kind: TroubleKind
+    minutes: list[int | None], kind: IncidentKind
 ) -> None:
     """``minutes``: for how long each zone has had that trouble; None: it has none."""
     since = {zone: NOW - ago * MINUTE for zone, ago in zip("abcde", minutes, strict=False) if ago is not None}
     planned = plan_of(zones([2] * len(minutes)), numbers(0, 20))
     states = {}
-    if kind is TroubleKind.CONTESTED:
+    if kind is IncidentKind.CONTESTED:
         states = {key_of(zone): GroupState(contested_since=at, contested_by=zone) for zone, at in since.items()}
-    elif kind is TroubleKind.REFUSED:
+    elif kind is IncidentKind.REFUSED:
         states = {key_of(zone): GroupState(write_refused_at=at, write_refused=zone) for zone, at in since.items()}
     else:
         (pool,) = planned.pools
@@ -259,8 +263,8 @@ def test_an_incident_is_about_all_its_zones_and_has_lasted_since_the_first_of_th
         nodes = tuple(NodeAdvice(node=each.node, group=each.group, hangs=each) for each in hanging)
         pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id), nodes=nodes))
         planned = replace(planned, pools=(pool,), demand=Advice())
-    found = judge(Verdict(), planned, states, AFTER).troubles
+    found = evaluate(ClusterHealth(), planned, states, AFTER).incidents
     assert [(each.kind, each.since, each.zones) for each in found] == (
         [(kind, min(since.values()), tuple(since))] if since else []
     )
-    assert not found or found[0].said == (next(iter(since)) if kind is TroubleKind.REFUSED else ", ".join(since))
+    assert not found or found[0].said == (next(iter(since)) if kind is IncidentKind.REFUSED else ", ".join(since))

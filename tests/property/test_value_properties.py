@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
-from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count, shown
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, quote, read_count
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published, write_adopted, write_published
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones, read_int_or_percent
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
@@ -51,8 +51,8 @@ def test_anything_else_is_refused_and_never_crashes(value: object) -> None:
 
 @given(st.text())
 def test_a_value_in_an_error_is_short_and_on_one_line(value: str) -> None:
-    assert len(shown(value)) <= 60
-    assert shown(value).isprintable()
+    assert len(quote(value)) <= 60
+    assert quote(value).isprintable()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 20))

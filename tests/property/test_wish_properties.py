@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Source
-from evenkeel.domain.model.owner_intent import is_new_wish, is_put_back
+from evenkeel.domain.model.owner_intent import is_new_intent, is_put_back
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import PoolState
@@ -35,13 +35,15 @@ def only(groups: list[NodeGroup], policy: Policy, state: PoolState | None = None
 NOTHING = numbers(None, None)
 
 
-@given(wishes=st.lists(BOUNDS, min_size=1, max_size=5), rules=st.tuples(*[st.none() | st.integers(0, 40)] * 4))
-def test_each_number_comes_from_the_first_who_says_it(wishes: list[Bounds], rules: tuple[int | None, ...]) -> None:
+@given(desired_bounds=st.lists(BOUNDS, min_size=1, max_size=5), rules=st.tuples(*[st.none() | st.integers(0, 40)] * 4))
+def test_each_number_comes_from_the_first_who_says_it(
+    desired_bounds: list[Bounds], rules: tuple[int | None, ...]
+) -> None:
     annotated, ruled = rules[:2], rules[2:]
-    groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(wishes)]
+    groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(desired_bounds)]
     groups[-1] = replace(groups[-1], pool_min=annotated[0], pool_max=annotated[1])
     pool = only(groups, Policy(strategy=NOTHING.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)))
-    totals = sum(bounds.min for bounds in wishes), sum(bounds.max for bounds in wishes)
+    totals = sum(bounds.min for bounds in desired_bounds), sum(bounds.max for bounds in desired_bounds)
     for number, said, entry, total, field in zip(
         (pool.min, pool.max), annotated, ruled, totals, (POOL_MIN, POOL_MAX), strict=True
     ):
@@ -74,10 +76,10 @@ def test_with_nothing_remembered_the_annotations_tell_a_new_wish_from_one_that_i
     now = (wanted, ours, other)[which]
     found = owned("a", now, requested=1)
     found = replace(found, published=PublishedBounds(at=NOW, bounds=ours), has_adopted=True, adopted=wanted)
-    assert is_new_wish(found, PoolState()) is (now not in (wanted, ours))
+    assert is_new_intent(found, PoolState()) is (now not in (wanted, ours))
     assert is_put_back(found, PoolState()) is (now == wanted != ours)
     untouched = replace(found, published=None)
-    assert not is_new_wish(untouched, PoolState())
+    assert not is_new_intent(untouched, PoolState())
     assert not is_put_back(untouched, PoolState())
 
 
@@ -87,9 +89,9 @@ class Owners(RuleBasedStateMachine):
     The model is what people last said. Whatever was written, lost or half done, that is what counts.
     """
 
-    @initialize(wishes=st.tuples(SOME, SOME, SOME), requested=st.tuples(*[st.integers(0, 6)] * 3))
-    def begin(self, wishes: tuple[Bounds, ...], requested: tuple[int, ...]) -> None:
-        self.wanted = dict(zip("abc", wishes, strict=True))
+    @initialize(desired_bounds=st.tuples(SOME, SOME, SOME), requested=st.tuples(*[st.integers(0, 6)] * 3))
+    def begin(self, desired_bounds: tuple[Bounds, ...], requested: tuple[int, ...]) -> None:
+        self.wanted = dict(zip("abc", desired_bounds, strict=True))
         self.groups = {
             zone: owned(zone, wish, requested=nodes)
             for (zone, wish), nodes in zip(self.wanted.items(), requested, strict=True)
@@ -128,7 +130,7 @@ class Owners(RuleBasedStateMachine):
 
     @rule(zone=st.sampled_from("abc"), wish=SOME)
     def somebody_says_something_else(self, zone: str, wish: Bounds) -> None:
-        found, known = self.groups[zone], self.state.wishes.get(f"uid-{zone}")
+        found, known = self.groups[zone], self.state.desired_bounds.get(f"uid-{zone}")
         ours = {known.bounds, *known.ours} if known is not None else set()
         said = found.published.bounds if found.published is not None else None
         if wish in {*ours, said, self.wanted[zone]}:

@@ -13,7 +13,7 @@ from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, State
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -182,7 +182,7 @@ def words_of(zones: tuple[str, ...]) -> st.SearchStrategy[tuple]:
 def said(zones: Iterable[str], voices: int, minutes: int) -> dict[Offering, OfferingState]:
     """What so many clusters say of these zones, and until when each backs off."""
     failed_at, until = NOW - timedelta(minutes=2), NOW + timedelta(minutes=minutes)
-    words = {str(i): Word(failed_at=failed_at, until=until, cluster=f"cluster-{i}") for i in range(voices)}
+    words = {str(i): CapacityReport(failed_at=failed_at, until=until, cluster=f"cluster-{i}") for i in range(voices)}
     return {
         Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"): OfferingState(words=words) for zone in zones
     }

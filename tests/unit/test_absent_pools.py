@@ -129,11 +129,11 @@ def test_a_zone_can_be_fenced_while_a_list_is_empty(house: House) -> None:
 
 def test_a_pass_of_converge_is_not_forgotten_by_one_empty_list(house: House) -> None:
     versions = house.store.load("demo").versions
-    asked = house.control.model_copy(update={"asked_home": {"workers": house.clock.at}})
+    asked = house.control.model_copy(update={"convergence_requested": {"workers": house.clock.at}})
     house.store.save_record(house.record, asked, versions)
     house.cluster.groups = {}
     check_again(house, MINUTE)
-    assert set(house.control.asked_home) == {"workers"}
+    assert set(house.control.convergence_requested) == {"workers"}
 
 
 def test_an_incident_of_an_absent_pool_stays_open(house: House) -> None:
@@ -143,15 +143,15 @@ def test_an_incident_of_an_absent_pool_stays_open(house: House) -> None:
     for key in list(house.cluster.groups):
         house.cluster.change(key, requested=house.cluster.groups[key].requested + 1, machines=())
     check_again(house, SECOND)
-    before = house.store.load("demo").verdict
-    assert len(before.troubles) == 1
+    before = house.store.load("demo").cluster_health
+    assert len(before.incidents) == 1
     groups, house.cluster.groups = house.cluster.groups, {}
     check_again(house, MINUTE)
-    assert house.store.load("demo").verdict.troubles == before.troubles
+    assert house.store.load("demo").cluster_health.incidents == before.incidents
     house.cluster.groups = groups
     check_again(house, SECOND)
-    told = [kind for kind, _ in house.bus.published if kind in ("Trouble Opened", "Trouble Closed")]
-    assert told == ["Trouble Opened"]
+    told = [kind for kind, _ in house.bus.published if kind in ("Incident Opened", "Incident Closed")]
+    assert told == ["Incident Opened"]
     kinds = [kind for kind, _ in house.bus.published]
     assert "Node Group Recovered" not in kinds
 

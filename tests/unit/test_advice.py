@@ -13,7 +13,7 @@ from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Owner, Workload
 from evenkeel.domain.plan import plan
@@ -23,7 +23,7 @@ from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW, group, key, numbers
 from tests.workloads import node, pod, pods, template
 
-FROZEN = because(Rule.OBJECT_PAUSED)
+FROZEN = Reason.of(Rule.OBJECT_PAUSED)
 
 
 def groups(*requested: int, **fields: Any) -> tuple[NodeGroup, ...]:

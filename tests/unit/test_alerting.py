@@ -12,9 +12,9 @@ from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Sh
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError, BadRequestError
-from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, Received, TellPeople
+from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, NotifyChannels, Received
 from evenkeel.application.rollout.rollout import rollout_json
-from evenkeel.domain.model.incidents import News, TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind, News
 from evenkeel.domain.rollout.waves import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
 from tests.builders import MINUTE, NOW
@@ -27,8 +27,8 @@ def received(*alerts: Alert, receives: int = 1) -> list[Received]:
     return [Received(message=f"m{number}", receives=receives, alert=each) for number, each in enumerate(alerts)]
 
 
-def use_case(*channels: Channel, memory: FakeMemory | None = None, clock: FakeClock | None = None) -> TellPeople:
-    return TellPeople(channels=channels, memory=memory or FakeMemory(), clock=clock or FakeClock())
+def use_case(*channels: Channel, memory: FakeMemory | None = None, clock: FakeClock | None = None) -> NotifyChannels:
+    return NotifyChannels(channels=channels, memory=memory or FakeMemory(), clock=clock or FakeClock())
 
 
 def minute() -> float:
@@ -238,8 +238,8 @@ def test_opsgenie_and_its_successor_are_opened_and_closed_by_alias() -> None:
     assert url == f"https://api.example/v2/alerts/{quoted}/close?identifierType=alias"
 
 
-@pytest.mark.parametrize("kind", TroubleKind)
-def test_every_kind_has_a_severity_that_pagerduty_knows(kind: TroubleKind) -> None:
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_every_kind_has_a_severity_that_pagerduty_knows(kind: IncidentKind) -> None:
     _, body, _ = sent_by(PagerDuty, alert(kind=kind.value), key_secret="pd", url="https://x.example/")
     assert body["payload"]["severity"] in {"critical", "error", "warning", "info"}
 
@@ -463,7 +463,7 @@ def rollout_detail(**fields: Any) -> str:
     return json.dumps({**told, "command": "evenkeel rollout --stack prod"})
 
 
-HALT = (Halt(cluster="blue", kind=TroubleKind.CONTESTED, pool="ns/workers"),)
+HALT = (Halt(cluster="blue", kind=IncidentKind.CONTESTED, pool="ns/workers"),)
 HALTED = rollout_detail(phase=Phase.HALTED, halts=HALT)
 ABORTED = rollout_detail(phase=Phase.HALTED, halted_by="jane")
 DONE = rollout_detail(phase=Phase.DONE)

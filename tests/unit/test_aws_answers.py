@@ -31,7 +31,7 @@ from evenkeel.application.incidents.alerting import ChannelError, LastTold
 from evenkeel.application.ports import Lease, Versions
 from evenkeel.config import ControlRecord, EksAccess
 from evenkeel.domain.fleet.check_times import Chunk, Timer
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from tests.fakes import NOW, FakeClock, record
 from tests.unit.test_alerting import alert
 
@@ -54,7 +54,7 @@ ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
     "registrations": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registrations()),
     "registered": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registered("a")),
     "at rest": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").at_rest(["a"])),
-    "verdicts": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").verdicts()),
+    "verdicts": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").cluster_healths()),
     "offerings": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").offerings()),
     "rollout": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").rollout()),
     "decisions": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").decisions("a", 1)),
@@ -78,7 +78,10 @@ SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
         StateUnavailableError,
         lambda of: DynamoStore(of("dynamodb"), "t").save_timer("a", Timer(due=NOW), Versions()),
     ),
-    "verdict": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").save_verdict("a", Verdict(), None)),
+    "verdict": (
+        StateUnavailableError,
+        lambda of: DynamoStore(of("dynamodb"), "t").save_cluster_health("a", ClusterHealth(), None),
+    ),
     "lease": (
         StateUnavailableError,
         lambda of: DynamoStore(of("dynamodb"), "t").take_lease("a", "x", 0, NOW, NOW + timedelta(seconds=9)),

@@ -745,8 +745,8 @@ class TestOldForms:
     @pytest.mark.parametrize("command", COMMANDS)
     def test_what_a_person_reads_names_formats_files_and_ids_alike(self, command: str) -> None:
         """-o is a format, what takes a file says so by another name, and --cluster is an id."""
-        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
-        for line in shown:
+        quote = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
+        for line in quote:
             if "-o," in line or "--output" in line:
                 assert "-o, --output <table|json>" in line
             if "--cluster " in line:

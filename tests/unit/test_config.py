@@ -392,7 +392,7 @@ class TestState:
 
     def test_a_backoff_alone_is_enough(self) -> None:
         state = GroupRecord(backoff_until=NOW).state()
-        assert (state.failures, state.in_trouble) == (1, True)
+        assert (state.failures, state.is_failing) == (1, True)
 
     @given(ages=st.lists(st.integers(0, 300), min_size=1, max_size=8))
     def test_a_backoff_that_is_stored_comes_back_unchanged(self, ages: list[int]) -> None:

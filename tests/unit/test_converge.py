@@ -6,30 +6,30 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from tests.convergence import Home, convergence
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
-from evenkeel.domain.incidents.health import judge
+from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
-from evenkeel.domain.model.convergence import IDLE_GOES, Homing, Window
+from evenkeel.domain.model.convergence import IDLE_GOES, ConvergenceState, Window
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.incidents import TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
-from tests.homing import Home, homing
 from tests.workloads import node, pod
 
 SETTLED = 601
 
 
-def begun(*counts: int, **wishes: object) -> Home:
+def begun(*counts: int, **desired_bounds: object) -> Home:
     """A pool that has differed for long enough, with a step ordered."""
-    home = Home(counts, homing(**wishes))  # type: ignore[arg-type]
+    home = Home(counts, convergence(**desired_bounds))  # type: ignore[arg-type]
     home.look()
     home.look(SETTLED)
     assert home.memory.step is not None
@@ -92,14 +92,14 @@ def test_the_zone_with_the_fewest_nodes_for_its_weight_gets_the_next_one() -> No
 
 def test_off_and_shrink_move_nothing() -> None:
     for level in (Level.OFF, Level.SHRINK):
-        home = Home((0, 4, 5), replace(homing(), level=level))
+        home = Home((0, 4, 5), replace(convergence(), level=level))
         home.look()
         home.look(SETTLED)
         assert home.requested == (0, 4, 5)
 
 
 def test_a_full_pool_stays_as_it_is_and_says_why_unless_the_record_lets_one_step_pass() -> None:
-    home = Home((1, 4, 4), homing(maximum=9))
+    home = Home((1, 4, 4), convergence(maximum=9))
     home.look()
     home.look(SETTLED)
     assert home.requested == (1, 4, 4)
@@ -124,7 +124,7 @@ def test_a_budget_and_windows_say_when_steps_begin() -> None:
     assert home.requested == (1, 8, 7) or home.requested == (1, 7, 8)
     home.look(60 * 60)
     assert home.memory.step is not None
-    night = homing(windows=(Window.read("22:00-06:00"),))
+    night = convergence(windows=(Window.read("22:00-06:00"),))
     home = Home((0, 4, 5), night)
     home.look()
     home.look(SETTLED)
@@ -230,9 +230,9 @@ def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_els
     assert home.went == []
 
 
-def failed(*counts: int, **wishes: object) -> Home:
+def failed(*counts: int, **desired_bounds: object) -> Home:
     """A pool whose step has failed, when its backoff is over: nobody knows whether the zone delivers again."""
-    home = begun(*counts, **wishes)
+    home = begun(*counts, **desired_bounds)
     home.fail("a")
     home.look(60)
     for _ in range(4):
@@ -302,8 +302,8 @@ def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_it
     (kept,) = (each for each in home.machines("a") if each.preserved)
     assert home.why.startswith("no machine of a may go: 1 replicas are held by machines that Gardener preserves")
     whole = Plan(now=home.now, pools=(found,), skipped=(), states={})
-    troubles = judge(Verdict(), whole, home.state.groups, timedelta(0)).troubles
-    (told,) = (each for each in troubles if each.kind is TroubleKind.STEP_HANGS)
+    incidents = evaluate(ClusterHealth(), whole, home.state.groups, timedelta(0)).incidents
+    (told,) = (each for each in incidents if each.kind is IncidentKind.STEP_HANGS)
     assert (told.zones, told.said) == (("a", "c"), kept.name)
     home._put("a", [replace(each, preserved=False) for each in home.machines("a")])
     home.look(60)
@@ -358,9 +358,9 @@ def test_a_node_of_the_source_that_was_lost_and_moved_elsewhere_is_not_what_the_
     assert home.memory.step is None
 
 
-def doubted(*counts: int, **wishes: object) -> Home:
+def doubted(*counts: int, **desired_bounds: object) -> Home:
     """A pool that has differed for long enough, when the backoff of zone a has just ended."""
-    home = Home(counts, homing(**wishes))  # type: ignore[arg-type]
+    home = Home(counts, convergence(**desired_bounds))  # type: ignore[arg-type]
     home.look()
     failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
     home.state = replace(home.state, groups={home.groups["a"].key: failure})
@@ -381,7 +381,7 @@ def test_of_zones_equally_low_the_one_that_delivers_is_filled_and_the_other_need
 
 @pytest.mark.parametrize(("dead", "back"), ["ab", "ba"])
 def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, back: str) -> None:
-    home = Home((0, 0, 4, 5), homing(per_hour=60))
+    home = Home((0, 0, 4, 5), convergence(per_hour=60))
     home.look()
     failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
     home.state = replace(home.state, groups={home.groups[zone].key: failure for zone in "ab"})
@@ -439,14 +439,14 @@ def test_a_zone_that_nobody_knows_of_gives_nothing_and_another_one_does() -> Non
 def doubtful(home: Home, zone: str, doubt: str) -> None:
     """A zone that nobody knows of from now on: what others say of it, or a failure of its own whose backoff is over."""
     group, key = home.groups[zone], home.groups[zone].key
-    after = GroupState(warned_requested=group.requested)
+    after = GroupState(throttled_requested=group.requested)
     if doubt == "probing":
         failed_at = home.now - timedelta(minutes=7)
         after = GroupState(failures=1, last_failure=failed_at, backoff_until=failed_at + timedelta(minutes=5))
     else:
         offering = Offering("aws", "eu-central-1", zone, "m5", "on-demand")
         home.change(zone, offering=offering)
-        word = Word(failed_at=home.now, until=home.now, cluster="green")
+        word = CapacityReport(failed_at=home.now, until=home.now, cluster="green")
         home.state = replace(home.state, offerings={offering: OfferingState(words={"green": word})})
     home.state = replace(home.state, groups={key: after})
 
@@ -666,7 +666,7 @@ def partly(home: Home) -> Workload:
 
 
 def test_no_successor_is_ordered_for_a_node_that_an_autoscaler_finds_unneeded() -> None:
-    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home = Home((2, 2, 5), convergence(blind=False, demand=DemandStage.ADVISE), workload=partly)
     home.look()
     home.look(SETTLED)
     assert home.requested == (2, 2, 5)
@@ -680,7 +680,7 @@ def test_no_successor_is_ordered_for_a_node_that_an_autoscaler_finds_unneeded() 
 
 
 def test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven() -> None:
-    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home = Home((2, 2, 5), convergence(blind=False, demand=DemandStage.ADVISE), workload=partly)
     home.look()
     home.look(SETTLED)
     while home.now < NOW + IDLE_GOES:
@@ -690,14 +690,14 @@ def test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven() -> None
 
 
 def test_without_scale_down_an_unneeded_node_is_not_waited_for() -> None:
-    home = Home((2, 2, 5), homing(blind=False, demand=DemandStage.ADVISE, autoscaler=False), workload=partly)
+    home = Home((2, 2, 5), convergence(blind=False, demand=DemandStage.ADVISE, autoscaler=False), workload=partly)
     home.look()
     home.look(SETTLED)
     assert sorted(home.requested) == [2, 3, 5]
 
 
 def test_another_zone_may_give_meanwhile() -> None:
-    home = Home((0, 4, 5), homing(blind=False, demand=DemandStage.ADVISE), workload=partly)
+    home = Home((0, 4, 5), convergence(blind=False, demand=DemandStage.ADVISE), workload=partly)
     home.look()
     home.look(SETTLED)
     assert home.requested == (1, 4, 5)
@@ -706,7 +706,7 @@ def test_another_zone_may_give_meanwhile() -> None:
 
 
 def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none() -> None:
-    policy = homing(blind=False, demand=DemandStage.FULL, autoscaler=False)
+    policy = convergence(blind=False, demand=DemandStage.FULL, autoscaler=False)
     home = Home((2, 2, 5), policy, workload=partly)
     while home.requested[2] == 5:
         home.look(60)
@@ -716,7 +716,7 @@ def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none()
 
 
 def test_an_autoscaler_that_fills_the_new_one_keeps_both_nodes_and_the_step_waits_until_there_is_room() -> None:
-    home = Home((0, 4, 5), homing(blind=False), workload=full)
+    home = Home((0, 4, 5), convergence(blind=False), workload=full)
     home.look()
     home.look(SETTLED)
     assert home.requested == (1, 4, 5)  # there is room for a full node's pods where the new one comes
@@ -812,12 +812,12 @@ def test_a_machine_that_was_chosen_and_never_taken_is_chosen_anew() -> None:
     home.look(60, dies_after=0)
     step = home.memory.step
     assert step is not None
-    assert (step.giver, step.given_at) != ("", None)
-    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    assert (step.draining_group, step.delete_requested_at) != ("", None)
+    home.change("b", frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2))
     home.look(60)
     step = home.memory.step
     assert step is not None
-    assert (step.giver, step.machine, step.back) == ("", None, "")
+    assert (step.draining_group, step.machine, step.back) == ("", None, "")
 
 
 @pytest.mark.parametrize("frozen", ["", "a"])
@@ -937,7 +937,7 @@ def test_a_frozen_source_is_waited_for_and_the_step_ends_once_it_may_be_written(
 
 def test_a_lowered_pool_maximum_takes_the_machine_back_that_has_no_node_yet() -> None:
     home = begun(0, 4, 5)
-    home.policy = homing(maximum=9)
+    home.policy = convergence(maximum=9)
     home.look(60)
     assert home.requested == (0, 4, 5)
     home.look(60)
@@ -958,8 +958,8 @@ def test_level_off_in_the_middle_lets_the_step_end_and_begins_no_other() -> None
 
 
 def test_a_pass_by_hand_waits_for_no_clock_and_works_where_level_is_off() -> None:
-    home = Home((0, 4, 5), replace(homing(per_hour=1), level=Level.OFF))
-    home.policy = replace(home.policy, asked_home={"workers": home.now})
+    home = Home((0, 4, 5), replace(convergence(per_hour=1), level=Level.OFF))
+    home.policy = replace(home.policy, convergence_requested={"workers": home.now})
     found = home.look()
     assert home.requested == (1, 4, 5)
     assert found.converging is not None
@@ -974,7 +974,7 @@ def test_a_pass_by_hand_ends_with_the_first_step_that_comes_to_nothing_whatever_
     home = begun(0, 4, 5)
     home.scale("a", 0)
     home.look(15)
-    home.policy = replace(home.policy, asked_home={"workers": home.now + timedelta(seconds=15)})
+    home.policy = replace(home.policy, convergence_requested={"workers": home.now + timedelta(seconds=15)})
     home.look(15)
     assert home.requested == (1, 4, 5)  # it does not wait for a hold that was there before
     home.scale("a", 0)
@@ -987,7 +987,7 @@ def test_a_pass_by_hand_ends_where_demand_is_bound_to_a_source_whatever_was_held
     home = begun(0, 4, 5)
     home.scale("a", 0)
     home.look(15)
-    home.policy = replace(home.policy, asked_home={"workers": home.now + timedelta(seconds=15)})
+    home.policy = replace(home.policy, convergence_requested={"workers": home.now + timedelta(seconds=15)})
     home.look(15)
     home.boot()
     home.look(15)
@@ -1009,7 +1009,7 @@ def test_the_course_says_all_steps_that_would_follow() -> None:
 
 
 def test_without_a_view_of_the_pods_nothing_is_moved_and_it_says_so() -> None:
-    home = Home((0, 4, 5), homing(blind=False))
+    home = Home((0, 4, 5), convergence(blind=False))
     home.look()
     found = home.look(SETTLED)
     assert home.requested == (0, 4, 5)
@@ -1072,7 +1072,7 @@ def test_a_source_that_leaves_the_pool_has_the_machine_taken_back() -> None:
 def test_a_rollout_in_the_middle_lets_nothing_go_before_it_is_over() -> None:
     home = begun(0, 4, 5)
     home.boot()
-    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.change("b", frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2))
     home.look(60)
     assert home.requested == (1, 4, 5)
     assert home.why == "zone b is rolling out, or frozen by its controller"
@@ -1084,7 +1084,7 @@ def test_a_rollout_in_the_middle_lets_nothing_go_before_it_is_over() -> None:
 def test_a_pool_minimum_that_is_raised_during_a_step_keeps_its_node_and_ends_the_step() -> None:
     home = begun(0, 4, 5)
     home.boot()
-    home.policy = homing(minimum=10)
+    home.policy = convergence(minimum=10)
     home.look(60)
     assert home.requested == (1, 4, 5)
     assert home.memory.step is None
@@ -1095,7 +1095,7 @@ def test_a_pool_minimum_that_is_raised_during_a_step_keeps_its_node_and_ends_the
 def test_no_step_begins_while_another_zone_of_the_pool_rolls_out() -> None:
     home = Home((0, 4, 5))
     home.look()
-    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.change("b", frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2))
     home.look(SETTLED)
     assert home.requested == (0, 4, 5)
     assert home.why == "zone b is rolling out, or frozen by its controller"
@@ -1116,7 +1116,7 @@ def test_a_pause_stops_between_two_steps_and_in_the_middle_of_one() -> None:
 
 
 def test_older_memory_without_any_of_it_and_newer_with_more_are_read() -> None:
-    assert PoolRecord.model_validate({}).state().homing == Homing()
+    assert PoolRecord.model_validate({}).state().convergence == ConvergenceState()
     home = begun(0, 4, 5)
     (state,) = home.state.pools.values()
     stored = PoolRecord.of(state)

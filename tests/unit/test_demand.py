@@ -9,7 +9,7 @@ import pytest
 
 from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
@@ -417,7 +417,7 @@ def test_a_node_without_capacity_does_not_win() -> None:
 
 def test_every_pool_says_why_it_would_not_do() -> None:
     tainted = template(taints=(taint("gpu=yes:NoSchedule"),))
-    closed = because(Rule.IN_STATE, state="fenced")
+    closed = Reason.of(Rule.IN_STATE, state="fenced")
     pools = (
         pool_offer("gpu", template=tainted),
         pool_offer("closed", closed=closed),

@@ -6,7 +6,7 @@ from typing import Any
 
 from evenkeel.domain.demand.advice import Advised
 from evenkeel.domain.demand.clocks import remembered_idle
-from evenkeel.domain.demand.orders import removals_for_nobody
+from evenkeel.domain.demand.orders import removals_of_unneeded
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Advice, Removal, Unneeded
 from evenkeel.domain.model.groups import Machine, NodeGroup
@@ -87,8 +87,8 @@ def test_a_pool_with_an_operators_request_gives_no_node_back_beside_it() -> None
     idle = Unneeded(go=tuple(Removal(node=name, pool=pool_id(name), group=key("a")) for name in "xy"))
     advised = Advised(cluster=Advice(), pools={}, idle=idle)
     operators, own = (ScaleRequest(id=id, nodes=1, at=NOW, pool="x") for id in ("r1", FOR_PODS))
-    assert removals_for_nobody(advised, {pool_id("x"): operators}, NOW).keys() == {pool_id("y")}
-    assert removals_for_nobody(advised, {pool_id("x"): own}, NOW).keys() == {pool_id("x"), pool_id("y")}
+    assert removals_of_unneeded(advised, {pool_id("x"): operators}, NOW).keys() == {pool_id("y")}
+    assert removals_of_unneeded(advised, {pool_id("x"): own}, NOW).keys() == {pool_id("x"), pool_id("y")}
 
 
 def test_a_clock_in_the_future_counts_from_now() -> None:

@@ -14,7 +14,7 @@ from evenkeel.application.rebalancing.observing import LOOK_SECONDS
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.incidents import TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.workload import Workload
 from evenkeel_cli.answers import print_answer
 from tests.builders import MINUTE, NOW, group, key
@@ -224,19 +224,19 @@ class TestOrders:
         made = house(self.FULL, demand="scale-up", autoscaler="none")
         view = made.clusters.workloads["demo"]
         for found, kinds in [
-            (seen(0), [TroubleKind.TWO_AUTOSCALERS]),
-            (Workload(), [TroubleKind.TWO_AUTOSCALERS]),  # nobody waits, and nobody has looked
+            (seen(0), [IncidentKind.TWO_AUTOSCALERS]),
+            (Workload(), [IncidentKind.TWO_AUTOSCALERS]),  # nobody waits, and nobody has looked
         ]:
             view.found = found
             made.looks()
             made.carry_out()
-            assert [trouble.kind for trouble in made.store.load("demo").verdict.troubles] == kinds
+            assert [incident.kind for incident in made.store.load("demo").cluster_health.incidents] == kinds
         assert sum(each.requested for each in made.cluster.groups.values()) == 6
         view.found = seen(0)
         assert "a cluster-autoscaler was at work in it" in made.ask("plan")["plan"]["demand"]["unread"]
         view.found = seen(10)
         made.run()
-        assert made.store.load("demo").verdict.troubles == ()
+        assert made.store.load("demo").cluster_health.incidents == ()
         assert sum(each.requested for each in made.cluster.groups.values()) == 10
 
     def test_a_decision_says_for_whom_the_nodes_were_ordered(self) -> None:

@@ -18,15 +18,15 @@ from evenkeel.adapters.kubernetes.access.clusters import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
-from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.ports import DetailType
-from evenkeel.application.rebalancing.check import LookSummary
+from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ConfigError, Registration, read_model
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass, classify
-from evenkeel.domain.model.incidents import Trouble, TroubleKind
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
@@ -153,7 +153,7 @@ def test_bounds_and_delete_marks_are_named_as_the_code_writes_them(flavour: Any)
 
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
-    counted |= set(LookSummary(alone=True, offerings=None).metrics())
+    counted |= set(CheckSummary(alone=True, offerings=None).metrics())
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Metrics")[2].partition("## ")[0]
     rows = re.findall(r"^\| (`[A-Z].*?) \|.*\| ?([^|]*?) ?\|$", text, re.M)
     assert {name for names, _ in rows for name in re.findall(r"`([A-Za-z]+)`", names)} == counted
@@ -202,20 +202,20 @@ def test_detail_types_are_those_that_are_published() -> None:
 def test_every_kind_of_trouble_and_every_class_of_failure_has_a_runbook() -> None:
     text = (ROOT / "docs" / "trouble.md").read_text(encoding="utf-8")
     headings = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)}
-    of_kinds = [Trouble(kind=kind, since=NOW) for kind in TroubleKind]
-    of_classes = [Trouble(kind=TroubleKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
-    for trouble in (*of_kinds, *of_classes):
-        page, _, place = runbook(trouble).partition("#")
+    of_kinds = [Incident(kind=kind, since=NOW) for kind in IncidentKind]
+    of_classes = [Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
+    for incident in (*of_kinds, *of_classes):
+        page, _, place = runbook(incident).partition("#")
         assert (page, place in headings) == ("docs/trouble.md", True), place
     kinds = set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \| a ", text, re.M))))
-    assert kinds == {kind.value for kind in TroubleKind}
+    assert kinds == {kind.value for kind in IncidentKind}
 
 
 def test_the_event_of_trouble_that_is_shown_has_the_fields_of_one() -> None:
-    ((_, shown),) = blocks(ROOT / "docs" / "trouble.md", "json")
-    event = json.loads(shown)
-    trouble = Trouble(
-        kind=TroubleKind.MISSING,
+    ((_, quote),) = blocks(ROOT / "docs" / "trouble.md", "json")
+    event = json.loads(quote)
+    incident = Incident(
+        kind=IncidentKind.MISSING,
         pool=event["pool"],
         since=NOW,
         zones=tuple(event["zones"]),
@@ -224,7 +224,7 @@ def test_the_event_of_trouble_that_is_shown_has_the_fields_of_one() -> None:
         failure_class=FailureClass.CAPACITY,
         said=event["said"],
     )
-    made = trouble_json(trouble, "blue", NOW, "NAME")
+    made = incident_json(incident, "blue", NOW, "NAME")
     assert set(event) == {*made, "key", "news", "cluster", "at", "order"}
     for name in ("message", "todo", "command", "runbook"):
         assert event[name] == made[name]
@@ -378,12 +378,12 @@ def test_bad_records_lead_to_the_printed_line(row: list[str]) -> None:
 
 def test_the_classes_shown_are_the_classes_given() -> None:
     text = (ROOT / "docs" / "backoff.md").read_text(encoding="utf-8").partition("## Classes")[2].partition("## ")[0]
-    shown = 0
+    quote = 0
     for kind, examples in re.findall(r"^\| (\w+) \| ([^|]+) \| (?:yes|no)", text, re.M):
         for code in re.findall(r"\b[A-Z][A-Za-z_]{6,}\b", examples):
             assert classify(code).value == kind, code
-            shown += 1
-    assert shown >= 8
+            quote += 1
+    assert quote >= 8
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
@@ -470,10 +470,10 @@ def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
 def test_operator_events_that_are_shown_ask_for_actions_that_exist() -> None:
     table = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
     known = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.M))
-    shown = [json.loads(text) for page in PAGES for _, text in blocks(page, "json") if text.startswith('{"action"')]
+    quote = [json.loads(text) for page in PAGES for _, text in blocks(page, "json") if text.startswith('{"action"')]
     inline = re.findall(r'\{"action": "([a-z-]+)"', "\n".join(page.read_text(encoding="utf-8") for page in PAGES))
-    assert shown
-    assert {event["action"] for event in shown} | set(inline) <= known
+    assert quote
+    assert {event["action"] for event in quote} | set(inline) <= known
 
 
 def test_backoff_constants_are_the_policys() -> None:

@@ -44,7 +44,7 @@ def commands(page: Path) -> list[list[tuple[str, str]]]:
     """Of each block, the command lines with what they print; nothing, where the page shows nothing."""
     found = []
     for _, text in blocks(page, "console"):
-        parted = [shown.partition("\n") for shown in re.split(r"^\$ ", text, flags=re.M)[1:]]
+        parted = [quote.partition("\n") for quote in re.split(r"^\$ ", text, flags=re.M)[1:]]
         found.append([(command, printed.rstrip("\n")) for command, _, printed in parted])
     for _, text in blocks(page, "sh"):
         lines = [line.partition(" #")[0] for line in text.splitlines()]
@@ -202,9 +202,9 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             piped = (folder / "objects.yaml").read_text() if "|" in command else None
             result = CliRunner().invoke(cli.app, words[1:], input=piped, env={"COLUMNS": "110"})
             assert result.exit_code in (0, 3, 4, 5), f"{command}\n{result.output}"
-            shown = [line.rstrip() for line in result.output.splitlines()]
+            quote = [line.rstrip() for line in result.output.splitlines()]
             if printed:
-                assert shown == printed.splitlines(), f"{command}\n{result.output}"
+                assert quote == printed.splitlines(), f"{command}\n{result.output}"
 
 
 def test_no_command_hides_in_a_block_that_nobody_runs() -> None:

@@ -20,11 +20,11 @@ from evenkeel.adapters.aws.sources import kubernetes_event_exporter
 from evenkeel.application.rebalancing import events
 from evenkeel.application.rebalancing.events import (
     EventOutcome,
+    EventResult,
     Failure,
     Ignored,
     ReceiveEvent,
     ScaleRequestEvent,
-    Verdict,
     ZoneShift,
 )
 from evenkeel.application.rebalancing.failure import RecordFailure
@@ -89,13 +89,13 @@ def test_every_event_of_the_folder_is_understood(name: str) -> None:
 
 
 def test_every_row_of_the_table_has_its_event() -> None:
-    shown = {(one["source"], one["detail-type"]) for one in EVENTS.values()}
+    quote = {(one["source"], one["detail-type"]) for one in EVENTS.values()}
     siblings = {
         key for key in sources.ROWS if key[1].startswith(("FIS", "Practice Run")) or key[1] == "Manual Shift Updated"
     }
-    rows = {row for row in sources.ROWS if not any(all(map(fnmatchcase, key, row)) for key in shown)}
+    rows = {row for row in sources.ROWS if not any(all(map(fnmatchcase, key, row)) for key in quote)}
     assert rows - siblings <= {("evenkeel.kubernetes*", "*")}  # the same parser as the exporter's usual name
-    assert ("aws.arc-zonal-shift", "Practice Run Started") in shown
+    assert ("aws.arc-zonal-shift", "Practice Run Started") in quote
 
 
 def test_the_native_event_names_its_node_group() -> None:
@@ -179,14 +179,14 @@ def test_a_storm_of_pods_without_a_node_is_one_look_now_and_one_at_its_end() -> 
     house = Registered()
     for number in range(200):
         pod = event("failure-kubernetes-pod", metadata={"uid": f"u{number}"})
-        assert house.hear(pod).verdict is Verdict.LOOKED
+        assert house.hear(pod).cluster_health is EventResult.LOOKED
     assert len(house.asked) <= 2
 
 
 def test_a_cluster_whose_record_orders_nothing_is_not_looked_at_for_a_pod() -> None:
     house = House()
     heard = house.record_failure(failure(event("failure-kubernetes-pod", clusterName="demo")))
-    assert heard.verdict is Verdict.KNOWN
+    assert heard.cluster_health is EventResult.KNOWN
     assert "orders no nodes" in heard.message
     assert house.queue.requests == {}
 
@@ -382,7 +382,9 @@ class Registered:
             idempotent=lambda key, remaining, work: work(),
         )
         answer = receive(read_event(given, account), lambda: 60.0)
-        return EventOutcome(verdict=Verdict(answer["verdict"]), message=answer["message"], kind=answer["kind"])
+        return EventOutcome(
+            cluster_health=EventResult(answer["verdict"]), message=answer["message"], kind=answer["kind"]
+        )
 
     @property
     def asked(self) -> list[str]:
@@ -396,7 +398,7 @@ def test_events_of_an_account_that_the_record_does_not_name_change_nothing_and_a
 ) -> None:
     house = Registered()
     heard = house.hear(event(name) | {"account": account})
-    assert (heard.verdict, heard.kind) == (Verdict.IGNORED, "foreign account")
+    assert (heard.cluster_health, heard.kind) == (EventResult.IGNORED, "foreign account")
     assert heard.answer()["kind"] == "foreign account"
     assert "event_accounts" in heard.message
     assert OURS in heard.message
@@ -410,14 +412,14 @@ def test_the_accounts_that_a_record_names_are_believed_in_the_place_of_the_stack
     house = Registered(THEIRS, "333333333333")
     assert house.hear(event(name) | {"account": OURS}).kind == "foreign account"
     assert house.asked == []
-    assert house.hear(event(name) | {"account": THEIRS}).verdict in (Verdict.RECORDED, Verdict.LOOKED)
+    assert house.hear(event(name) | {"account": THEIRS}).cluster_health in (EventResult.RECORDED, EventResult.LOOKED)
     assert house.asked
 
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_by_hand_no_accounts_are_compared(name: str) -> None:
     heard = Registered().hear(event(name) | {"account": THEIRS}, account=None)
-    assert heard.verdict in (Verdict.RECORDED, Verdict.LOOKED)
+    assert heard.cluster_health in (EventResult.RECORDED, EventResult.LOOKED)
 
 
 def test_an_account_that_is_terribly_long_is_cut() -> None:
@@ -518,8 +520,8 @@ def harmless(given: Any) -> None:
         adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
         heard = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
         heard.message.encode()
-        assert (heard.verdict is Verdict.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
-        if heard.verdict is Verdict.RECORDED:
+        assert (heard.cluster_health is EventResult.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
+        if heard.cluster_health is EventResult.RECORDED:
             assert word.name is not None
 
 

@@ -16,7 +16,7 @@ class Small:
     """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has asked for that to be mended."""
 
     def __init__(self, owner: str) -> None:
-        self.scene = Scene(owner, trouble=False, arrived=self._shrink)
+        self.scene = Scene(owner, incident=False, arrived=self._shrink)
         self.answer = self.ask(self.scene, "validate", apply=True)
 
     def _shrink(self, scene: Scene) -> None:

@@ -21,7 +21,7 @@ from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.config import ClusterPolicy, ConfigError, read_model
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel_cli.main import app
 from sandbox.template import ROOT
 from tests.objects import ZONES
@@ -32,7 +32,7 @@ GROUP = "fleets.example"
 
 def _moored(scalable: Scalable) -> Reason | None:
     is_moored = get_path(scalable.item, ("spec", "moored")) is True
-    return because(Rule.FROZEN_BY_CONTROLLER, controller="the harbour master") if is_moored else None
+    return Reason.of(Rule.FROZEN_BY_CONTROLLER, controller="the harbour master") if is_moored else None
 
 
 def _joined(machine: Object) -> Joined:

@@ -25,7 +25,7 @@ from evenkeel.application.operate import answer_of_error
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.incidents.health import with_news
 from evenkeel.domain.model.fleet import Selector, read_length
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel_cli import operator_answers as asking
@@ -81,12 +81,12 @@ class Fleet(House):
         self.clock.at += MINUTE
         self.rebalance(cluster, "a test", plenty)
 
-    def in_trouble(self, cluster: str) -> None:
+    def is_failing(self, cluster: str) -> None:
         """It was told to be."""
         self.apply(**{cluster: given()})
         self.clusters.by_id[cluster] = AccessError("closed")
         self.run_there(cluster)
-        assert self.bus.types == ["Trouble Opened"]
+        assert self.bus.types == ["Incident Opened"]
         self.queue.requests.clear()
         self.queue.second_looks.clear()
 
@@ -198,7 +198,7 @@ class TestLabels:
             assert answer["unknown"] == ["bare"]
             assert answer["message"].endswith("; left out, since nobody can read which labels they have: bare")
         after = fleet.ask("status", None, selector="env=test")
-        assert (before["trouble"], after["trouble"]) == (False, True), "it may be one of those that are asked for"
+        assert (before["incident"], after["incident"]) == (False, True), "it may be one of those that are asked for"
         assert "unknown" not in fleet.ask("status", None)
 
 
@@ -253,16 +253,16 @@ class TestApply:
 
     def test_a_record_that_is_not_as_it_was_shown_is_left(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
-        shown = fleet.list("apply", records={"blue": given(scan_interval=120)})["blue"]["before"]
+        quote = fleet.list("apply", records={"blue": given(scan_interval=120)})["blue"]["before"]
         fleet.ask("register", "blue", record=given(scan_interval=300))
-        fields = {"records": {"blue": given(scan_interval=120)}, "before": {"blue": shown}}
+        fields = {"records": {"blue": given(scan_interval=120)}, "before": {"blue": quote}}
         answer = fleet.of_each(fleet.ask("apply", None, **fields))["blue"]
         assert (answer["ok"], answer["retry"]) == (False, True)
         assert fleet.store.load("blue").record.scan_interval == 300
         # A pause in between is no change of the record.
-        shown = fleet.list("apply", records={"blue": given()})["blue"]["before"]
+        quote = fleet.list("apply", records={"blue": given()})["blue"]["before"]
         fleet.ask("pause", "blue")
-        assert fleet.of_each(fleet.ask("apply", None, records={"blue": given()}, before={"blue": shown}))["blue"]["ok"]
+        assert fleet.of_each(fleet.ask("apply", None, records={"blue": given()}, before={"blue": quote}))["blue"]["ok"]
 
     def test_a_cluster_that_somebody_registers_meanwhile_is_not_overwritten(self, fleet: Fleet) -> None:
         assert fleet.list("apply", records={"blue": given()})["blue"]["before"] is None
@@ -453,7 +453,7 @@ class TestUnregister:
         ended = set()
         for requests in range(20):
             fleet = Fleet()
-            fleet.in_trouble("blue")
+            fleet.is_failing("blue")
             with monkeypatch.context() as patched:
                 cut_off_after(patched, fleet, requests)
                 with contextlib.suppress(_CutOff):
@@ -461,26 +461,26 @@ class TestUnregister:
                     ended.add("whole")
             fleet.all_that_was_asked_for("blue")
             is_gone = fleet.registered == {}
-            assert fleet.bus.types == ["Trouble Opened", *(["Trouble Closed"] if is_gone else [])], requests
+            assert fleet.bus.types == ["Incident Opened", *(["Incident Closed"] if is_gone else [])], requests
             ended.add("gone" if is_gone else "stayed")
         assert ended == {"whole", "gone", "stayed"}
 
     def test_what_the_bus_does_not_take_of_its_end_is_told_later(self, fleet: Fleet) -> None:
-        fleet.in_trouble("blue")
+        fleet.is_failing("blue")
         fleet.bus.away = True
         fleet.ask("unregister", "blue")
         fleet.all_that_was_asked_for("blue")
-        assert fleet.bus.types == ["Trouble Opened"]
+        assert fleet.bus.types == ["Incident Opened"]
         fleet.bus.away = False
         fleet.all_that_was_asked_for("blue")
-        assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+        assert fleet.bus.types == ["Incident Opened", "Incident Closed"]
         assert fleet.queue.second_looks == []
 
     @pytest.mark.parametrize("away", [timedelta(hours=5), None])
     def test_a_bus_that_stays_away_is_asked_less_and_less_often_and_for_a_day(
         self, fleet: Fleet, away: timedelta | None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        fleet.in_trouble("blue")
+        fleet.is_failing("blue")
         fleet.ask("unregister", "blue")
         fleet.queue.requests.clear()  # of the two runs that it asks for, the other goes on alike
         began, times = fleet.clock.at, 0
@@ -501,15 +501,15 @@ class TestUnregister:
             fleet.carry_out()
         else:
             assert lasted < away + timedelta(minutes=16)
-        assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+        assert fleet.bus.types == ["Incident Opened", "Incident Closed"]
 
     def test_of_ends_that_found_no_room_beside_what_the_bus_did_not_take_all_are_told(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
-        kinds = [TroubleKind.MISSING, TroubleKind.CONTESTED]
+        kinds = [IncidentKind.MISSING, IncidentKind.CONTESTED]
         pools = [f"pool-{number}" for number in range(30)]
-        troubles = [Trouble(kind=kind, pool=pool, since=NOW) for pool in pools for kind in kinds]
-        told = with_news(Verdict().with_troubles(troubles))
-        fleet.store.save_verdict("blue", told, None)
+        incidents = [Incident(kind=kind, pool=pool, since=NOW) for pool in pools for kind in kinds]
+        told = with_news(ClusterHealth().with_incidents(incidents))
+        fleet.store.save_cluster_health("blue", told, None)
         fleet.ask("unregister", "blue")
         fleet.queue.requests.clear()  # cut off before it asked for a run at once
         for _ in range(3):
@@ -526,14 +526,14 @@ class TestUnregister:
     def test_the_run_that_ends_its_trouble_comes_when_the_whole_invocation_is_over(
         self, fleet: Fleet, of_many: bool
     ) -> None:
-        fleet.in_trouble("blue")
+        fleet.is_failing("blue")
         scope: dict[str, Any] = {"clusters": ["blue"]} if of_many else {"cluster": "blue"}
         fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
         ((_, _, seconds),) = fleet.queue.second_looks
         assert seconds > 60
 
     def test_asked_for_once_more_it_is_said_that_it_is_done(self, fleet: Fleet) -> None:
-        fleet.in_trouble("blue")
+        fleet.is_failing("blue")
         fleet.ask("unregister", "blue")
         assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
 
@@ -913,8 +913,8 @@ class TestCommands:
         laptop.fleet.apply(blue=given(), green=given(), red=given(labels={"team": "b"}))
         laptop.write("one.yaml", blue=given())
         folder = str(laptop.folder)
-        shown = laptop.run("apply", "-f", folder, "--yes")
-        assert "green: in no file; --prune unregisters it" in shown.stdout
+        quote = laptop.run("apply", "-f", folder, "--yes")
+        assert "green: in no file; --prune unregisters it" in quote.stdout
         assert len(laptop.fleet.registered) == 3
         laptop.run("apply", "-f", folder, "--prune", "--selector", "!team", "--yes")
         assert set(laptop.fleet.registered) == {"blue", "red"}

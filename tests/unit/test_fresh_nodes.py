@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from evenkeel.domain.demand.order_memory import node_digest, pods_digest
-from evenkeel.domain.demand.pod_groups import Kinds
-from evenkeel.domain.demand.template_node import Fresh, FreshNodes, is_starting
+from evenkeel.domain.demand.pod_groups import PodGroups
+from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.templates import NodeTemplate
@@ -41,11 +41,11 @@ def daemon(name: str, on: str = "", cpu: str = "100m", **fields: Any) -> Pod:
     return pod(f"{name}-{on}", cpu=cpu, owner=Owner("DaemonSet", name), namespace="kube-system", **where, **fields)
 
 
-def fresh(*nodes: Node, zone: str = "a", promised: NodeTemplate | None = None, **parts: Any) -> Fresh:
+def fresh(*nodes: Node, zone: str = "a", promised: NodeTemplate | None = None, **parts: Any) -> TemplateNode:
     """The next node of a zone, in a pool that promises such nodes."""
     groups = tuple(offer(each, template=promised or template()) for each in "ab")
     pools = replace(pool_offer(zones="ab"), groups=groups)
-    found = FreshNodes(Workload(nodes=nodes, **parts), DemandPolicy(), NOW)
+    found = TemplateNodes(Workload(nodes=nodes, **parts), DemandPolicy(), NOW)
     return found.of_pool(pools)[group_key(zone)]
 
 
@@ -138,8 +138,8 @@ def test_a_node_that_is_not_ready_starts_until_the_provision_timeout_and_another
 # ---------------------------------------------------------------- digests
 
 
-def digest(asking: Pod, there: Fresh | None = None) -> str:
-    kind = Kinds(Volumes(Workload())).of(asking)
+def digest(asking: Pod, there: TemplateNode | None = None) -> str:
+    kind = PodGroups(Volumes(Workload())).of(asking)
     return f"{pods_digest(kind)}/{node_digest(kind, there or fresh(made('n')))}"
 
 

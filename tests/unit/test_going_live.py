@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.scan import Scan
-from evenkeel.application.ports import in_turn
-from evenkeel.application.rollout.rollout import GoOn
+from evenkeel.application.ports import sequentially
+from evenkeel.application.rollout.rollout import AdvanceRollouts
 from evenkeel.config import ConfigError, ControlRecord, Registration
 from evenkeel.domain.model.groups import NodeGroup, PoolId
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
@@ -260,9 +260,9 @@ class TestReadiness:
 
     def test_trouble_pauses_and_restores_are_reasons_why_not(self) -> None:
         house = Dry()
-        _, versions = house.store.verdict("demo")
-        trouble = Trouble(kind=TroubleKind.INVALID, since=NOW, pool="workers")
-        house.store.save_verdict("demo", Verdict(troubles=(trouble,)), versions)
+        _, versions = house.store.cluster_health("demo")
+        incident = Incident(kind=IncidentKind.INVALID, since=NOW, pool="workers")
+        house.store.save_cluster_health("demo", ClusterHealth(incidents=(incident,)), versions)
         house.ask("pause")
         assert house.hindrances() == ["in-trouble", "paused"]
 
@@ -406,7 +406,7 @@ class Fleet:
         self.house = House(store=self.store, clusters=clusters_by_id, clock=self.clock, stack_dry_run=dry_run)
         self.queue, self.bus = self.house.queue, self.house.bus
         chance = count(10**6)
-        self.go_on = GoOn(
+        self.advance_rollouts = AdvanceRollouts(
             store=self.store,
             queue=self.queue,
             bus=self.bus,
@@ -428,7 +428,7 @@ class Fleet:
     def minute(self) -> None:
         self.clock.at += MINUTE
         self.look()
-        self.go_on(plenty)
+        self.advance_rollouts(plenty)
 
     def minutes(self, number: int) -> None:
         for _ in range(number):
@@ -441,10 +441,10 @@ class Fleet:
             self.minute()
         raise AssertionError(f"{self.rollout.phase} and no further")
 
-    def trouble(self, name: str, *kinds: TroubleKind) -> None:
-        _, versions = self.store.verdict(name)
-        troubles = tuple(Trouble(kind=kind, since=self.clock.at, pool="default/workers") for kind in kinds)
-        self.store.save_verdict(name, Verdict(troubles=troubles), versions)
+    def incident(self, name: str, *kinds: IncidentKind) -> None:
+        _, versions = self.store.cluster_health(name)
+        incidents = tuple(Incident(kind=kind, since=self.clock.at, pool="default/workers") for kind in kinds)
+        self.store.save_cluster_health(name, ClusterHealth(incidents=incidents), versions)
 
     def control(self, name: str) -> ControlRecord:
         return self.store.load(name).control
@@ -457,7 +457,7 @@ class Fleet:
 
     @property
     def live(self) -> set[str]:
-        return {name for name in self.names if not self.store.load(name).is_dry(self.go_on.dry_run)}
+        return {name for name in self.names if not self.store.load(name).is_dry(self.advance_rollouts.dry_run)}
 
 
 class TestWaves:
@@ -482,7 +482,7 @@ class TestWaves:
         while len(fleet.live) < 6:
             fleet.minute()
         first, second = fleet.rollout.proven, fleet.rollout.wave
-        fleet.trouble(second[1], TroubleKind.CONTESTED)
+        fleet.incident(second[1], IncidentKind.CONTESTED)
         fleet.minute()
         assert fleet.live == set(first)
         assert fleet.rollout.phase is Phase.HALTED
@@ -499,13 +499,13 @@ class TestWaves:
         fleet.begin()
         while len(fleet.live) < 9:
             fleet.minute()
-        fleet.trouble("c000", TroubleKind.MISSING)
+        fleet.incident("c000", IncidentKind.MISSING)
         fleet.minute()
         assert fleet.live == set(fleet.names[:6])
 
     def test_trouble_elsewhere_halts_nothing_and_its_cluster_is_left_out(self) -> None:
         fleet = Fleet(10)
-        fleet.trouble("c005", TroubleKind.MISSING)
+        fleet.incident("c005", IncidentKind.MISSING)
         fleet.begin()
         fleet.until(Phase.DONE)
         assert fleet.live == set(fleet.names) - {"c005"}
@@ -520,7 +520,7 @@ class TestWaves:
         assert fleet.live == {"c000"}
         fleet.until(Phase.HALTED)
         assert fleet.live == set()
-        assert fleet.rollout.halts[0].kind is TroubleKind.STOPPED
+        assert fleet.rollout.halts[0].kind is IncidentKind.STOPPED
         assert len([chunk for chunk in fleet.queue.looks if chunk.clusters == ("c000",)]) > 20  # asked for each minute
 
     def stands(self, fleet: Fleet) -> timedelta:
@@ -557,7 +557,7 @@ class TestWaves:
         self.change(fleet, "c001", trouble_after=3600)
         fleet.begin(wave="2", soak="5m")
         fleet.minutes(61)  # a node that is missing since the wave is live is an incident now
-        fleet.trouble("c001", TroubleKind.MISSING)
+        fleet.incident("c001", IncidentKind.MISSING)
         fleet.until(Phase.HALTED)
         assert fleet.live == set()
 
@@ -649,7 +649,7 @@ class TestWaves:
             fleet.queue.looks.clear()
             if asked:
                 fleet.store.save_looked_at(sorted(asked), fleet.clock.at)
-            fleet.go_on(plenty)
+            fleet.advance_rollouts(plenty)
         assert fleet.live == set(fleet.names)
 
     @pytest.mark.parametrize("why", ["record-says", "live-already", "paused", "not-looked-at", "not-registered"])
@@ -676,7 +676,7 @@ class TestWaves:
         strange = '{"access": {"kind": "telepathy"}}'  # of a newer release
         for sort_key, text in {"META": strange, "META#CONTROL": fleet.store.text("c000", "META#CONTROL")}.items():
             fleet.store.plant("c000", text, sort_key)
-        fleet.trouble("c000", TroubleKind.INVALID_RECORD)
+        fleet.incident("c000", IncidentKind.INVALID_RECORD)
         fleet.minute()
         assert fleet.rollout.phase is Phase.HALTED
         assert fleet.bus.types == ["Rollout Halted"]
@@ -694,7 +694,7 @@ class TestWaves:
         fleet.house.ask("live", "c002", force=True)  # it is live already, by the wave
         fleet.house.ask("dry-run", "c003")
         fleet.house.ask("live", "c003", force=True)
-        fleet.trouble("c000", TroubleKind.REFUSED)
+        fleet.incident("c000", IncidentKind.REFUSED)
         fleet.until(Phase.HALTED)
         assert fleet.live == {"c003"}
 
@@ -738,7 +738,7 @@ class TestWaves:
 
         fleet.clock.at += MINUTE
         before_write(fleet.store, place, abort)
-        fleet.go_on(plenty)
+        fleet.advance_rollouts(plenty)
         fleet.until(Phase.HALTED)
         assert fleet.live == set()
         assert "halted, by joe" in fleet.house.ask("rollout", None)["message"]
@@ -750,7 +750,7 @@ class TestWaves:
         fleet = Fleet(10)
         fleet.begin(wave="5")
         fleet.minute()
-        fleet.trouble("c000", TroubleKind.REFUSED)
+        fleet.incident("c000", IncidentKind.REFUSED)
         fleet.until(Phase.HALTED)
         halted, switched = fleet.rollout, fleet.live
         for _ in range(2):
@@ -768,7 +768,7 @@ class TestWaves:
         fleet.bus.away = True
         fleet.minutes(2)
         if troubled:
-            fleet.trouble("c000", TroubleKind.REFUSED)
+            fleet.incident("c000", IncidentKind.REFUSED)
         fleet.minutes(20)
         assert not fleet.rollout.phase.is_over
         fleet.bus.away = False
@@ -863,7 +863,7 @@ class TestWaves:
 
     def test_a_tick_sends_one_message_while_it_is_under_way_and_none_after(self) -> None:
         fleet = Fleet(1)
-        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=in_turn)
+        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=sequentially)
         scan.tick(NOW)
         assert fleet.queue.rollouts == []
         fleet.begin()
@@ -876,7 +876,7 @@ class TestWaves:
     def test_one_that_nobody_can_read_keeps_no_cluster_from_being_looked_at(self) -> None:
         fleet = Fleet(1)
         fleet.store.plant("ROLLOUT", '{"phase": "soaring"}', "ROLLOUT")
-        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=in_turn)
+        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=sequentially)
         assert scan.tick(NOW).requested == ("c000",)
 
     def test_what_a_newer_release_says_of_it_is_passed_over(self) -> None:
@@ -899,7 +899,7 @@ class TestKilledAndRepeated:
         if not ends:
             while len(fleet.live) < 4:
                 fleet.minute()
-            fleet.trouble("c003", TroubleKind.MISSING)
+            fleet.incident("c003", IncidentKind.MISSING)
         calls = fleet.store.calls
         for _ in range(100):
             fleet.clock.at += MINUTE
@@ -907,7 +907,7 @@ class TestKilledAndRepeated:
             if fleet.store.calls < calls + dies_at:
                 fleet.store.away_from = calls + dies_at
             try:
-                fleet.go_on(plenty)
+                fleet.advance_rollouts(plenty)
             except StateUnavailableError:
                 calls = -1000
             fleet.store.away_from = None
@@ -926,7 +926,7 @@ class TestKilledAndRepeated:
                 fleet.clock.at += MINUTE if what == "minute" else timedelta(hours=1)
                 fleet.look()
             if what != "late":
-                fleet.go_on(plenty)
+                fleet.advance_rollouts(plenty)
             for name in fleet.live:
                 live_since.setdefault(name, fleet.clock.at)
             assert len(fleet.live) % 2 == 0
@@ -940,8 +940,8 @@ class TestKilledAndRepeated:
         for _ in range(3):
             fleet.clock.at += MINUTE
             fleet.look()
-            before_write(fleet.store, place, lambda _: fleet.go_on(plenty))
-            fleet.go_on(plenty)
+            before_write(fleet.store, place, lambda _: fleet.advance_rollouts(plenty))
+            fleet.advance_rollouts(plenty)
             fleet.store.before_write = []
             assert len(fleet.live) <= 2
         fleet.until(Phase.DONE)
@@ -955,7 +955,7 @@ class TestKilledAndRepeated:
         slow = Fleet(4)
         slow.begin(wave="4")
         slow.clock.at += MINUTE
-        slow.go_on(lambda: 9.0)
+        slow.advance_rollouts(lambda: 9.0)
         assert slow.live == set()
         slow.minutes(2)
         assert len(slow.live) == 4
@@ -993,7 +993,7 @@ class TestCommands:
 
     def test_readiness_says_by_its_exit_code_that_somebody_is_not_ready(self, fleet: Fleet) -> None:
         assert self.run("readiness").count("is ready") == 3
-        fleet.trouble("c001", TroubleKind.INVALID)
+        fleet.incident("c001", IncidentKind.INVALID)
         assert "c001 is not ready: in trouble" in self.run("readiness", code=5)
         self.run("readiness", "--cluster", "c000")
 
@@ -1007,7 +1007,7 @@ class TestCommands:
         assert fleet.store.rollout() == (None, None)
 
     def test_those_that_are_ready_go_live_at_once_or_in_waves(self, fleet: Fleet) -> None:
-        fleet.trouble("c001", TroubleKind.INVALID)
+        fleet.incident("c001", IncidentKind.INVALID)
         assert "not: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
         assert fleet.rollout.waiting == ("c000", "c002")
         self.run("rollout", "--reason", "ticket 8", code=2)

@@ -49,13 +49,13 @@ def test_a_function_of_the_product_stays_within_50_lines_or_says_why(path: Path)
 
 
 def test_a_long_function_is_found_wherever_it_stands_and_a_rule_above_it_is_no_reason() -> None:
-    def shown(comment: str, statements: int) -> str:
+    def quote(comment: str, statements: int) -> str:
         return f"class Room:\n    {comment}\n    def walk(self):\n" + "        pass\n" * statements
 
-    assert overlong(shown("", LONGEST - 1)) == []
-    assert overlong(shown("", LONGEST)) == ["walk: 51 lines"]
-    assert overlong(shown("# ---------- walking", LONGEST)) == ["walk: 51 lines"]
-    assert overlong(shown("# One table of cases: parts of it would explain nothing.", LONGEST)) == []
+    assert overlong(quote("", LONGEST - 1)) == []
+    assert overlong(quote("", LONGEST)) == ["walk: 51 lines"]
+    assert overlong(quote("# ---------- walking", LONGEST)) == ["walk: 51 lines"]
+    assert overlong(quote("# One table of cases: parts of it would explain nothing.", LONGEST)) == []
 
 
 def test_whoever_passes_a_limit_of_the_linter_says_why() -> None:

@@ -11,7 +11,7 @@ from evenkeel.domain.model.choices import Level, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.states import ClusterState, PoolState, Sighting
+from evenkeel.domain.model.states import ClusterState, MemberSnapshot, PoolState
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel_cli.simulation.engine import Record, Run, variants_of
 from evenkeel_cli.simulation.measures import measure
@@ -56,7 +56,7 @@ def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
 
 @pytest.mark.parametrize(("left", "held"), [(8, False), (7, True)])
 def test_nodes_that_evenkeel_has_taken_away_itself_begin_no_hold(left: int, held: bool) -> None:
-    seen = Sighting(since=NOW - MINUTE, requested=counted(9, 8, 3), planned={str(key("a")): 8})
+    seen = MemberSnapshot(since=NOW - MINUTE, requested=counted(9, 8, 3), planned={str(key("a")): 8})
     state = ClusterState(pools={POOL_ID: PoolState(seen=seen)})
     pool = Played(zones((left, 9, 3)), replace(numbers(0, 60), level=Level.SHRINK), state)
     assert any(minima(pool.look(60))) is held

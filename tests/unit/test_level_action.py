@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from tests.convergence import convergence
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
@@ -16,7 +17,6 @@ from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.table import print_plan
 from tests.builders import NOW, zones
-from tests.homing import homing
 from tests.house import House
 
 
@@ -29,7 +29,7 @@ def test_a_dry_run_lists_the_steps_that_would_follow_and_changes_nothing() -> No
     answer = house.ask("level", pool="workers", dry_run=True)
     assert answer["steps"] == [{"from": "c", "to": "a"}] * 2
     assert answer["message"] == "pool workers of demo: dry run: 2 steps: c to a, c to a"
-    assert house.store.load("demo").control.asked_home == {}
+    assert house.store.load("demo").control.convergence_requested == {}
     assert not house.queue.requests
 
 
@@ -48,14 +48,14 @@ def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotte
     assert "level" in {why for _, why in house.queue.requests.values()}
     house.carry_out()
     assert [one.requested for one in house.cluster.groups.values()] == [2, 2, 5]
-    assert house.store.load("demo").control.asked_home
+    assert house.store.load("demo").control.convergence_requested
     (step,) = (pool["level"]["step"] for pool in house.ask("status")["pools"])
     assert (step["source"][-1], step["destination"][-1]) == ("c", "a")
     said = house.ask("explain", pool="workers")["message"]
     assert "A step of levelling is under way since" in said
     house.clock.at += timedelta(hours=3)
     house.run()
-    assert house.store.load("demo").control.asked_home == {}
+    assert house.store.load("demo").control.convergence_requested == {}
 
 
 def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_budget_leaves() -> None:
@@ -81,7 +81,7 @@ def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_bud
 
 
 def test_a_plan_without_a_stack_says_why_no_step_begins() -> None:
-    found = plan(Observation(groups=tuple(zones((1, 2, 5)))), ClusterState(), homing(), NOW)
+    found = plan(Observation(groups=tuple(zones((1, 2, 5)))), ClusterState(), convergence(), NOW)
     console = Console(file=StringIO(), width=200)
     print_plan(found, console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def test_a_plan_without_a_stack_says_why_no_step_begins() -> None:
 def test_a_level_pool_needs_none_and_says_so() -> None:
     house = uneven(2, 2, 3)
     assert house.ask("level", pool="workers")["message"].endswith("its zones are level: no node has to be moved")
-    assert house.store.load("demo").control.asked_home == {}
+    assert house.store.load("demo").control.convergence_requested == {}
 
 
 def test_without_a_view_and_without_consent_it_says_what_is_missing() -> None:

@@ -18,11 +18,11 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     TooLargeError,
 )
-from evenkeel.application.ports import Found
+from evenkeel.application.ports import CheckResult
 from evenkeel.application.rebalancing.observer import is_settled
 from evenkeel.application.rebalancing.requested_plan import plan_for
-from evenkeel.domain.model.incidents import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
 from tests.house import NUMBERS, RECORD, House
@@ -49,7 +49,7 @@ def writes(house: House) -> list[str]:
     return [entry for entry in house.journal.entries if entry.startswith(("save", "apply", "mark")) and entry != SEEN]
 
 
-def asked(house: House) -> list[tuple[str, Found | None]]:
+def asked(house: House) -> list[tuple[str, CheckResult | None]]:
     """Why runs were asked for, and what they are told."""
     return [(why, house.queue.found[id]) for id, (_, why) in house.queue.requests.items()]
 
@@ -176,27 +176,29 @@ class TestSettledClusters:
     @pytest.mark.parametrize(
         "verdict",
         [
-            Verdict(troubles=(Trouble(kind=TroubleKind.INVALID, since=NOW),)),
-            Verdict(told={"invalid": Told(kind=TroubleKind.INVALID, since=NOW)}),
-            Verdict(outbox=(TroubleNews(news=News.CLOSED, trouble=Trouble(kind=TroubleKind.INVALID, since=NOW)),)),
+            ClusterHealth(incidents=(Incident(kind=IncidentKind.INVALID, since=NOW),)),
+            ClusterHealth(told={"invalid": Told(kind=IncidentKind.INVALID, since=NOW)}),
+            ClusterHealth(
+                outbox=(IncidentChange(news=News.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW)),)
+            ),
         ],
         ids=["in trouble", "its end not told", "bus away"],
     )
     def test_one_with_trouble_or_something_to_be_told_of_it_is_not_settled(
-        self, settled: House, verdict: Verdict
+        self, settled: House, cluster_health: ClusterHealth
     ) -> None:
         remembered, observation = settled.store.load("demo"), settled.cluster.observe()
         plan = plan_for(remembered, remembered.policy, observation, settled.clock.at)
         assert is_settled(remembered, observation, plan)
-        assert not is_settled(replace(remembered, verdict=verdict), observation, plan)
+        assert not is_settled(replace(remembered, cluster_health=cluster_health), observation, plan)
 
     def test_a_verdict_that_is_written_beside_it_ends_that(self, settled: House) -> None:
         """As where a run was killed before it had told that trouble is over."""
-        over = TroubleNews(news=News.CLOSED, trouble=Trouble(kind=TroubleKind.INVALID, since=NOW))
-        settled.store.save_verdict("demo", Verdict(outbox=(over,)), settled.store.load("demo").versions)
+        over = IncidentChange(news=News.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW))
+        settled.store.save_cluster_health("demo", ClusterHealth(outbox=(over,)), settled.store.load("demo").versions)
         settled.run()
         assert not self.is_settled(settled)
-        assert settled.store.load("demo").verdict == Verdict()
+        assert settled.store.load("demo").cluster_health == ClusterHealth()
 
     @pytest.mark.parametrize("change", [{"requested": 5}, {"running": 0}, {"pool_max": 1}, {"pool_label": "other"}])
     def test_whatever_happens_to_its_groups_is_looked_at_at_once(self, settled: House, change: dict[str, Any]) -> None:
@@ -244,7 +246,7 @@ class TestSettledClusters:
     def test_one_that_answers_no_more_is_in_trouble_at_once_and_not_glanced_at_again(self, settled: House) -> None:
         settled.cluster.unreadable = DARK
         summary = settled.looks()
-        assert (asked(settled), summary.metrics()["ClustersUnreachable"]) == ([(str(DARK), Found.SILENT)], 1)
+        assert (asked(settled), summary.metrics()["ClustersUnreachable"]) == ([(str(DARK), CheckResult.SILENT)], 1)
         settled.carry_out()
         assert not self.is_settled(settled)
 
@@ -262,7 +264,7 @@ class TestSettledClusters:
 
     def test_it_is_looked_at_where_others_have_words_about_its_zones(self, settled: House) -> None:
         offering = Offering("aws", "eu-west-1", "a", "m5.large", "on-demand")
-        word = Word(failed_at=settled.clock.at, until=settled.clock.at + 60 * MINUTE)
+        word = CapacityReport(failed_at=settled.clock.at, until=settled.clock.at + 60 * MINUTE)
         settled.ask("register", record={**RECORD, "dry_run": False, "zone_ids": {"a": "a"}})
         for _ in range(16):
             settled.looks()
@@ -323,13 +325,13 @@ class TestChunks:
     @pytest.fixture
     def chunk(self, quiet: House) -> House:
         """Healthy clusters, and some that are not."""
-        troubles: dict[str, Any] = {
+        incidents: dict[str, Any] = {
             "dark": DARK,
             "garbage": ValueError("secret-token"),
             "locked": AccessError("cluster locked: secret evenkeel/locked cannot be read"),
         }
-        for name, trouble in troubles.items():
-            quiet.register_another(name, trouble)
+        for name, incident in incidents.items():
+            quiet.register_another(name, incident)
         quiet.store.plant("broken", "{}")
         for number in range(3):
             quiet.register_another(f"well-{number}", FakeCluster(zones((2, 2, 5), bounds=[(1, 9)] * 3)))
@@ -342,9 +344,9 @@ class TestChunks:
         summary = chunk.looks(*self.NAMES)
         found = {cluster: chunk.queue.found[id] for id, (cluster, _) in chunk.queue.requests.items()}
         # What a look cannot open, a run may be able to: it has an identity of its own.
-        assert {name for name, what in found.items() if what is Found.UNSEEN} == {"locked"}
+        assert {name for name, what in found.items() if what is CheckResult.UNSEEN} == {"locked"}
         assert {name for name, what in found.items() if what is None} == {"broken", "well-0", "well-1", "well-2"}
-        assert {name for name, what in found.items() if what is Found.SILENT} == {"dark", "garbage"}
+        assert {name for name, what in found.items() if what is CheckResult.SILENT} == {"dark", "garbage"}
         assert summary.metrics()["ClustersUnreachable"] == 3, "the record that cannot be read is among them"
         assert "record of cluster broken: flavours is missing" in caplog.text
         assert summary.metrics()["RunsFailed"] == 0
@@ -368,7 +370,7 @@ class TestChunks:
         assert chunk.queue.clusters == ["well-0"]
         assert [(look.clusters, look.delay) for look in chunk.queue.looks] == [(("demo",), 0)]
         chunk.looks("demo")
-        assert ("too large for a look", Found.UNSEEN) in asked(chunk), "alone, it is a run's"
+        assert ("too large for a look", CheckResult.UNSEEN) in asked(chunk), "alone, it is a run's"
 
     def test_one_that_comes_back_is_taken_apart(self, chunk: House) -> None:
         chunk.look.one_by_one(self.NAMES)
@@ -384,7 +386,7 @@ class TestRefusedLooks:
         quiet.cluster.unreadable = AccessRefusedError("GET /apis of demo: 403 forbidden")
         quiet.looks()
         quiet.looks()
-        assert asked(quiet) == [("looks are refused", Found.UNSEEN)] * 2
+        assert asked(quiet) == [("looks are refused", CheckResult.UNSEEN)] * 2
         quiet.cluster.unreadable = None
         assert quiet.run().plan is not None
 
@@ -484,7 +486,7 @@ class TestSilence:
 
     def test_the_same_look_told_twice_counts_once(self, dark: Dark) -> None:
         for _ in range(3):
-            dark.house.rebalance("demo", "does not answer", plenty, Found.SILENT)
+            dark.house.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)
         silence = dark.house.store.load("demo").silence
         assert silence is not None
         assert (silence.looks, len(dark.house.queue.looks)) == (1, 1)
@@ -499,4 +501,4 @@ class TestSilence:
     def test_without_a_queue_the_run_fails_and_is_tried_again(self, dark: Dark) -> None:
         dark.house.queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
-            dark.house.rebalance("demo", "does not answer", plenty, Found.SILENT)
+            dark.house.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)

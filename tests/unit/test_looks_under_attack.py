@@ -21,7 +21,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
-from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -31,7 +31,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.fleet.tokens import SealedToken
-from evenkeel.application.ports import Found, in_turn
+from evenkeel.application.ports import CheckResult, sequentially
 from evenkeel.config import ControlRecord, Registration, ServiceAccountAccess
 from evenkeel.domain.fleet.check_times import chunks_of_minute
 from evenkeel.domain.model.groups import PoolId
@@ -140,7 +140,7 @@ def test_a_cluster_that_is_resumed_during_a_rollback_is_looked_at_again_afterwar
     remembered = store.load("demo")
     store.save_record(remembered.record, ControlRecord(), remembered.versions)
     store._due.update(listed)  # as DynamoDB has it: an item of its own, which that release does not know
-    scan = Scan(store=store, queue=queue, clock=clock, together=in_turn)
+    scan = Scan(store=store, queue=queue, clock=clock, together=sequentially)
     for minute in range(60):
         clock.at = NOW + minute * MINUTE
         scan.tick(clock.at)
@@ -175,7 +175,7 @@ def fleet() -> tuple[InMemoryStore, FakeQueue, Scan]:
     store, queue, clock = InMemoryStore(), FakeQueue(), FakeClock()
     for name in ("a", "bb", "ccc"):
         register(store, name)
-    return store, queue, Scan(store=store, queue=queue, clock=clock, together=in_turn)
+    return store, queue, Scan(store=store, queue=queue, clock=clock, together=sequentially)
 
 
 def test_a_stray_whose_record_names_another_id_does_not_stop_the_scan_of_all_others() -> None:
@@ -224,7 +224,7 @@ def test_a_wish_just_after_a_look_of_a_silent_cluster_has_it_asked_after_a_minut
     house = House()
     for _ in range(6):
         house.clock.at += 6 * MINUTE
-        house.rebalance("demo", "does not answer", plenty, Found.SILENT)
+        house.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)
     house.queue.looks.clear()
     house.clock.at += timedelta(seconds=30)
     house.ask("restore")
@@ -273,7 +273,7 @@ def test_a_fleet_larger_than_what_is_kept_asks_eks_once_for_each_cluster(monkeyp
 
 def test_what_is_kept_of_garbage_takes_about_as_much_memory_as_its_bytes() -> None:
     """4 MiB of `[[]],` in one object are 135 MiB of Python."""
-    kept, fill = KeptGroups(most_bytes=2**20), b",".join([b"[[]]"] * 40_000)
+    kept, fill = ListCache(most_bytes=2**20), b",".join([b"[[]]"] * 40_000)
     body = (
         b'{"apiVersion":"machine.sapcloud.io/v1alpha1","items":[{"metadata":{"name":"w","namespace":"s"},"spec":{"x":['
     )

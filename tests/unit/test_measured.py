@@ -7,7 +7,7 @@ import pytest
 
 from evenkeel.adapters.aws.metrics import write_metrics_of
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from tests.fakes import NOW
 from tests.house import House
 
@@ -34,13 +34,13 @@ def test_at_a_glance_and_at_a_whole_look_they_are_the_same() -> None:
 def test_of_a_cluster_that_does_not_answer_its_trouble_is_known_and_no_more() -> None:
     house = House(metrics="cluster")
     house.settle()
-    trouble = Trouble(kind=TroubleKind.MISSING, pool="cluster-api/ns/workers", since=NOW, missing=3)
+    incident = Incident(kind=IncidentKind.MISSING, pool="cluster-api/ns/workers", since=NOW, missing=3)
     loaded = house.store.load
 
-    def in_trouble(cluster: str, *, consistent: bool = True) -> object:
-        return replace(loaded(cluster, consistent=consistent), verdict=Verdict(troubles=(trouble,)))
+    def is_failing(cluster: str, *, consistent: bool = True) -> object:
+        return replace(loaded(cluster, consistent=consistent), cluster_health=ClusterHealth(incidents=(incident,)))
 
-    house.store.load = in_trouble  # type: ignore[assignment]
+    house.store.load = is_failing  # type: ignore[assignment]
     house.store.at_rest = lambda _: {}  # type: ignore[method-assign, assignment]
     house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
     summary = house.looks()

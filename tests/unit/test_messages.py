@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.adapters.aws.queues import (
+    CheckRequest,
     EventBridgeBus,
-    LookRequest,
     QueueUrls,
     Request,
     RolloutRequest,
@@ -109,12 +109,12 @@ class TestReading:
         assert read_message(Request, body) == Request(cluster="demo", reason="scan")
 
     def test_a_chunk_names_its_clusters(self) -> None:
-        assert read_message(LookRequest, '{"clusters": ["a", "b"]}').clusters == ("a", "b")
+        assert read_message(CheckRequest, '{"clusters": ["a", "b"]}').clusters == ("a", "b")
 
     @pytest.mark.parametrize("body", ["{}", '{"clusters": []}', '{"clusters": "a"}', '{"clusters": ["A B"]}'])
     def test_a_chunk_of_nothing_or_of_no_clusters_is_poison(self, body: str) -> None:
         with pytest.raises(BadRequestError, match="message: clusters"):
-            read_message(LookRequest, body)
+            read_message(CheckRequest, body)
 
     def test_what_comes_due_is_a_run_or_the_rest_of_a_shard(self, client: Client) -> None:
         queue(client).scan_on("7", "cluster-9", NOW)
@@ -124,7 +124,7 @@ class TestReading:
         assert run == Request(cluster="demo", reason="a look is due")
 
     def test_what_comes_to_the_worker_is_a_run_or_a_rollout(self, client: Client) -> None:
-        queue(client).go_on("01", NOW)
+        queue(client).advance_rollouts("01", NOW)
         queue(client).request("demo", "scan", "1")
         rollout, run = [read_request(sent["MessageBody"]) for sent in client.sent]
         assert rollout == RolloutRequest(rollout="01")
@@ -132,7 +132,7 @@ class TestReading:
 
     def test_a_rollout_waits_for_no_cluster_and_goes_on_once_a_tick(self, client: Client) -> None:
         for at in (NOW, NOW, NOW + timedelta(minutes=1)):
-            queue(client).go_on("01", at)
+            queue(client).advance_rollouts("01", at)
         assert {sent["MessageGroupId"] for sent in client.sent} == {"#rollout"}
         first, again, next_tick = [sent["MessageDeduplicationId"] for sent in client.sent]
         assert first == again != next_tick
@@ -208,7 +208,7 @@ class TestSending:
         assert [len(entries) for entries in client.batches] == [10, 10, 5]
         sent = [entry for entries in client.batches for entry in entries]
         assert [entry["DelaySeconds"] for entry in sent] == list(range(25))
-        assert [read_message(LookRequest, entry["MessageBody"]).clusters for entry in sent] == [
+        assert [read_message(CheckRequest, entry["MessageBody"]).clusters for entry in sent] == [
             c.clusters for c in chunks
         ]
         assert "MessageGroupId" not in sent[0], "a fair queue costs more"
@@ -257,7 +257,7 @@ class TestSending:
             lambda q: q.dead_letter("x", "y", "1"),
             lambda q: q.request_looks([Chunk(clusters=("demo",))]),
             lambda q: q.scan_on("7", "demo", NOW),
-            lambda q: q.go_on("01", NOW),
+            lambda q: q.advance_rollouts("01", NOW),
         )
         for call in calls:
             with pytest.raises(QueueUnavailableError, match="queue "):
@@ -282,7 +282,7 @@ class TestPublishing:
 
     def test_trouble_that_is_too_large_to_tell_keeps_all_that_people_are_paged_with(self, client: Client) -> None:
         told = alert(kind="invalid", pool="default/workers")
-        EventBridgeBus(client, "bus").publish("Trouble Opened", {**detail_of(told), "problems": ["x" * 300_000]})
+        EventBridgeBus(client, "bus").publish("Incident Opened", {**detail_of(told), "problems": ["x" * 300_000]})
         detail = client.sent[0]["Entries"][0]["Detail"]
         assert len(detail) < 256 * 1024
         assert read_alert(detail) == told

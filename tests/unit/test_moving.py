@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.convergence import Home, convergence
 
 from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.demand.scale_down import KEPT
@@ -12,7 +13,6 @@ from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Budget, Claim, Node, NodeTerm, Owner, Pod, PodVolume, Volume, Workload
 from tests.builders import NOW
-from tests.homing import Home, homing
 from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -151,7 +151,7 @@ def test_a_step_takes_the_machine_that_its_pods_let_go() -> None:
             whole=True,
         )
 
-    home = Home((2, 2, 5), homing(blind=False), workload=workload)
+    home = Home((2, 2, 5), convergence(blind=False), workload=workload)
     free = {home.machines("c")[3].name}
     home.look()
     home.look(601)
@@ -180,7 +180,7 @@ def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which(fields:
         held = tuple(pod(f"p-{each.name}", node=each.name, **fields) for each in nodes)
         return Workload(nodes=nodes, pods=held, whole=True)
 
-    home = Home((2, 2, 5), homing(blind=False), workload=workload)
+    home = Home((2, 2, 5), convergence(blind=False), workload=workload)
     home.look()
     home.look(601)
     assert home.requested == (2, 2, 5)

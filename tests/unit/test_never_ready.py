@@ -116,8 +116,8 @@ def test_beside_an_autoscaler_nothing_changes() -> None:
 def test_a_node_is_a_success_once_it_is_ready() -> None:
     failed = replace(after(bad(TIMEOUT)), last_failure=NOW - 9 * MINUTE, backoff_until=NOW - 4 * MINUTE, running_seen=0)
     waits = after(bad(MINUTE), before=failed)
-    assert waits.in_trouble
-    assert not after(bad(MINUTE, ready=True, not_ready_since=None), before=waits).in_trouble
+    assert waits.is_failing
+    assert not after(bad(MINUTE, ready=True, not_ready_since=None), before=waits).is_failing
 
 
 def test_a_zone_that_is_tried_has_one_machine_on_its_way_until_its_node_is_ready() -> None:

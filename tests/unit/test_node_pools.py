@@ -13,7 +13,7 @@ from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning, PublishedBounds, State
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.annotations import read_published, write_published
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences
@@ -203,8 +203,8 @@ def pinnable(zone: str, wanted: int, running: int, *, pinned: bool = False, **fi
 
 def remembered(*zones: str, ours: Bounds) -> dict[Any, PoolState]:
     id = plan_for([pinnable("a", 0, 0), pinnable("b", 1, 1)]).id
-    wishes = {f"uid-{zone}": Wish(bounds=Bounds(0, 10), ours=(ours,)) for zone in zones}
-    return {id: PoolState(wishes=wishes)}
+    desired_bounds = {f"uid-{zone}": DesiredBounds(bounds=Bounds(0, 10), ours=(ours,)) for zone in zones}
+    return {id: PoolState(desired_bounds=desired_bounds)}
 
 
 def plan_for(groups: list[NodeGroup], *, switch: bool = True, autoscaler: bool = True, **state: Any) -> PoolPlan:
@@ -310,8 +310,8 @@ def test_what_people_want_is_remembered_before_and_restore_brings_it_back() -> N
     at_owners(found)
     assert stand(found)[0] == (True, 2, Bounds(0, 2))
     ((_, state),) = found.state.pools.items()
-    assert state.wishes["uid-a"].bounds == Bounds(0, 10)
-    assert Bounds(0, 2) in state.wishes["uid-a"].ours
+    assert state.desired_bounds["uid-a"].bounds == Bounds(0, 10)
+    assert Bounds(0, 2) in state.desired_bounds["uid-a"].ours
     found.ask("restore")
     found.run()
     assert stand(found) == [(False, 2, Bounds(0, 10))] * 3

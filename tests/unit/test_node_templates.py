@@ -497,11 +497,11 @@ class TestThePage:
         assert len(table) == 2
 
     def test_the_pools_shown_are_valid_and_every_field_is_described(self) -> None:
-        shown = json.loads(PAGE.partition("```json record\n")[2].partition("```")[0])
-        assert read_model(ClusterFile, {"pools": shown}, "page").discovered_pools is not None
+        quote = json.loads(PAGE.partition("```json record\n")[2].partition("```")[0])
+        assert read_model(ClusterFile, {"pools": quote}, "page").discovered_pools is not None
         for name in DiscoveredPools.model_fields:
             assert f"| `{name}` |" in PAGE
-        assert set(shown) | {"labels"} == set(DiscoveredPools.model_fields)
+        assert set(quote) | {"labels"} == set(DiscoveredPools.model_fields)
 
     def test_the_annotations_named_are_those_that_are_read(self) -> None:
         code = (Path(node_templates.__file__)).read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.rebalancing.events import Failure, Verdict
+from evenkeel.application.rebalancing.events import EventResult, Failure
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
@@ -355,7 +355,7 @@ class TestTheClockOfAGroup:
         state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
         state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
         state = self.observe_health(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
-        assert not state.in_trouble
+        assert not state.is_failing
         assert self.observe_health(group("a", 3, autoscaler_failure=ahead), state, 7) is state
 
 
@@ -490,7 +490,7 @@ class TestEventAndScan:
                         id=f"event-{number}",
                     )
                 )
-                assert heard.verdict in (Verdict.RECORDED, Verdict.KNOWN)
+                assert heard.cluster_health in (EventResult.RECORDED, EventResult.KNOWN)
             else:
                 remembered = house.store.load("demo")
                 known = remembered.state.groups.get(name)

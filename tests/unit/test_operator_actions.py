@@ -151,9 +151,9 @@ class TestStatus:
         house.answer_writes(RejectedError("max is too large"), "workers-c")
         house.run()
         answer = house.ask("status")
-        shown = StringIO()
-        print_answer(answer, Console(file=shown, width=160))
-        told = shown.getvalue()
+        quote = StringIO()
+        print_answer(answer, Console(file=quote, width=160))
+        told = quote.getvalue()
         assert "fenced  | 1 minute ago" in told.replace("│", "|")
         assert "a: fenced: capacity failure 1, in backoff until 2026-01-15T12:05:00Z" in told
         assert "2026-01-15T12:01:00Z (just now) workers: " in told

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.stored import VerdictRecord, read_stored
+from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
 from evenkeel.domain.demand.scale_up import demand
 from evenkeel.domain.incidents.health import untold, with_news
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder, wait_after
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
@@ -29,7 +29,7 @@ from evenkeel.domain.model.workload import (
     Volume,
     Workload,
 )
-from evenkeel.texts.english import trouble_words
+from evenkeel.texts.english import incident_words
 from tests.builders import MINUTE, NOW
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
 
@@ -234,7 +234,7 @@ def test_other_pools_are_tried_at_once_until_four_orders_have_failed() -> None:
         return tuple(replace(pool_offer(name, zones="a"), orders=failed if name == "p0" else {}) for name in names)
 
     seen, key = Workload(pods=WEB), next(iter(first_order(WEB)))
-    why = because(Rule.NODE_NOT_READY)
+    why = Reason.of(Rule.NODE_NOT_READY)
     fields: dict[str, Any] = {"at": NOW - MINUTE, "seen": NOW - MINUTE, "node": "n", "why": why, "is_open": False}
     for failed, ordered in ((1, True), (3, True), (4, False)):
         where = str(group_key("a", "p0"))
@@ -412,11 +412,11 @@ def test_a_pool_remembers_while_another_one_orders_for_the_same_pods(is_elsewher
 # ---------------------------------------------------------------- the incident
 
 
-def incident(*names: str, node: str = "n1") -> Trouble:
+def incident(*names: str, node: str = "n1") -> Incident:
     why = Reason(Rule.TAINT_NOT_TOLERATED, {"taint": "team=red:NoSchedule"})
     problem = Problem.of(ProblemKind.INEFFECTIVE_ORDER, pods=names[:3], count=len(names), node=node, why=why)
-    return Trouble(
-        kind=TroubleKind.INEFFECTIVE_ORDER,
+    return Incident(
+        kind=IncidentKind.INEFFECTIVE_ORDER,
         since=NOW,
         pool="cluster-api/prod/workers",
         zones=("eu-central-1a",),
@@ -425,12 +425,12 @@ def incident(*names: str, node: str = "n1") -> Trouble:
 
 
 def test_the_incident_names_pods_node_and_rule() -> None:
-    words = trouble_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
+    words = incident_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
     assert words == (
         "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
         "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
     )
-    assert "prod/web-1 waits; node" in trouble_words(incident("prod/web-1"), NOW)
+    assert "prod/web-1 waits; node" in incident_words(incident("prod/web-1"), NOW)
 
 
 AGENT = pod("agent", cpu="1500m", namespace="kube-system", owner=Owner("DaemonSet", "agent"))
@@ -457,7 +457,7 @@ def test_pods_that_fit_no_node_by_their_own_spec_are_not(waiting: tuple[Pod, ...
 
 def test_pods_that_another_pool_could_serve_are_not_reported_even_while_it_is_closed() -> None:
     one = replace(pool_offer(zones="a", room=60), groups=(offer(template=template(), room=60),))
-    large = offer("large", template=template(cpu="8"), room=60, closed=because(Rule.POOL_AT_ITS_MAX))
+    large = offer("large", template=template(cpu="8"), room=60, closed=Reason.of(Rule.POOL_AT_ITS_MAX))
     other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
     seen = Workload(pods=WEB, daemon_sets=(AGENT,))
     assert [bool(each.blocked) for each in demand(seen, (one,), DemandPolicy(), NOW).pools] == [True]
@@ -474,21 +474,31 @@ def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
         claims=("1500m",),
         why=why,
     )
-    trouble = replace(incident(), problems=(problem,))
-    assert trouble_words(trouble, NOW + 5 * MINUTE) == (
+    opened = replace(incident(), problems=(problem,))
+    assert incident_words(opened, NOW + 5 * MINUTE) == (
         "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
         "node does not help beside its DaemonSets kube-system/agent (1500m): it asks for 3 of cpu, and 2500m of 4 are "
         "free"
     )
-    verdict = Verdict().with_troubles([trouble])
-    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
+    cluster_health = ClusterHealth().with_incidents([incident])
+    assert (
+        read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
+            0
+        ].cluster_health()
+        == cluster_health
+    )
 
 
 def test_other_pods_and_another_node_are_no_news() -> None:
-    told = with_news(Verdict().with_troubles([incident("prod/web-1")]))
-    assert untold(told.with_troubles([incident("prod/web-7", node="n2")])) == ()
+    told = with_news(ClusterHealth().with_incidents([incident("prod/web-1")]))
+    assert untold(told.with_incidents([incident("prod/web-7", node="n2")])) == ()
 
 
 def test_the_incident_is_stored_and_read_again() -> None:
-    verdict = Verdict().with_troubles([incident("prod/web-1")])
-    assert read_stored(VerdictRecord, VerdictRecord.of(verdict).model_dump_json(), "HEALTH")[0].verdict() == verdict
+    cluster_health = ClusterHealth().with_incidents([incident("prod/web-1")])
+    assert (
+        read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
+            0
+        ].cluster_health()
+        == cluster_health
+    )

@@ -14,10 +14,10 @@ from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterFile, ConfigError, read_model
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.relief import Relief
-from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
 from evenkeel.texts.english import MOST_NAMED, READERS, command_words
@@ -104,10 +104,10 @@ def test_what_is_remembered_of_owners_is_stored_and_read_back() -> None:
     found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
     found.run()
     ((_, state),) = found.state.pools.items()
-    assert {id: wish.bounds for id, wish in state.wishes.items()} == {
+    assert {id: wish.bounds for id, wish in state.desired_bounds.items()} == {
         f"uid-{zone}": Bounds(1, 4) for zone in "abc" if found.cluster.groups[key(zone)].bounds != Bounds(1, 4)
     }
-    assert all(wish.ours for wish in state.wishes.values())
+    assert all(wish.ours for wish in state.desired_bounds.values())
 
 
 def test_a_pool_of_no_member_in_which_nobody_wants_a_node_takes_no_part_until_somebody_does() -> None:
@@ -118,10 +118,10 @@ def test_a_pool_of_no_member_in_which_nobody_wants_a_node_takes_no_part_until_so
 
 
 def test_a_memory_without_annotations_is_enough_to_know_what_is_ours() -> None:
-    known = PoolState(wishes={"uid-a": Wish(bounds=Bounds(1, 4), ours=(Bounds(0, 7),))})
+    known = PoolState(desired_bounds={"uid-a": DesiredBounds(bounds=Bounds(1, 4), ours=(Bounds(0, 7),))})
     pool = pool_plan([owned("a", Bounds(0, 7), requested=3)], numbers(), adopted={pool_id(): known})
     assert (pool.min, pool.max) == (1, 4)
-    assert not pool.new_wishes
+    assert not pool.new_intents
 
 
 def pool_id() -> Any:
@@ -535,16 +535,16 @@ def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, v
 def test_where_relief_has_raised_a_maximum_the_people_want_their_own_and_never_less_than_their_minimum() -> None:
     relief = Relief(owner="uid-a", wish=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
-        assert wish_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
+        assert desired_bounds_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
 
 
 def test_dead_zones_do_not_change_what_is_wanted_of_an_owner_that_holds_our_bounds() -> None:
     before, ours = Bounds(1, 6), Bounds(2, 9)
     held = owned("a", ours, takes_ours=True)
     assert held.owner is not None
-    wishes = {held.owner.ref.id: Wish(bounds=before, ours=(ours,))}
+    desired_bounds = {held.owner.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
     for relief in (None, Relief(dead={"a": NOW})):
-        assert wish_of(held, PoolState(wishes=wishes, relief=relief)) == before
+        assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, relief=relief)) == before
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from evenkeel.adapters.page.render import document, fragment, summary
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
@@ -70,7 +70,7 @@ def test_the_headline_counts_what_is_missing_and_what_nobody_knows() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["trouble", "unseen"]), max_size=4),
+    st.lists(st.sampled_from(["incident", "unseen"]), max_size=4),
     st.lists(st.sampled_from(["well", "paused"]), max_size=4),
 )
 def test_only_what_was_read_and_is_well_is_called_well(bad: list[str], good: list[str]) -> None:
@@ -111,8 +111,8 @@ def _in_a(*accounts: dict[str, Any]) -> str:
     for number, fields in enumerate(accounts, 1):
         zone = fields.pop("zone", "eu-central-1a")
         register(house.store, f"c{number}", **fields)
-        trouble = Trouble(kind=TroubleKind.MISSING, since=NOW, pool="x/y/z", zones=(zone,), missing=1, requested=2)
-        house.store.save_verdict(f"c{number}", Verdict().with_troubles([trouble]), None)
+        incident = Incident(kind=IncidentKind.MISSING, since=NOW, pool="x/y/z", zones=(zone,), missing=1, requested=2)
+        house.store.save_cluster_health(f"c{number}", ClusterHealth().with_incidents([incident]), None)
     return page(house.ask("status", None))
 
 
@@ -165,7 +165,7 @@ def test_where_nobody_can_tell_them_apart_the_page_says_what_is_added_up(account
 
 def test_a_card_says_in_words_how_many_run_what_the_cloud_says_and_what_to_do() -> None:
     text = Seen(page(FLEET)).text
-    first = FLEET["clusters"][0]["troubles"][0]
+    first = FLEET["clusters"][0]["incidents"][0]
     for words in ("12 of 20 running, 8 missing", first["headline"], first["todo"], first["command"], first["runbook"]):
         assert words in text
 
@@ -181,8 +181,8 @@ def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> 
     assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
     assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
     seven = told_fleet(7)["clusters"]
-    outages = [cluster for cluster in seven if any(trouble["outage"] for trouble in cluster["troubles"])]
-    assert [trouble["missing"] for trouble in outages[0]["troubles"]] == [5], "also while nodes are missing there"
+    outages = [cluster for cluster in seven if any(incident["outage"] for incident in cluster["incidents"])]
+    assert [incident["missing"] for incident in outages[0]["incidents"]] == [5], "also while nodes are missing there"
     plans = plan(
         Observation(groups=tuple(zones([3, 3, 3]))),
         ClusterState(groups={key(zone): in_backoff() for zone in "abc"}),
@@ -194,7 +194,7 @@ def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> 
 
 
 def test_of_a_live_look_at_all_who_is_well_is_folded_and_comes_last() -> None:
-    fine = told_status(cluster="green", zones={}, trouble=False)
+    fine = told_status(cluster="green", zones={}, incident=False)
     html = page({"clusters": [fine, told_quota(), {"ok": False, "cluster": "grey", "message": "no record"}]})
     assert cards_of(html) == ["demo", "grey", "green"]
     assert [("open" in fold) for fold in re.findall(r"<details([^>]*)><summary><h2>", html)] == [True, True, False]
@@ -241,21 +241,21 @@ def test_the_answer_of_a_release_before_this_one_is_shown_as_well() -> None:
     old = json.loads(json.dumps(FLEET))
     del old["offerings"]
     for cluster in old["clusters"]:
-        for trouble in cluster["troubles"]:
-            del trouble["headline"]
+        for incident in cluster["incidents"]:
+            del incident["headline"]
     text = Seen(page(old)).text
     for cluster in old["clusters"]:
-        for trouble in cluster["troubles"]:
-            assert trouble["message"] in text
-            if trouble["said"]:
-                assert text.count(trouble["message"]) <= sum(
-                    trouble["message"] == other["message"] for each in old["clusters"] for other in each["troubles"]
+        for incident in cluster["incidents"]:
+            assert incident["message"] in text
+            if incident["said"]:
+                assert text.count(incident["message"]) <= sum(
+                    incident["message"] == other["message"] for each in old["clusters"] for other in each["incidents"]
                 )
 
 
 def test_kinds_of_a_newer_release_are_shown_by_their_names() -> None:
     newer = json.loads(json.dumps(FLEET))
-    newer["clusters"][0]["troubles"][0] |= {"kind": "eaten-by-mice", "class": None, "more": {"a": 1}}
+    newer["clusters"][0]["incidents"][0] |= {"kind": "eaten-by-mice", "class": None, "more": {"a": 1}}
     assert "workers: eaten mice" not in Seen(page(newer)).text
     assert "workers: eaten by mice" in Seen(page(newer)).text
 

@@ -8,7 +8,7 @@ import pytest
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -43,7 +43,7 @@ def test_a_look_at_nothing_plans_nothing() -> None:
 
 
 def test_what_the_look_skipped_stays_skipped_with_its_reason() -> None:
-    gone = Skipped(namespace="default", name="x", reason=because(Rule.SAID, text="not ours"))
+    gone = Skipped(namespace="default", name="x", reason=Reason.of(Rule.SAID, text="not ours"))
     assert plan(Observation(groups=(), skipped=(gone,)), ClusterState(), Policy(strategy=BALANCED), NOW).skipped == (
         gone,
     )
@@ -89,16 +89,16 @@ def test_what_was_applied_is_no_news_any_more() -> None:
     assert found.digest(applied=True) == ""
 
 
-@pytest.mark.parametrize("trouble", ["invalid", "over-committed", "starved"])
-def test_trouble_stays_news_until_it_changes(trouble) -> None:
+@pytest.mark.parametrize("incident", ["invalid", "over-committed", "starved"])
+def test_trouble_stays_news_until_it_changes(incident) -> None:
     found = {
         "invalid": lambda: pool_plan(zones((1, 1)), numbers(5, 4)),
         "over-committed": lambda: pool_plan(zones((7, 7)), numbers(0, 12)),
         "starved": lambda: pool_plan(zones((3, 3), running=(1, 3)), numbers(0, 12), fenced=("a", "b")),
     }
-    first, second = found[trouble](), found[trouble]()
+    first, second = found[incident](), found[incident]()
     assert first.digest(applied=True) == second.digest(applied=True) != ""
-    others = {found[other]().digest(applied=True) for other in found if other != trouble}
+    others = {found[other]().digest(applied=True) for other in found if other != incident}
     assert first.digest(applied=True) not in others
 
 

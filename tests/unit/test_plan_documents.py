@@ -15,7 +15,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel_cli.answers import _came_of
 from tests.builders import NOW, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.test_docs import ROOT, block
@@ -100,7 +100,7 @@ def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_i
     quiet = Plan(
         now=NOW,
         pools=(pool,),
-        skipped=(Skipped(namespace="x", name="y", reason=because(Rule.SAID, text="z")),),
+        skipped=(Skipped(namespace="x", name="y", reason=Reason.of(Rule.SAID, text="z")),),
         states={},
     )
     told = plan_json(quiet)
@@ -163,8 +163,8 @@ def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:
 
 
 def test_a_reason_is_its_rule_and_its_facts_and_reasons_in_it_are_objects() -> None:
-    inner = because(Rule.IN_BACKOFF, kind="capacity", until=datetime(2026, 1, 15, 12, tzinfo=UTC))
-    reason = because(Rule.STUCK_ON_HOLD, count=3, zone=None, why=inner, others=(inner,))
+    inner = Reason.of(Rule.IN_BACKOFF, kind="capacity", until=datetime(2026, 1, 15, 12, tzinfo=UTC))
+    reason = Reason.of(Rule.STUCK_ON_HOLD, count=3, zone=None, why=inner, others=(inner,))
     told = {"rule": "in-backoff", "kind": "capacity", "until": "2026-01-15T12:00:00Z"}
     assert reason_json(reason) == {"rule": "stuck-on-hold", "count": 3, "zone": None, "why": told, "others": [told]}
 
@@ -174,13 +174,13 @@ def test_the_schema_in_the_docs_is_that_of_the_documents() -> None:
 
 
 def test_the_decision_that_the_docs_show_has_the_fields_of_the_schema() -> None:
-    shown = json.loads(block("dry-run.md", "json", ""))
-    read_decisions([shown], "docs/dry-run.md")
+    quote = json.loads(block("dry-run.md", "json", ""))
+    read_decisions([quote], "docs/dry-run.md")
     schema = decision_schema()
     pool, group = schema["$defs"]["PoolDocument"], schema["$defs"]["GroupDocument"]
-    assert set(shown) <= set(schema["properties"])
-    assert set(pool["required"]) <= set(shown["pool"]) <= set(pool["properties"])
-    assert set(shown["pool"]["groups"][0]) == set(group["properties"])
+    assert set(quote) <= set(schema["properties"])
+    assert set(pool["required"]) <= set(quote["pool"]) <= set(pool["properties"])
+    assert set(quote["pool"]["groups"][0]) == set(group["properties"])
 
 
 if __name__ == "__main__":

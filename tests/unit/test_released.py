@@ -11,7 +11,7 @@ from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, Move, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState, Release
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
@@ -145,7 +145,7 @@ class TestOrder:
     def test_while_no_zone_can_take_a_node_nothing_says_that_no_pod_waits(self) -> None:
         play = released()
         play.look(CLOSES)
-        play.groups = [replace(each, frozen_because=because(Rule.FROZEN_BY_CONTROLLER)) for each in play.groups]
+        play.groups = [replace(each, frozen_because=Reason.of(Rule.FROZEN_BY_CONTROLLER)) for each in play.groups]
         for _ in range(8):
             assert sum(requested(play.look(15))) == 6
         play.groups = [replace(each, frozen_because=None) for each in play.groups]
@@ -463,7 +463,7 @@ class TestStopping:
     def test_a_group_that_cannot_be_written_is_opened_as_soon_as_it_can(self) -> None:
         play = released()
         play.look(CLOSES)
-        play.groups = [g.frozen(because(Rule.ROLLING_SETS)) if g.zone == "b" else g for g in play.groups]
+        play.groups = [g.frozen(Reason.of(Rule.ROLLING_SETS)) if g.zone == "b" else g for g in play.groups]
         play.policy = replace(play.policy, paused={"workers": None})
         assert maxima(play.look(5))[1] == 3
         play.groups = [replace(g, frozen_because=None) for g in play.groups]

@@ -23,7 +23,7 @@ from evenkeel.domain.model.groups import (
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
@@ -256,11 +256,11 @@ def test_where_no_zone_is_healthy_nothing_is_written() -> None:
 
 
 OBSTACLES = [
-    because(Rule.OBJECT_BEING_DELETED),
-    because(Rule.SHOOT_ASLEEP),
-    because(Rule.SHOOT_IGNORED),
-    because(Rule.SHOOT_CONFINED),
-    because(Rule.SHOOT_OPERATION, type="Migrate", state="Processing"),
+    Reason.of(Rule.OBJECT_BEING_DELETED),
+    Reason.of(Rule.SHOOT_ASLEEP),
+    Reason.of(Rule.SHOOT_IGNORED),
+    Reason.of(Rule.SHOOT_CONFINED),
+    Reason.of(Rule.SHOOT_OPERATION, type="Migrate", state="Processing"),
 ]
 
 
@@ -285,7 +285,7 @@ def test_gardener_is_waited_for() -> None:
 
 def test_a_shoot_that_cannot_be_read_keeps_nobody_from_planning() -> None:
     seed = dead_for_long(1, 3, 3)
-    seed.unread = because(Rule.SHOOT_UNREAD, said="no answer")
+    seed.unread = Reason.of(Rule.SHOOT_UNREAD, said="no answer")
     pool = seed.look()
     assert (pool.relief, notes(pool), pool.valid) == (None, [Rule.SHOOT_UNREAD], True)
 
@@ -368,12 +368,12 @@ def test_a_new_wish_is_told_once_and_obeyed() -> None:
     seed.maximum = 10
     pool = seed.look(6)
     assert pool.relief is None
-    assert [problem_words(problem) for problem in pool.new_wishes] == [
+    assert [problem_words(problem) for problem in pool.new_intents] == [
         "Shoot garden-demo/main now says 0 to 10, which is not ours: that counts from now on"
     ]
     seed.follow()
     pool = seed.look(1)
-    assert (pool.relief, pool.max, pool.new_wishes) == (None, 10, ())
+    assert (pool.relief, pool.max, pool.new_intents) == (None, 10, ())
 
 
 def test_a_wish_below_what_runs_is_the_peoples_business() -> None:
@@ -485,7 +485,7 @@ def test_a_frozen_zone_keeps_the_number_where_it_is() -> None:
     seed.write()
     seed.follow()
     seed.dead = {}
-    seed.group_fields = {"c": {"frozen_because": because(Rule.ROLLING_SETS, sets=2)}}
+    seed.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
     assert notes(seed.look(10)) == [Rule.RELIEF_STANDS]
 
 

@@ -10,12 +10,12 @@ import pytest
 from evenkeel.adapters.stored import GroupRecord, PoolRecord, read_stored
 from evenkeel.domain.demand.advice import offer_of
 from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup
-from evenkeel.domain.model.moves import FOR_NOBODY, Move, ScaleRequest
+from evenkeel.domain.model.moves import UNNEEDED_NODES, Move, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
@@ -40,7 +40,7 @@ def named(*names: str, zone: str = "a") -> dict[str, tuple[MachineRef, ...]]:
 def removed(members: list[NodeGroup], machines: dict[str, tuple[MachineRef, ...]], policy: Policy | None = None,
             **state: Any) -> PoolPlan:  # fmt: skip
     count = sum(map(len, machines.values()))
-    request = ScaleRequest(id=FOR_NOBODY, nodes=-count, at=NOW, pool="workers", machines=machines)
+    request = ScaleRequest(id=UNNEEDED_NODES, nodes=-count, at=NOW, pool="workers", machines=machines)
     known = ClusterState(scale_requests=(request,), **state)
     (pool,) = plan(Observation(groups=tuple(members)), known, policy or numbers(0, 100), NOW).pools
     return pool
@@ -64,7 +64,7 @@ def test_what_was_done_of_it_counts_and_what_was_not_is_judged_anew() -> None:
     assert journal is not None
     done = [replace(one, move=ID, requested=4) if one.key == key("a") else one for one in zones([5, 5, 5])]
     assert journal.still_unplaced(done) == 0
-    again = Move(id=ID, unplaced=-1, steps={str(key("a")): -1}, request=FOR_NOBODY)
+    again = Move(id=ID, unplaced=-1, steps={str(key("a")): -1}, request=UNNEEDED_NODES)
     for members in (done, zones([5, 5, 5])):
         state = replace(pool.remembered, move=again)
         (left,) = plan(
@@ -99,7 +99,7 @@ def test_what_cannot_be_named_stays_and_says_why() -> None:
     def why(member: NodeGroup, **state: Any) -> str:
         known = ClusterState(**state)
         draft = drafted([member], numbers(0, 100), known).groups[0]
-        reason = draft.keeps_all
+        reason = draft.drain_blocked_by
         return "it may" if reason is None else sentence(reason)
 
     here = group("a", 2)
@@ -108,7 +108,7 @@ def test_what_cannot_be_named_stays_and_says_why() -> None:
     assert why(replace(here, machines=there)) == "it may"
     assert why(replace(here, launched=2)) == "nobody can say which machine of its MachineDeployment is to go"
     assert why(replace(here, max_only=True)) == "the replicas of its group are written by others"
-    assert why(here.frozen(because(Rule.OBJECT_PAUSED))) == "it is frozen"
+    assert why(here.frozen(Reason.of(Rule.OBJECT_PAUSED))) == "it is frozen"
     going = (machine("m"), machine("n", deleting=True))
     assert why(replace(here, machines=going)) == "its group requests 2 and has 1 machines"
     marked = (machine("m", marked=True), machine("n"))
@@ -145,8 +145,8 @@ def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:
     here = group("a", 2)
     assert offered(here) == ("", "")
     assert offered(replace(here, launched=2))[0] == "no-machine-can-be-named"
-    assert offered(here.frozen(because(Rule.OBJECT_PAUSED)))[0] == "frozen"
-    assert offered(here.frozen(because(Rule.WRITE_REFUSED, error="no"))) == ("", "in-state")
+    assert offered(here.frozen(Reason.of(Rule.OBJECT_PAUSED)))[0] == "frozen"
+    assert offered(here.frozen(Reason.of(Rule.WRITE_REFUSED, error="no"))) == ("", "in-state")
     assert offered(replace(here, machines=(machine("m"),))) == ("", "machines-awaited")
 
 

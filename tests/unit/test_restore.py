@@ -75,7 +75,7 @@ def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
             scene.troubled(Life(at=0))  # the owners' controllers pass them on
         before.update(picture(scene))
 
-    return Scene(owner, arrived=arrives, trouble=False), before
+    return Scene(owner, arrived=arrives, incident=False), before
 
 
 class Stay:

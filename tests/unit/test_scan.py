@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.scan import CHUNK, Scan
-from evenkeel.application.ports import in_turn
+from evenkeel.application.ports import sequentially
 from evenkeel.domain.fleet.check_times import chunks_of_minute, is_due
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
@@ -25,7 +25,7 @@ class Stage:
         self.scan = self.another_instance()
 
     def another_instance(self) -> Scan:
-        return Scan(store=self.store, queue=self.queue, clock=self.clock, together=in_turn)
+        return Scan(store=self.store, queue=self.queue, clock=self.clock, together=sequentially)
 
     def looks(self) -> Counter[str]:
         """How often each cluster is looked at."""

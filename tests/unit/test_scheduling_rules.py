@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.cluster_snapshot import Placing
-from evenkeel.domain.demand.pod_groups import Kinds
+from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.reasons import Rule
@@ -540,7 +540,7 @@ def test_who_tolerates_everything_still_needs_room() -> None:
 
 
 def test_whoever_comes_later_keeps_pods_away_as_well() -> None:
-    placing, kinds = Placing({}), Kinds(Volumes(Workload()))
+    placing, kinds = ClusterSnapshot({}), PodGroups(Volumes(Workload()))
     rooms = [placing.add(each, {}) for each in (A, B)]
     web = kinds.of(pod(labels=WEB))
     seen = []

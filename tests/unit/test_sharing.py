@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.offerings.sharing import Places, buyer_of, concerns, voice_of
+from evenkeel.application.offerings.sharing import Places, buyer_of, is_affected, voice_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.offerings import Bought, Buyer, Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import Bought, Buyer, CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.offerings.reports import experiences, heed, merged, standing
+from evenkeel.domain.offerings.reports import apply_reports, experiences, merged, standing
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
@@ -152,8 +152,8 @@ def test_a_clusters_own_report_never_warns_that_cluster() -> None:
     fleet.look()
     fleet.fails("blue")
     fleet.look()
-    assert fleet.store.load("blue").state.groups[key("a")].warned_requested is None
-    assert fleet.store.load("green").state.groups[key("a")].warned_requested == 2
+    assert fleet.store.load("blue").state.groups[key("a")].throttled_requested is None
+    assert fleet.store.load("green").state.groups[key("a")].throttled_requested == 2
 
 
 def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:
@@ -261,7 +261,7 @@ def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
 def test_a_word_that_somebody_else_has_said_meanwhile_stays(known: list[str]) -> None:
     fleet = Fleet("blue")
     fleet.look()
-    words = {name: Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
+    words = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
         fleet.store.save_offering(IN_A, OfferingState(words={name: words[name] for name in known}), None)
 
@@ -397,8 +397,8 @@ def test_a_cluster_is_concerned_by_reports_about_its_zones_and_by_reports_that_c
     known: dict[Offering, Any] | None, concerned: bool
 ) -> None:
     zone_ids = {"euc1-az2": ZONE}
-    assert concerns(record(zone_ids=zone_ids), known, [ZONE]) is concerned
-    assert not concerns(record(zone_ids=zone_ids, share_offerings=False), known, [ZONE])
+    assert is_affected(record(zone_ids=zone_ids), known, [ZONE]) is concerned
+    assert not is_affected(record(zone_ids=zone_ids, share_offerings=False), known, [ZONE])
 
 
 def test_the_voice_is_the_servers_and_not_the_names() -> None:
@@ -411,28 +411,30 @@ def test_the_voice_is_the_servers_and_not_the_names() -> None:
 
 def warned(group: NodeGroup, reports: int = 1, **fields: Any) -> GroupState | None:
     """Return the state after one check in which so many clusters report a failure until in half an hour."""
-    reported = [Word(failed_at=NOW, until=NOW + 30 * MINUTE, cluster=str(number)) for number in range(reports)]
+    reported = [
+        CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE, cluster=str(number)) for number in range(reports)
+    ]
     state = GroupState(**fields) if fields else None
-    return heed(group, state, state, reported, NOW, BackoffPolicy())
+    return apply_reports(group, state, state, reported, NOW, BackoffPolicy())
 
 
 def test_a_machine_that_is_on_its_way_when_a_warning_begins_does_not_end_it() -> None:
     state = warned(group("a", 3, running=2))
     assert state is not None
-    assert state.warned_requested == 3
+    assert state.throttled_requested == 3
 
 
 def test_a_warning_follows_a_group_that_becomes_smaller() -> None:
-    state = warned(group("a", 3), warned_requested=5)
+    state = warned(group("a", 3), throttled_requested=5)
     assert state is not None
-    assert state.warned_requested == 3
+    assert state.throttled_requested == 3
 
 
 def test_a_warning_fences_once_however_many_reports_follow() -> None:
     ends = NOW + MINUTE
-    state = warned(group("a", 3), reports=2, warned_requested=3, warned_until=ends)
+    state = warned(group("a", 3), reports=2, throttled_requested=3, throttled_until=ends)
     assert state is not None
-    assert state.warned_until == ends
+    assert state.throttled_until == ends
 
 
 @pytest.mark.parametrize("is_ended", [True, False])
@@ -463,7 +465,9 @@ def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: 
 
 def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
     policy = BackoffPolicy()
-    state = OfferingState(words={"server": Word(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")})
+    state = OfferingState(
+        words={"server": CapacityReport(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")}
+    )
     assert standing(state, NOW + policy.forget_after - MINUTE, policy) == [state.words["server"]]
     assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
 
@@ -495,8 +499,8 @@ def test_a_zone_has_the_id_on_which_all_records_of_the_account_agree(others: lis
 
 @pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])
 def test_a_machine_that_comes_after_a_failure_of_the_groups_own_ends_the_warning(seen: dict[str, Any]) -> None:
-    before = GroupState(warned_requested=5)
-    reported = [Word(failed_at=NOW, until=NOW + 30 * MINUTE)]
-    state = heed(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())
+    before = GroupState(throttled_requested=5)
+    reported = [CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE)]
+    state = apply_reports(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())
     assert state is not None
-    assert (state.warned_requested, state.cleared_at) == ((None, NOW) if seen else (5, None))
+    assert (state.throttled_requested, state.cleared_at) == ((None, NOW) if seen else (5, None))

@@ -5,7 +5,7 @@ from threading import Barrier, current_thread
 
 import pytest
 
-from evenkeel.adapters.thread_pool import THREADS, side_by_side
+from evenkeel.adapters.thread_pool import THREADS, run_in_threads
 
 _SECONDS = 30  # a barrier that is not full by then never will be
 
@@ -17,7 +17,7 @@ def test_as_many_as_there_are_threads_run_at_the_same_time() -> None:
     def meet() -> None:
         met.append(meeting.wait(_SECONDS))
 
-    side_by_side([meet] * THREADS)
+    run_in_threads([meet] * THREADS)
     assert sorted(met) == list(range(THREADS))
 
 
@@ -30,12 +30,12 @@ def test_what_a_task_raises_comes_after_all_have_ended_and_the_first_in_order_co
             raise ValueError(number)
 
     with pytest.raises(ValueError, match=r"^3$"):
-        side_by_side([partial(task, number) for number in range(100)])
+        run_in_threads([partial(task, number) for number in range(100)])
     assert sorted(done) == list(range(100))
 
 
 def test_a_single_task_and_none_need_no_thread() -> None:
     threads = []
-    side_by_side([])
-    side_by_side([lambda: threads.append(current_thread())])
+    run_in_threads([])
+    run_in_threads([lambda: threads.append(current_thread())])
     assert threads == [current_thread()]

@@ -337,8 +337,8 @@ def test_what_is_wrong_with_pods_is_said_in_one_line(fields: dict[str, Any], lin
 
 
 def test_the_record_of_a_scenario_has_its_order_of_pools_and_its_max_step() -> None:
-    wishes = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
-    played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=wishes)
+    desired_bounds = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
+    played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=desired_bounds)
     policy = record_of(played, None, autoscaler=False, demand=DemandStage.SCALE_UP).policy()
     assert (policy.pool_order, policy.max_step) == (("workers",), 3)
 

@@ -121,11 +121,11 @@ def test_with_pods_evenkeel_runs_in_the_autoscalers_place_and_no_number_is_writt
 
 def test_the_table_of_pods_has_columns_of_its_own_and_says_what_they_are() -> None:
     arguments = ["simulate", "-", "--strategy", "all"]
-    shown = CliRunner().invoke(app, arguments, input=PODS, env={"COLUMNS": "80"}).stdout
+    quote = CliRunner().invoke(app, arguments, input=PODS, env={"COLUMNS": "80"}).stdout
     for text in ("ordered", "evicted", "pod-minutes without a node", "\nserverless "):
-        assert text in shown
-    assert "…" not in shown
-    assert "no-autoscaler" not in shown
+        assert text in quote
+    assert "…" not in quote
+    assert "no-autoscaler" not in quote
 
 
 def test_a_picture_of_pods_shows_who_waits(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_file_that_is_not_there_or_no_json_is_one_line(tmp_path: Path) -> None
 
 
 def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shown(patience: float) -> str:
+    def quote(patience: float) -> str:
         error = StringIO()
         monkeypatch.setattr(simulating, "Console", lambda **_: Console(file=error, force_terminal=True))
         monkeypatch.setattr(simulating, "_PATIENCE_SECONDS", patience)
@@ -219,8 +219,8 @@ def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.Mon
             tell(50)
         return error.getvalue()
 
-    assert "50%" in shown(-1.0)
-    assert shown(3600.0) == ""
+    assert "50%" in quote(-1.0)
+    assert quote(3600.0) == ""
 
 
 # Histories
@@ -367,12 +367,12 @@ SHOWN = [text for page in ("simulate", "simulate-pods") for _, text in blocks(RO
 
 @pytest.mark.parametrize("shown", SHOWN)
 def test_every_command_on_the_page_prints_what_the_page_shows(
-    shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     (tmp_path / "history.json").write_text(json.dumps(history()), encoding="utf-8")
-    command, _, printed = shown.partition("\n")
+    command, _, printed = quote.partition("\n")
     result = simulate(*shlex.split(command)[3:])
     if printed.strip():
         assert [line.rstrip() for line in result.stdout.splitlines()] == printed.rstrip("\n").splitlines()

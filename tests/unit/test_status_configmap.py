@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.stored import VerdictRecord, read_stored
+from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
 from evenkeel.application.rebalancing import status_configmap as showing
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document
 from evenkeel.config import ClusterRecord, ConfigError, read_model
 from evenkeel.domain.incidents.health import with_news
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.incidents import Shown, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, PublishedStatus
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, group, zones
 from tests.house import RECORD, House
@@ -24,8 +24,8 @@ UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
 
 
 def said(house: House) -> list[dict[str, Any]]:
-    assert {place for place, _ in house.cluster.shown} <= {PLACE}
-    return [json.loads(text) for _, text in house.cluster.shown]
+    assert {place for place, _ in house.cluster.quote} <= {PLACE}
+    return [json.loads(text) for _, text in house.cluster.quote]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -34,7 +34,7 @@ def test_it_is_written_by_who_asks_for_it_once_for_each_news_and_also_in_dry_run
     house.settle()
     house.runs(5)
     last = said(house)[-1]
-    assert (last["cluster"], last["pools"][0]["dryRun"], last["troubles"]) == ("demo", dry_run, [])
+    assert (last["cluster"], last["pools"][0]["dryRun"], last["incidents"]) == ("demo", dry_run, [])
     assert [group["state"] for group in last["pools"][0]["groups"]] == ["healthy"] * 3
     assert any("wanted" in group for group in last["pools"][0]["groups"]) is dry_run, "what would be written"
     texts = [{**each, "saidSince": ""} for each in said(house)]
@@ -45,16 +45,16 @@ def test_it_is_written_by_who_asks_for_it_once_for_each_news_and_also_in_dry_run
 def test_nobody_else_has_one() -> None:
     house = House(UNEVEN)
     house.runs(3)
-    assert house.cluster.shown == []
-    assert house.store.verdicts().get("demo", Verdict()).shown is None
+    assert house.cluster.quote == []
+    assert house.store.cluster_healths().get("demo", ClusterHealth()).quote is None
 
 
 def test_what_was_written_is_what_it_says_to_stand() -> None:
     house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
     house.settle()
-    shown = {group["name"]: (group["min"], group["max"]) for group in said(house)[-1]["pools"][0]["groups"]}
+    quote = {group["name"]: (group["min"], group["max"]) for group in said(house)[-1]["pools"][0]["groups"]}
     stands = {str(key): found.bounds for key, found in house.cluster.groups.items()}
-    assert shown == {name: (bounds.min, bounds.max) for name, bounds in stands.items() if bounds is not None}
+    assert quote == {name: (bounds.min, bounds.max) for name, bounds in stands.items() if bounds is not None}
 
 
 def test_a_look_finds_that_it_is_to_be_written_and_does_not_write_it() -> None:
@@ -64,11 +64,11 @@ def test_a_look_finds_that_it_is_to_be_written_and_does_not_write_it() -> None:
     asks = before.record.model_copy(update={"status_configmap": PLACE})
     house.store.save_record(asks, before.control, before.versions)
     house.looks()
-    assert (len(house.queue.requests), house.cluster.shown) == (1, [])
+    assert (len(house.queue.requests), house.cluster.quote) == (1, [])
     house.carry_out()
-    assert len(house.cluster.shown) == 1
+    assert len(house.cluster.quote) == 1
     house.looks()
-    assert len(house.cluster.shown) == 1
+    assert len(house.cluster.quote) == 1
     assert not any(found is None for found in house.queue.settled.values()), "it is no news any more"
 
 
@@ -88,19 +88,19 @@ def test_what_is_refused_hurts_nothing_and_is_tried_four_times_an_hour_at_most()
     house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
     house.cluster.takes_status = False
     house.settle()
-    house.cluster.shown.clear()
+    house.cluster.quote.clear()
     applied = len(house.cluster.applied)
     for _ in range(60):
         house.looks()
         house.carry_out()
     assert len(house.cluster.applied) == applied > 0
-    tried = len(house.cluster.shown)
+    tried = len(house.cluster.quote)
     assert 1 < tried <= 4
     house.cluster.takes_status = True
     house.clock.at += timedelta(minutes=15)
     house.run()
     house.runs(30)
-    assert len(house.cluster.shown) == tried + 1, "until it is taken"
+    assert len(house.cluster.quote) == tried + 1, "until it is taken"
 
 
 def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
@@ -114,25 +114,25 @@ def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
         house.run()
     del house.cluster.show_status
     house.runs(20)
-    assert len(house.cluster.shown) == 1
-    assert house.store.verdicts()["demo"].shown is not None
-    assert house.store.verdicts()["demo"].shown.tried_at is None  # type: ignore[union-attr]
+    assert len(house.cluster.quote) == 1
+    assert house.store.cluster_healths()["demo"].quote is not None
+    assert house.store.cluster_healths()["demo"].quote.tried_at is None  # type: ignore[union-attr]
 
 
 def test_another_place_is_another_writing() -> None:
     document = {"cluster": "demo"}
-    shown = is_to_be_shown(None, document, PLACE, NOW)
-    there = Shown(print=shown.print)
+    quote = is_to_be_shown(None, document, PLACE, NOW)
+    there = PublishedStatus(print=quote.print)
     assert is_to_be_shown(there, document, PLACE, NOW + timedelta(days=9)) is there
     assert is_to_be_shown(there, document, "evenkeel/other", NOW).tried_at == NOW
-    assert is_to_be_shown(shown, document, PLACE, NOW + 14 * MINUTE) is shown
-    assert is_to_be_shown(shown, document, PLACE, NOW + 15 * MINUTE).tried_at == NOW + 15 * MINUTE
+    assert is_to_be_shown(quote, document, PLACE, NOW + 14 * MINUTE) is quote
+    assert is_to_be_shown(quote, document, PLACE, NOW + 15 * MINUTE).tried_at == NOW + 15 * MINUTE
 
 
 def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() -> None:
     def document(missing: int, said: str) -> dict[str, Any]:
-        trouble = Trouble(
-            kind=TroubleKind.MISSING,
+        incident = Incident(
+            kind=IncidentKind.MISSING,
             since=NOW,
             pool="ns/workers",
             zones=("a",),
@@ -140,13 +140,13 @@ def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() ->
             failure_class=FailureClass.CAPACITY,
             said=said,
         )
-        verdict = with_news(Verdict().with_troubles([trouble]))
+        cluster_health = with_news(ClusterHealth().with_incidents([incident]))
         plan = House(UNEVEN).run().plan
         assert plan is not None
-        return status_document("demo", plan, {}, verdict, ())
+        return status_document("demo", plan, {}, cluster_health, ())
 
     first = document(8, "token=abc")
-    assert first["troubles"] == [
+    assert first["incidents"] == [
         {
             "kind": "missing",
             "pool": "ns/workers",
@@ -160,17 +160,17 @@ def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() ->
 
 
 def test_while_a_number_of_missing_nodes_wanders_nothing_new_is_said() -> None:
-    def trouble(missing: int) -> Trouble:
-        return Trouble(kind=TroubleKind.MISSING, since=NOW, pool="ns/workers", missing=missing)
+    def incident(missing: int) -> Incident:
+        return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing)
 
-    told = with_news(Verdict().with_troubles([trouble(8)]))
+    told = with_news(ClusterHealth().with_incidents([incident(8)]))
     plan = House(UNEVEN).run().plan
     assert plan is not None
     documents = [
-        status_document("demo", plan, {}, with_news(told.with_troubles([trouble(missing)])), ())
+        status_document("demo", plan, {}, with_news(told.with_incidents([incident(missing)])), ())
         for missing in (8, 9, 7, 16)
     ]
-    assert [each["troubles"][0]["missing"] for each in documents] == [8, 8, 8, 16]
+    assert [each["incidents"][0]["missing"] for each in documents] == [8, 8, 8, 16]
 
 
 def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,24 +178,24 @@ def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.Monk
     house = House(groups, dry_run=True)
     plan = house.run().plan
     assert plan is not None
-    troubles = [
-        Trouble(kind=TroubleKind.CONTESTED, since=NOW, pool="\U0001f4a5" * 9000, zones=("\ud800" * 900,) * 90)
+    incidents = [
+        Incident(kind=IncidentKind.CONTESTED, since=NOW, pool="\U0001f4a5" * 9000, zones=("\ud800" * 900,) * 90)
         for _ in range(80)
     ]
-    document = status_document("demo", plan, {}, Verdict(troubles=tuple(troubles)), ())
+    document = status_document("demo", plan, {}, ClusterHealth(incidents=tuple(incidents)), ())
     assert len(json.dumps(document)) <= showing._MOST_BYTES
     assert document["notShown"]["groups"] > 0
     assert is_to_be_shown(None, document, PLACE, NOW)
     monkeypatch.setattr(showing, "_MOST_BYTES", 0)
-    assert status_document("demo", plan, {}, Verdict(), ())["pools"][0]["groups"] == []
+    assert status_document("demo", plan, {}, ClusterHealth(), ())["pools"][0]["groups"] == []
 
 
 def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
-    assert read_stored(VerdictRecord, "{}", "x")[0].verdict().shown is None
+    assert read_stored(ClusterHealthRecord, "{}", "x")[0].cluster_health().quote is None
     newer = '{"shown": {"print": "a", "by": "somebody"}}'
-    assert read_stored(VerdictRecord, newer, "x")[0].verdict().shown == Shown(print="a")
-    verdict = Verdict(shown=Shown(print="a", tried_at=NOW))
-    assert VerdictRecord.of(verdict).verdict() == verdict
+    assert read_stored(ClusterHealthRecord, newer, "x")[0].cluster_health().quote == PublishedStatus(print="a")
+    cluster_health = ClusterHealth(quote=PublishedStatus(print="a", tried_at=NOW))
+    assert ClusterHealthRecord.of(cluster_health).cluster_health() == cluster_health
 
 
 @pytest.mark.parametrize("place", ["status", "/status", "evenkeel/", "a/b/c", "Evenkeel/status", "a/..", "", 1])

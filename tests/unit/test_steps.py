@@ -7,7 +7,7 @@ import pytest
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.plan import steps_of
 from evenkeel.domain.rebalancing.bounds import strategies
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -52,7 +52,7 @@ def test_the_order_of_the_steps(strategy: Strategy, middle: list[str]) -> None:
 def halves(pool: PoolDraft) -> list[Size]:
     """A made-up strategy: every zone may have half of PoolMaximum."""
     half = pool.pool.max // 2
-    return [Size(0, half, because(Rule.STRATEGY, strategy="Halves", half=half)) for _ in pool.groups]
+    return [Size(0, half, Reason.of(Rule.STRATEGY, strategy="Halves", half=half)) for _ in pool.groups]
 
 
 HALVES = Strategy(
@@ -75,6 +75,6 @@ def test_a_fifth_strategy_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_whatever_a_strategy_says_what_is_published_is_safe(strategy: Strategy) -> None:
-    wild = replace(strategy, size=lambda pool: [Size(99, -99, because(Rule.SAID, text="wild")) for _ in pool.groups])
+    wild = replace(strategy, size=lambda pool: [Size(99, -99, Reason.of(Rule.SAID, text="wild")) for _ in pool.groups])
     found = pool_plan(zones((1, 2, 0)), numbers(0, 9, wild))
     assert [plan.bounds for plan in found.groups] == [Bounds(plan.requested, plan.requested) for plan in found.groups]

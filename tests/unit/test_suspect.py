@@ -81,7 +81,7 @@ def test_without_an_autoscaler_nobody_reads_it() -> None:
 def test_bounds_that_cannot_be_fenced_are_no_obstacle_to_it() -> None:
     held = owned("a", Bounds(0, 4), requested=2)
     assert held.owner is not None
-    held = replace(held, owner=replace(held.owner, needs_leave=True))
+    held = replace(held, owner=replace(held.owner, needs_consent=True))
     found = pool_plan([held, owned("b", Bounds(0, 4), requested=2)], wants(), fenced="a")
     assert found.groups[0].short_provision == SHORT
     assert [(patch.bounds, patch.requested) for patch in patches(found.groups[0])] == [(None, None)]

@@ -58,9 +58,9 @@ def obeyed(text: str) -> set[str]:
 
 @given(EVIL)
 def test_a_text_becomes_one_line_without_orders(text: str) -> None:
-    shown = printable(text)
-    assert obeyed(shown) == set()
-    assert printable(shown) == shown
+    quote = printable(text)
+    assert obeyed(quote) == set()
+    assert printable(quote) == quote
     assert obeyed(el("p", text, title=text)) == set()
 
 
@@ -81,8 +81,8 @@ def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
         ("grün 有 ✓ →", "grün 有 ✓ →"),
     ],
 )
-def test_what_stays_can_be_read(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_what_stays_can_be_read(text: str, quote: str) -> None:
+    assert printable(text) == quote
 
 
 def spoilt(value: Any, evil: str, field: str = "") -> Any:
@@ -105,18 +105,18 @@ def answers() -> list[dict[str, Any]]:
 @given(EVIL, st.integers(40, 200))
 def test_no_answer_of_a_stack_orders_a_terminal_about(answers: list[dict[str, Any]], evil: str, width: int) -> None:
     for answer in answers:
-        shown = StringIO()
-        print_answer(spoilt(answer, evil), Console(file=shown, width=width))
-        assert obeyed(shown.getvalue()) <= {"\n"}
+        quote = StringIO()
+        print_answer(spoilt(answer, evil), Console(file=quote, width=width))
+        assert obeyed(quote.getvalue()) <= {"\n"}
 
 
 @given(EVIL)
 def test_no_plan_orders_a_terminal_about(evil: str) -> None:
     groups = [group("a", 4), group(f"b{evil}", 1), group("c", pool=None, key=key("c", pool=f"p{evil}"))]
     planned = plan(Observation(groups=tuple(groups)), ClusterState(), numbers(3, 12), NOW)
-    shown = StringIO()
-    print_plan(planned, Console(file=shown, width=120))
-    assert obeyed(shown.getvalue()) <= {"\n"}
+    quote = StringIO()
+    print_plan(planned, Console(file=quote, width=120))
+    assert obeyed(quote.getvalue()) <= {"\n"}
 
 
 @given(EVIL)

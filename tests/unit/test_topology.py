@@ -35,7 +35,7 @@ def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fiel
     assert found.owner is not None
     ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")
     field = f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]"
-    owner = replace(found.owner, ref=ref, max_field=field, needs_leave=True)
+    owner = replace(found.owner, ref=ref, max_field=field, needs_consent=True)
     return replace(found, owner=owner, **fields)
 
 
@@ -190,7 +190,7 @@ def test_switched_off_it_gets_what_was_wanted_there_back_and_then_is_held() -> N
     assert {one.bounds for one in found.cluster.groups.values()} == {Bounds(0, 4)}
     assert not any(one.has_ours_with_bounds for one in found.cluster.groups.values())
     (state,) = found.state.pools.values()
-    assert not state.wishes
+    assert not state.desired_bounds
 
 
 def test_held_bounds_of_which_nothing_is_ours_are_what_is_wanted_whatever_we_once_wrote_there() -> None:
@@ -287,7 +287,7 @@ def test_a_key_that_somebody_applies_to_the_topology_does_not_freeze_its_group()
     (found,) = read(objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", fields=fields))
     assert found.group.bounds_applied_by == ""
     assert found.group.owner is not None
-    assert (found.group.owner.set_by, found.group.owner.needs_leave) == ("flux", True)
+    assert (found.group.owner.set_by, found.group.owner.needs_consent) == ("flux", True)
 
 
 def test_every_apply_holds_all_that_is_ours_in_the_cluster_and_nothing_else() -> None:
@@ -329,4 +329,4 @@ def test_problem_kinds_are_lived_with() -> None:
     found = pool_plan([topology("a"), topology("b")], wants(minimum=0, maximum=8))
     assert found.valid
     assert [problem.kind for problem in found.problems] == [ProblemKind.BOUNDS_HELD]
-    assert found.remembered.wishes == {}
+    assert found.remembered.desired_bounds == {}

@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
-from evenkeel.domain.fleet.check_times import SILENT_LOOKS
-from evenkeel.domain.incidents.health import judge, judge_unread, unless_stopped, unreadable, untold, with_news
+from evenkeel.domain.fleet.check_times import RETRY_DELAYS
+from evenkeel.domain.incidents.health import evaluate, judge_unread, unless_stopped, unreadable, untold, with_news
 from evenkeel.domain.model.demand import Advice, NotCounted, PoolAdvice, PoolDemand, Unfit, Waiting
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
-from evenkeel.domain.model.incidents import TROUBLE_AFTER, News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, Incident, IncidentKind, News
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState, Release
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
@@ -55,9 +55,9 @@ def fail(house: House, zones: str, failure_class: FailureClass = FailureClass.CA
         house.store.save_group("demo", key(zone), state, versions)
 
 
-def verdict(house: House) -> tuple[Trouble, ...]:
-    troubles: tuple[Trouble, ...] = house.store.load("demo").verdict.troubles
-    return troubles
+def cluster_health(house: House) -> tuple[Incident, ...]:
+    incidents: tuple[Incident, ...] = house.store.load("demo").cluster_health.incidents
+    return incidents
 
 
 def told(house: House) -> list[tuple[str, str]]:
@@ -80,17 +80,22 @@ class TestMissingNodes:
         house.run()
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
-        assert (verdict(house), told(house)) == ((), [])
+        assert (cluster_health(house), told(house)) == ((), [])
 
     def test_what_was_released_and_no_autoscaler_orders_is_trouble_after_a_while_until_it_does(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a")
         house.runs(5)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         house.runs(3)
-        (trouble,) = verdict(house)
-        assert (trouble.kind, trouble.missing, trouble.untaken, trouble.zones) == (TroubleKind.MISSING, 2, 2, ("a",))
+        (incident,) = cluster_health(house)
+        assert (incident.kind, incident.missing, incident.untaken, incident.zones) == (
+            IncidentKind.MISSING,
+            2,
+            2,
+            ("a",),
+        )
         assert told(house) == [("Opened", MISSING)]
         detail = house.bus.published[-1][1]
         assert "2 of 8 nodes missing" in detail["headline"]
@@ -99,7 +104,7 @@ class TestMissingNodes:
         assert detail["runbook"] == "docs/trouble.md#missing"
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
-        assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
+        assert (cluster_health(house), told(house)[-1]) == ((), ("Closed", MISSING))
 
     def test_a_launch_error_where_it_was_ordered_goes_before_that_the_rest_is_not_ordered(self) -> None:
         house = House()
@@ -109,9 +114,9 @@ class TestMissingNodes:
         stuck(house, (2, 3, 2), (2, 2, 2))  # an autoscaler has ordered one of the two
         fail(house, "b", FailureClass.QUOTA, "the quota is used up")
         house.runs(3)
-        (trouble,) = verdict(house)
-        assert (trouble.missing, trouble.untaken, trouble.failure_class) == (2, 1, FailureClass.QUOTA)
-        assert trouble.said == "the quota is used up"
+        (incident,) = cluster_health(house)
+        assert (incident.missing, incident.untaken, incident.failure_class) == (2, 1, FailureClass.QUOTA)
+        assert incident.said == "the quota is used up"
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered the 1 released" in detail["headline"]
         assert "Evenkeel orders them itself" not in detail["todo"]
@@ -124,8 +129,10 @@ class TestMissingNodes:
         state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
         planned = plan_of(zones((3, 2, 2), (2, 2, 2), machines=()), numbers(1, 12), states={key("a"): state})
         pool = replace(planned.pools[0], untaken=2, taker_due=NOW + due_in)
-        (trouble,) = judge(Verdict(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE).troubles
-        assert trouble.missing == missing
+        (incident,) = evaluate(
+            ClusterHealth(), replace(planned, pools=(pool,)), {key("a"): state}, 5 * MINUTE
+        ).incidents
+        assert incident.missing == missing
 
     @pytest.mark.parametrize(("minutes", "missing"), [(4, []), (5, [2])])
     def test_what_was_released_and_not_ordered_is_an_incident_once_it_has_lasted(
@@ -135,15 +142,15 @@ class TestMissingNodes:
         planned = plan_of(zones((2, 2, 2)), numbers(1, 12))
         remembered = replace(planned.pools[0].remembered, release=release)
         pool = replace(planned.pools[0], untaken=2, taker_due=NOW, remembered=remembered)
-        troubles = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
-        assert [(each.missing, each.since) for each in troubles] == [(number, release.at) for number in missing]
+        incidents = evaluate(ClusterHealth(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).incidents
+        assert [(each.missing, each.since) for each in incidents] == [(number, release.at) for number in missing]
 
     def test_what_was_released_and_nobody_ordered_for_half_an_hour_is_wanted_no_more(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a")
         house.runs(45)
-        assert (verdict(house), told(house)[-1]) == ((), ("Closed", MISSING))
+        assert (cluster_health(house), told(house)[-1]) == ((), ("Closed", MISSING))
 
     def test_where_pods_are_read_and_none_waits_nothing_of_it_is_trouble(self) -> None:
         house = House(workload={"access": {"kind": "same"}})
@@ -151,19 +158,19 @@ class TestMissingNodes:
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a")
         house.runs(12)
-        assert (verdict(house), told(house)) == ((), [])
+        assert (cluster_health(house), told(house)) == ((), [])
 
     def test_one_that_no_zone_can_take_over_is_trouble_at_once_and_says_all_there_is_to_know(self) -> None:
         house = House()
         stuck(house, (4, 2, 3), (2, 2, 2))
         fail(house, "abc")
         house.run()
-        (trouble,) = verdict(house)
-        assert (trouble.kind, trouble.pool, trouble.missing) == (TroubleKind.MISSING, WORKERS, 3)
-        assert (trouble.requested, trouble.running, trouble.zones) == (9, 6, ("a", "c"))
-        assert (trouble.failure_class, trouble.said) == (FailureClass.CAPACITY, "no room")
+        (incident,) = cluster_health(house)
+        assert (incident.kind, incident.pool, incident.missing) == (IncidentKind.MISSING, WORKERS, 3)
+        assert (incident.requested, incident.running, incident.zones) == (9, 6, ("a", "c"))
+        assert (incident.failure_class, incident.said) == (FailureClass.CAPACITY, "no room")
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Trouble")]
-        assert (detail_type, event["key"], event["missing"]) == ("Trouble Opened", MISSING, 3)
+        assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
         assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
@@ -173,8 +180,8 @@ class TestMissingNodes:
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a", failure_class, "VcpuLimitExceeded: no more")
         house.run()
-        (trouble,) = verdict(house)
-        assert (trouble.missing, trouble.failure_class) == (2, failure_class)
+        (incident,) = cluster_health(house)
+        assert (incident.missing, incident.failure_class) == (2, failure_class)
 
     def test_a_node_that_is_missing_although_nothing_has_failed_is_trouble_once_it_has_lasted(self) -> None:
         house = House(trouble_after=600)
@@ -187,14 +194,14 @@ class TestMissingNodes:
             house.queue.requests.clear()
             opened += [minute] * (len(told(house)) - len(opened))
         assert opened == [11], "it was seen after a minute, and is trouble ten minutes later, by a look's own news"
-        assert verdict(house)[0].failure_class is None
+        assert cluster_health(house)[0].failure_class is None
 
     def test_machines_that_boot_are_not_missing_however_slow_they_are(self) -> None:
         house = House()
         booting = tuple(Machine(name=f"m{number}", has_node=False, created_at=NOW) for number in range(2))
         house.cluster.change(key("a"), requested=4, running=2, machines=booting)
         house.runs(13)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
 
     def test_it_ends_when_the_zone_delivers_what_was_missing_and_no_sooner(self) -> None:
         house = House()
@@ -209,10 +216,10 @@ class TestMissingNodes:
         machines = (replace(old[0], has_node=True), old[1])
         house.cluster.change(key("a"), requested=4, running=3, machines=machines)
         house.run()
-        assert [trouble.missing for trouble in verdict(house)] == [1]
+        assert [incident.missing for incident in cluster_health(house)] == [1]
         house.cluster.change(key("a"), requested=4, running=4, machines=tuple(replace(m, has_node=True) for m in old))
         house.run()
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         assert told(house)[0] == ("Opened", MISSING)
         assert told(house)[-1] == ("Closed", MISSING)
         assert Counter(what for what, _ in told(house))["Closed"] == 1
@@ -225,13 +232,13 @@ class TestMissingNodes:
         stuck(house, (3,) * count, (2,) * count)
         fail(house, names)
         house.run()
-        assert [trouble.missing for trouble in verdict(house)] == [count]
+        assert [incident.missing for incident in cluster_health(house)] == [count]
         house.runs(2)
         for zone in names:
             node = Machine(name=f"new-{zone}", has_node=True, created_at=NOW + launched * MINUTE)
             house.cluster.change(key(zone), requested=3, running=3, machines=(node,))
         house.runs(2)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         assert [what for what, _ in told(house)] == ["Opened", "Closed"]
 
     def test_what_an_autoscaler_gave_up_keeps_it_open_although_the_rest_runs(self) -> None:
@@ -242,7 +249,7 @@ class TestMissingNodes:
         node = Machine(name="new", has_node=True, created_at=house.clock.at)
         house.cluster.change(key("a"), requested=3, running=3, machines=(node,))
         house.runs(20)
-        assert [trouble.missing for trouble in verdict(house)] == [0]
+        assert [incident.missing for incident in cluster_health(house)] == [0]
 
     def test_without_an_autoscaler_it_ends_when_people_want_no_more_nodes(self) -> None:
         house = House(zones((2,), bounds=[(1, 9)]), autoscaler="none", pools=[{"name": "workers", "min": 1, "max": 12}])
@@ -251,24 +258,24 @@ class TestMissingNodes:
         house.run()
         stuck(house, (2,), (2,))
         house.run()
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
 
     @pytest.mark.parametrize("waits", ["pending", "unmet", "not counted", ""])
     def test_what_was_given_up_is_wanted_no_more_where_pods_show_that_none_waits(self, waits: str) -> None:
-        before = Trouble(
-            kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=2, wanted=4
+        before = Incident(
+            kind=IncidentKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=2, wanted=4
         )
         state = in_backoff()
         planned = plan_of([group("a", 2)], numbers(1, 12), states={key("a"): state})
         (pool,) = planned.pools
-        why = because(Rule.POD_YOUNG)
+        why = Reason.of(Rule.POD_YOUNG)
         pending = (Waiting(pods=("default/p",), since=NOW),) if waits == "pending" else ()
         unmet = (Unfit(pods=("default/p",), since=NOW, reason=why),) if waits == "unmet" else ()
         not_counted = (NotCounted(pod="default/p", reason=why),) if waits == "not counted" else ()
         pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id, pending=pending)))
         planned = replace(planned, pools=(pool,), demand=Advice(unmet=unmet, not_counted=not_counted))
-        after = judge(Verdict(troubles=(before,)), planned, {key("a"): state}, 5 * MINUTE)
-        assert bool(after.troubles) is bool(waits)
+        after = evaluate(ClusterHealth(incidents=(before,)), planned, {key("a"): state}, 5 * MINUTE)
+        assert bool(after.incidents) is bool(waits)
 
     def test_while_zones_are_probed_in_vain_it_neither_ends_nor_begins_again(self) -> None:
         """All zones out for two hours: backoffs end, one machine is tried, an autoscaler gives up and orders anew."""
@@ -284,9 +291,9 @@ class TestMissingNodes:
             if minute % 12 == 8:
                 fail(house, "a")
             house.run()
-            assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.MISSING], minute
+            assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.MISSING], minute
         assert told(house) == [("Opened", MISSING), ("Changed", MISSING)], "three nodes, and then one"
-        assert house.ask("status")["troubles"][0]["seconds"] >= 7200
+        assert house.ask("status")["incidents"][0]["seconds"] >= 7200
 
     def test_it_knows_whether_any_zone_is_left_that_delivers_and_that_alone_is_no_news(self) -> None:
         house = House()
@@ -294,11 +301,11 @@ class TestMissingNodes:
         for failing, outage in (("ab", False), ("abc", True)):
             fail(house, failing)
             house.runs(7)
-            (found,) = verdict(house)
+            (found,) = cluster_health(house)
             assert (found.is_outage, found.missing > 0) == (outage, True)
             (told_of,) = house.ask("status", None)["clusters"]
-            assert told_of["troubles"][0]["outage"] is outage
-        before = verdict(house)[0]
+            assert told_of["incidents"][0]["outage"] is outage
+        before = cluster_health(house)[0]
         assert replace(before, is_outage=False).matter == before.matter
 
     def test_demand_that_went_away_ends_it_where_a_zone_is_well(self) -> None:
@@ -308,7 +315,7 @@ class TestMissingNodes:
         house.run()
         stuck(house, (2, 2, 2), (2, 2, 2))
         house.run()
-        (calm,) = verdict(house)
+        (calm,) = cluster_health(house)
         assert (calm.calm_since, calm.is_outage) == (house.clock.at, False)
         assert (
             "workers: what failed has not delivered for 1 min: quota"
@@ -326,7 +333,7 @@ class TestMissingNodes:
             stuck(house, (66, 2, 2), (nodes, 2, 2))
             fail(house, "abc")  # and the others do not
             house.run()
-            assert verdict(house)[0].missing == 66 - nodes
+            assert cluster_health(house)[0].missing == 66 - nodes
         assert len(told(house)) <= 8, "told when the number has halved"
 
     def test_half_a_list_neither_ends_nor_changes_an_incident(self) -> None:
@@ -334,10 +341,10 @@ class TestMissingNodes:
         stuck(house, (4, 2, 3), (2, 2, 2))
         fail(house, "abc")
         house.run()
-        (opened,) = verdict(house)
+        (opened,) = cluster_health(house)
         others = {zone: house.cluster.groups.pop(key(zone)) for zone in "ac"}
         house.run()
-        assert verdict(house) == (opened,)
+        assert cluster_health(house) == (opened,)
         house.cluster.groups.update({key(zone): group for zone, group in others.items()})
 
     def test_the_event_of_its_end_has_the_number_of_nodes_that_were_missing(self) -> None:
@@ -349,27 +356,27 @@ class TestMissingNodes:
         stuck(house, (2, 2, 2), (2, 2, 2))
         house.clock.at = fail_over + 4 * 60 * MINUTE
         house.runs(2)
-        ((_, closed),) = [each for each in house.bus.published if each[0] == "Trouble Closed"]
+        ((_, closed),) = [each for each in house.bus.published if each[0] == "Incident Closed"]
         assert closed["missing"] == 3
 
     def test_a_group_that_only_other_clusters_reports_fence_misses_no_node(self) -> None:
         state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
         groups = zones((3, 2, 2), (2, 2, 2), bounds=[(0, 9)] * 3, machines=())
-        for warned, kinds in ((True, []), (False, [TroubleKind.MISSING])):
+        for warned, kinds in ((True, []), (False, [IncidentKind.MISSING])):
             fence = {"warned_requested": 3, "warned_until": NOW + 4 * MINUTE} if warned else {}
             states = {key("a"): replace(state, **fence)}
             planned = plan(
                 Observation(groups=tuple(groups)), ClusterState(groups=states, offerings=None), numbers(1, 12), NOW
             )
             assert (planned.pools[0].groups[0].state is State.FENCED) is warned
-            assert [each.kind for each in judge(Verdict(), planned, states, 5 * MINUTE).troubles] == kinds
+            assert [each.kind for each in evaluate(ClusterHealth(), planned, states, 5 * MINUTE).incidents] == kinds
 
     def test_what_a_frozen_group_waits_for_is_no_trouble(self) -> None:
         house = House()
         house.ask("pause", pool="workers")
         stuck(house, (6, 2, 2), (2, 2, 2))
         house.runs(10)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
 
 
 def waiting(minutes: int) -> GroupState:
@@ -377,19 +384,21 @@ def waiting(minutes: int) -> GroupState:
     return GroupState(waiting_since=NOW - minutes * MINUTE, waiting_running=2)
 
 
-def missing_of(groups: Sequence[NodeGroup], states: Mapping[str, GroupState], before: Trouble | None = None) -> Trouble:
+def missing_of(
+    groups: Sequence[NodeGroup], states: Mapping[str, GroupState], before: Incident | None = None
+) -> Incident:
     """Return the incident about missing nodes after one check. States are by zone."""
     known = {key(zone): state for zone, state in states.items()}
-    verdict = Verdict() if before is None else Verdict(troubles=(before,))
-    (trouble,) = judge(verdict, plan_of(groups, numbers(1, 30), states=known), known, 5 * MINUTE).troubles
-    return trouble
+    cluster_health = ClusterHealth() if before is None else ClusterHealth(incidents=(before,))
+    (incident,) = evaluate(cluster_health, plan_of(groups, numbers(1, 30), states=known), known, 5 * MINUTE).incidents
+    return incident
 
 
 class TestWhatItSays:
     def test_nodes_that_a_frozen_group_waits_for_are_no_part_of_it(self) -> None:
         a, b, c = zones((6, 3, 2), (2, 2, 2), machines=())
-        trouble = missing_of([replace(a, frozen_because=stated("paused")), b, c], {"b": waiting(10)})
-        assert (trouble.missing, trouble.wanted, trouble.zones) == (1, 7, ("b",))
+        incident = missing_of([replace(a, frozen_because=stated("paused")), b, c], {"b": waiting(10)})
+        assert (incident.missing, incident.wanted, incident.zones) == (1, 7, ("b",))
 
     @pytest.mark.parametrize(("frozen", "missing"), [("", 3), ("ab", 3), ("abc", 0)])
     def test_nodes_that_no_group_can_take_are_missing_unless_all_groups_are_frozen(
@@ -400,43 +409,45 @@ class TestWhatItSays:
         ]
         planned = plan_of(groups, numbers(6, 12))
         pool = replace(planned.pools[0], unmet_minimum=3, starved=3)
-        found = judge(Verdict(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).troubles
+        found = evaluate(ClusterHealth(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).incidents
         assert [each.missing for each in found] == ([missing] if missing else [])
 
     def test_nodes_that_no_group_can_take_are_wanted_until_pods_show_otherwise(self) -> None:
         states = {key("a"): in_backoff()}
         planned = plan_of(zones((2, 2, 2)), numbers(1, 12), states=states)
-        found = Verdict(
-            troubles=(Trouble(kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=1),)
+        found = ClusterHealth(
+            incidents=(
+                Incident(kind=IncidentKind.MISSING, since=NOW, pool=WORKERS, groups=(str(key("a")),), missing=1),
+            )
         )
         for homeless in (3, 0):
             pool = replace(planned.pools[0], unplaced=homeless)
-            found = judge(found, replace(planned, pools=(pool,)), states, 5 * MINUTE)
-            assert [(each.missing, each.wanted) for each in found.troubles] == [(homeless, 9)]
+            found = evaluate(found, replace(planned, pools=(pool,)), states, 5 * MINUTE)
+            assert [(each.missing, each.wanted) for each in found.incidents] == [(homeless, 9)]
 
     @pytest.mark.parametrize(
         ("kind", "is_news"),
-        [(TroubleKind.DRAIN_HANGS, True), (TroubleKind.CONTESTED, True), (TroubleKind.REFUSED, False)],
+        [(IncidentKind.DRAIN_HANGS, True), (IncidentKind.CONTESTED, True), (IncidentKind.REFUSED, False)],
     )
     def test_other_nodes_that_hang_and_other_writers_are_news_and_other_words_are_not(
-        self, kind: TroubleKind, is_news: bool
+        self, kind: IncidentKind, is_news: bool
     ) -> None:
-        first, second = (Trouble(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
-        reported = replace(with_news(Verdict().with_troubles([first])), outbox=())
-        news = untold(reported.with_troubles([second]))
+        first, second = (Incident(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
+        reported = replace(with_news(ClusterHealth().with_incidents([first])), outbox=())
+        news = untold(reported.with_incidents([second]))
         assert [each.news for each in news] == ([News.CHANGED] if is_news else [])
 
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
-        trouble = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
-        assert trouble.since == NOW - 10 * MINUTE
+        incident = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
+        assert incident.since == NOW - 10 * MINUTE
 
     def test_a_failure_that_says_why_names_it_before_one_of_more_nodes_that_does_not(self) -> None:
         classes = {"a": FailureClass.TIMEOUT, "b": FailureClass.CAPACITY, "c": FailureClass.TIMEOUT}
         states = {
             zone: record_failure(GroupState(), NOW, failure, zone, BackoffPolicy()) for zone, failure in classes.items()
         }
-        trouble = missing_of(zones((6, 3, 6), (2, 2, 2), machines=()), states)
-        assert (trouble.failure_class, trouble.said) == (FailureClass.CAPACITY, "b")
+        incident = missing_of(zones((6, 3, 6), (2, 2, 2), machines=()), states)
+        assert (incident.failure_class, incident.said) == (FailureClass.CAPACITY, "b")
 
     def test_the_clouds_words_stay_while_the_reason_is_the_same(self) -> None:
         def failed(words: str, failure: FailureClass = FailureClass.CAPACITY) -> dict[str, GroupState]:
@@ -451,49 +462,49 @@ class TestWhatItSays:
 class TestChecksThatDoNotKnow:
     @pytest.mark.parametrize(("found", "stays"), [(None, True), (True, True), (False, False)])
     def test_another_autoscaler_is_gone_only_where_one_was_looked_for(self, found: bool | None, stays: bool) -> None:
-        before = Verdict(troubles=(Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=NOW),))
+        before = ClusterHealth(incidents=(Incident(kind=IncidentKind.TWO_AUTOSCALERS, since=NOW),))
         planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=found))
-        assert bool(judge(before, planned, {}, 5 * MINUTE).troubles) is stays
+        assert bool(evaluate(before, planned, {}, 5 * MINUTE).incidents) is stays
 
-    @pytest.mark.parametrize("kind", [TroubleKind.INEFFECTIVE_ORDER, TroubleKind.DRAIN_HANGS])
-    def test_what_pods_and_nodes_showed_stays_while_they_are_not_read(self, kind: TroubleKind) -> None:
-        before = Verdict(troubles=(Trouble(kind=kind, since=NOW, pool=WORKERS),))
+    @pytest.mark.parametrize("kind", [IncidentKind.INEFFECTIVE_ORDER, IncidentKind.DRAIN_HANGS])
+    def test_what_pods_and_nodes_showed_stays_while_they_are_not_read(self, kind: IncidentKind) -> None:
+        before = ClusterHealth(incidents=(Incident(kind=kind, since=NOW, pool=WORKERS),))
         planned = plan_of([group("a", 2)], numbers(1, 12))
         assert planned.pools[0].demand is None
-        unread = replace(planned, demand=Advice(unread=because(Rule.WORKLOAD_UNREAD, error="away")))
-        assert judge(before, unread, {}, 5 * MINUTE).troubles == before.troubles
-        assert judge(before, planned, {}, 5 * MINUTE).troubles == (), "nobody asks for demand any more"
+        unread = replace(planned, demand=Advice(unread=Reason.of(Rule.WORKLOAD_UNREAD, error="away")))
+        assert evaluate(before, unread, {}, 5 * MINUTE).incidents == before.incidents
+        assert evaluate(before, planned, {}, 5 * MINUTE).incidents == (), "nobody asks for demand any more"
 
     def test_another_autoscaler_and_an_unreadable_record_have_been_so_since_they_were_found(self) -> None:
-        before = Verdict(troubles=(Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=NOW - MINUTE),))
+        before = ClusterHealth(incidents=(Incident(kind=IncidentKind.TWO_AUTOSCALERS, since=NOW - MINUTE),))
         planned = replace(plan_of([group("a", 2)], numbers(1, 12)), demand=Advice(beside_another=True))
-        assert judge(before, planned, {}, 5 * MINUTE).troubles == before.troubles
+        assert evaluate(before, planned, {}, 5 * MINUTE).incidents == before.incidents
         first = unreadable(before, "no such field", NOW)
         assert unreadable(first, "no such field", NOW + MINUTE) == first
 
     def test_a_cluster_as_a_whole_hides_no_incident_of_its_pools(self) -> None:
-        known = Trouble(kind=TroubleKind.MISSING, since=NOW, pool=WORKERS, missing=2)
-        before = Verdict(troubles=(known,))
+        known = Incident(kind=IncidentKind.MISSING, since=NOW, pool=WORKERS, missing=2)
+        before = ClusterHealth(incidents=(known,))
         for after in (unreadable(before, "no such field", NOW), unless_stopped(before, 60, NOW - 9 * MINUTE, NOW)):
-            assert len(after.troubles) == 2
-            assert known in after.troubles
+            assert len(after.incidents) == 2
+            assert known in after.incidents
 
     def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
-        first = judge_unread(Verdict(), TroubleKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
-        then = judge_unread(first, TroubleKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
-        assert [(each.kind, each.since) for each in then.troubles] == [(TroubleKind.ACCESS, NOW - 9 * MINUTE)]
+        first = judge_unread(ClusterHealth(), IncidentKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
+        then = judge_unread(first, IncidentKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
+        assert [(each.kind, each.since) for each in then.incidents] == [(IncidentKind.ACCESS, NOW - 9 * MINUTE)]
 
     @pytest.mark.parametrize(("interval", "stopped_after"), [(60, 5), (3600, 121)])
     def test_a_cluster_is_stopped_after_two_checks_and_a_minute(self, interval: int, stopped_after: int) -> None:
-        for minutes, kinds in ((stopped_after - 1, []), (stopped_after, [TroubleKind.STOPPED])):
-            found = unless_stopped(Verdict(), interval, NOW - minutes * MINUTE, NOW)
-            assert [each.kind for each in found.troubles] == kinds
+        for minutes, kinds in ((stopped_after - 1, []), (stopped_after, [IncidentKind.STOPPED])):
+            found = unless_stopped(ClusterHealth(), interval, NOW - minutes * MINUTE, NOW)
+            assert [each.kind for each in found.incidents] == kinds
 
 
 def rolling(house: House, *, running: int, **fields: Any) -> None:
     """Zone a rolls out; these are its machines without a node."""
     house.cluster.change(
-        key("a"), frozen_because=because(Rule.ROLLING_SETS, sets=2), requested=4, running=running, **fields
+        key("a"), frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2), requested=4, running=running, **fields
     )
 
 
@@ -506,14 +517,14 @@ class TestRollouts:
         without = tuple(Machine(name=f"m{i}", has_node=False, created_at=NOW, failure=REFUSED) for i in range(2))
         rolling(house, running=2, machines=without)
         house.runs(4)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         before = house.cluster.groups[key("a")]
         house.runs(3)
-        (trouble,) = verdict(house)
-        assert (trouble.kind, trouble.missing, trouble.zones) == (TroubleKind.MISSING, 2, ("a",))
-        assert trouble.failure_class is FailureClass.CAPACITY
+        (incident,) = cluster_health(house)
+        assert (incident.kind, incident.missing, incident.zones) == (IncidentKind.MISSING, 2, ("a",))
+        assert incident.failure_class is FailureClass.CAPACITY
         assert house.cluster.groups[key("a")] == before
-        (event,) = [detail for kind, detail in house.bus.published if kind == "Trouble Opened"]
+        (event,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
         assert event["rollout"]
         assert event["todo"].startswith("A rollout in this zone cannot go on, and it keeps Evenkeel from releasing")
         assert event["runbook"] == "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
@@ -529,8 +540,8 @@ class TestRollouts:
         rolling(house, running=2, machines=())
         fail(house, "a")
         house.runs(7)
-        (trouble,) = verdict(house)
-        assert (trouble.missing, trouble.said) == (2, "no room")
+        (incident,) = cluster_health(house)
+        assert (incident.missing, incident.said) == (2, "no room")
 
     def test_a_rollout_in_which_machines_are_replaced_is_none(self) -> None:
         house = House()
@@ -540,7 +551,7 @@ class TestRollouts:
             booting = Machine(name="new", has_node=False, created_at=house.clock.at)
             rolling(house, running=2, machines=(going, booting))
             house.run()
-            assert verdict(house) == ()
+            assert cluster_health(house) == ()
 
     def test_a_launch_that_is_refused_once_in_a_rollout_is_none(self) -> None:
         house = House()
@@ -549,7 +560,7 @@ class TestRollouts:
             coming = Machine(name="new", has_node=False, created_at=house.clock.at)
             rolling(house, running=3, machines=(coming if number % 4 else refused,))
             house.run()
-            assert verdict(house) == ()
+            assert cluster_health(house) == ()
 
 
 class TestOtherTrouble:
@@ -557,9 +568,9 @@ class TestOtherTrouble:
         house = House()
         house.cluster.change(key("b"), pool_max=1)
         house.run()
-        (trouble,) = verdict(house)
-        assert trouble.kind is TroubleKind.INVALID
-        assert house.ask("explain")["troubles"][0]["says"][0].startswith("PoolMinimum 3 is larger than PoolMaximum 1")
+        (incident,) = cluster_health(house)
+        assert incident.kind is IncidentKind.INVALID
+        assert house.ask("explain")["incidents"][0]["says"][0].startswith("PoolMinimum 3 is larger than PoolMaximum 1")
         house.cluster.change(key("b"), pool_max=None)
         house.run()
         assert [what for what, _ in told(house)] == ["Opened", "Closed"]
@@ -568,12 +579,12 @@ class TestOtherTrouble:
         house = House(zones((2, 2, 9), bounds=[(1, 9)] * 3))
         house.answer_writes(RejectedError("admission webhook denied it"), "workers-a")
         house.run()
-        assert [(trouble.kind, trouble.said) for trouble in verdict(house)] == [
-            (TroubleKind.REFUSED, "admission webhook denied it")
+        assert [(incident.kind, incident.said) for incident in cluster_health(house)] == [
+            (IncidentKind.REFUSED, "admission webhook denied it")
         ]
         house.answer_writes(None)
         house.runs(8)
-        assert TroubleKind.REFUSED not in {trouble.kind for trouble in verdict(house)}
+        assert IncidentKind.REFUSED not in {incident.kind for incident in cluster_health(house)}
 
     def test_a_refused_write_that_is_not_tried_again_is_over_after_a_quarter_of_an_hour(self) -> None:
         house = House()
@@ -581,9 +592,9 @@ class TestOtherTrouble:
         state = GroupState(write_refused_at=house.clock.at, write_refused="admission webhook denied it")
         house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
         house.runs(14)
-        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.REFUSED]
+        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.REFUSED]
         house.runs(2)
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
 
     def test_who_keeps_putting_our_bounds_back_is_named(self) -> None:
         house = House()
@@ -591,21 +602,21 @@ class TestOtherTrouble:
         state = GroupState(contested_since=NOW, contested_by="argocd")
         house.store.save_group("demo", key("a"), state, versions)
         house.run()
-        (trouble,) = verdict(house)
-        assert (trouble.kind, trouble.said, trouble.zones) == (TroubleKind.CONTESTED, "argocd", ("a",))
+        (incident,) = cluster_health(house)
+        assert (incident.kind, incident.said, incident.zones) == (IncidentKind.CONTESTED, "argocd", ("a",))
 
     def test_more_than_pool_maximum_is_trouble_once_it_has_stood(self) -> None:
         house = House(zones((6, 6, 6), bounds=[(1, 9)] * 3))
         house.run()
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         house.runs(6)
-        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.OVER_COMMITTED]
+        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.OVER_COMMITTED]
 
 
 class TestClustersThatCannotBeRead:
     def test_the_fourth_look_falls_on_the_moment_at_which_silence_is_trouble_by_default(self) -> None:
-        assert House().record.opens_trouble_after == sum(SILENT_LOOKS[:3], timedelta()) == TROUBLE_AFTER
-        assert min(SILENT_LOOKS) > timedelta()
+        assert House().record.opens_trouble_after == sum(RETRY_DELAYS[:3], timedelta()) == TROUBLE_AFTER
+        assert min(RETRY_DELAYS) > timedelta()
 
     def test_one_that_does_not_answer_is_in_trouble_after_five_minutes_and_its_pools_keep_theirs(self) -> None:
         house = House()
@@ -614,10 +625,10 @@ class TestClustersThatCannotBeRead:
         house.cluster.unreadable = DARK
         for _ in range(4):
             house.run()
-        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.INVALID]
+        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.INVALID]
         house.runs(4)
-        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.UNREACHABLE, TroubleKind.INVALID]
-        assert verdict(house)[0].said == str(DARK)
+        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.UNREACHABLE, IncidentKind.INVALID]
+        assert cluster_health(house)[0].said == str(DARK)
         house.cluster.unreadable = None
         house.clock.at += 10 * MINUTE
         house.run()
@@ -630,15 +641,15 @@ class TestClustersThatCannotBeRead:
     @pytest.mark.parametrize(
         ("error", "kind"),
         [
-            (AccessError("cluster demo: secret evenkeel/demo cannot be read"), TroubleKind.ACCESS),
-            (TooLargeError("demo has more than 64 MiB"), TroubleKind.TOO_LARGE),
+            (AccessError("cluster demo: secret evenkeel/demo cannot be read"), IncidentKind.ACCESS),
+            (TooLargeError("demo has more than 64 MiB"), IncidentKind.TOO_LARGE),
         ],
     )
-    def test_what_only_people_can_mend_is_trouble_at_once(self, error: Exception, kind: TroubleKind) -> None:
+    def test_what_only_people_can_mend_is_trouble_at_once(self, error: Exception, kind: IncidentKind) -> None:
         house = House()
         house.cluster.unreadable = error
         house.run()
-        assert [trouble.kind for trouble in verdict(house)] == [kind]
+        assert [incident.kind for incident in cluster_health(house)] == [kind]
 
     def test_a_record_that_nobody_can_read_is_trouble_told_once(self) -> None:
         house = House()
@@ -649,7 +660,7 @@ class TestClustersThatCannotBeRead:
                 house.rebalance(cluster, why, plenty)
             house.queue.requests.clear()
         assert told(house) == [("Opened", "demo/invalid-record")]
-        assert "not JSON" in house.store.verdict("demo")[0].troubles[0].said
+        assert "not JSON" in house.store.cluster_health("demo")[0].incidents[0].said
 
 
 class TestTelling:
@@ -665,7 +676,7 @@ class TestTelling:
 
         def die(sort_key: str) -> None:
             house.store.before_write = [die]
-            if sort_key == "VERDICT":
+            if sort_key == "HEALTH":
                 writes.append(sort_key)
                 if len(writes) > write:
                     raise KeyboardInterrupt
@@ -674,10 +685,10 @@ class TestTelling:
         with pytest.raises(KeyboardInterrupt):
             house.run()
         house.store.before_write = []
-        assert len(verdict(house)) == write
+        assert len(cluster_health(house)) == write
         house.run()
         assert told(house) == [("Opened", MISSING)] * times
-        assert len(verdict(house)) == 1
+        assert len(cluster_health(house)) == 1
 
     def test_killed_once_it_was_told_it_is_told_to_be_over_although_nobody_saw_it_again(self) -> None:
         house = self.fallen()
@@ -693,7 +704,7 @@ class TestTelling:
         house = self.fallen()
         house.bus.away = True
         house.runs(2)
-        assert ([trouble.kind for trouble in verdict(house)], told(house)) == ([TroubleKind.MISSING], [])
+        assert ([incident.kind for incident in cluster_health(house)], told(house)) == ([IncidentKind.MISSING], [])
         house.bus.away = False
         house.looks()
         assert len(house.queue.requests) == 1, "what nobody was told is news"
@@ -707,7 +718,7 @@ class TestTelling:
         house.ask("pause", pool="workers")
         stuck(house, (2, 2, 2), (2, 2, 2))
         house.run()
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         house.bus.away = False
         house.runs(2)
         assert told(house) == [("Opened", MISSING), ("Closed", MISSING)]
@@ -722,17 +733,17 @@ class TestTelling:
     def test_a_verdict_of_a_newer_release_is_made_anew(self) -> None:
         house = self.fallen()
         house.run()
-        text = json.loads(house.store.text("demo", "VERDICT"))
-        text["troubles"][0]["kind"] = "haunted"
-        house.store.plant("demo", json.dumps(text), "VERDICT")
+        text = json.loads(house.store.text("demo", "HEALTH"))
+        text["incidents"][0]["kind"] = "haunted"
+        house.store.plant("demo", json.dumps(text), "HEALTH")
         house.run()
-        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.MISSING]
+        assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.MISSING]
 
 
 def printed(answer: dict[str, Any], width: int = 80) -> list[str]:
-    shown = StringIO()
-    print_answer(answer, Console(file=shown, width=width))
-    return shown.getvalue().splitlines()
+    quote = StringIO()
+    print_answer(answer, Console(file=quote, width=width))
+    return quote.getvalue().splitlines()
 
 
 class TestStatusOfAll:
@@ -740,10 +751,10 @@ class TestStatusOfAll:
         house = House()
         answer = house.ask("status", None)
         assert answer["message"] == "clusters: 1; 0 in trouble, 1 not looked at yet, 0 well"
-        assert answer["trouble"] is True
+        assert answer["incident"] is True
         house.looks()
         answer = house.ask("status", None)
-        assert (answer["message"], answer["trouble"]) == ("clusters: 1; 0 in trouble, 1 well", False)
+        assert (answer["message"], answer["incident"]) == ("clusters: 1; 0 in trouble, 1 well", False)
         assert answer["others"]["well"] == ["demo"]
 
     def test_one_that_is_not_looked_at_any_more_is_in_trouble(self) -> None:
@@ -751,7 +762,7 @@ class TestStatusOfAll:
         house.looks()
         house.clock.at += 12 * MINUTE
         (found,) = house.ask("status", None)["clusters"]
-        assert (found["message"], found["troubles"][0]["kind"]) == ("not looked at for 12 min", "stopped")
+        assert (found["message"], found["incidents"][0]["kind"]) == ("not looked at for 12 min", "stopped")
 
     def test_a_cluster_that_only_runs_may_read_counts_as_looked_at(self) -> None:
         house = House()
@@ -811,12 +822,12 @@ class TestStatusOfAll:
         monkeypatch.setattr("evenkeel.application.actions.overview._LARGEST_ANSWER", 1500)
         answer = house.ask("status", None)
         clusters = answer["clusters"]
-        assert [found["state"] for found in clusters] == ["trouble"] * 3
+        assert [found["state"] for found in clusters] == ["incident"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
         assert printed(answer)[2].split() == ["bare", "invalid", "record", "for", "0", "min"]
-        shown = document(page_of_status(answer, "a test", house.clock.at))
-        assert "invalid record for 0 min; the answer had no room for more" in shown
+        quote = document(page_of_status(answer, "a test", house.clock.at))
+        assert "invalid record for 0 min; the answer had no room for more" in quote
 
 
 class TestTheCommand:
@@ -871,14 +882,14 @@ class TestOneCluster:
         assert answer["message"] == (
             "demo: on, in trouble: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
         )
-        assert answer["trouble"] is True
+        assert answer["incident"] is True
 
     def test_one_that_cannot_be_read_is_not_on_and_well(self) -> None:
         house = House()
         house.cluster.unreadable = DARK
         answer = house.ask("status")
         assert answer["message"].startswith("demo: on, in trouble: unreachable for 0 min")
-        assert verdict(house) == (), "asking writes nothing"
+        assert cluster_health(house) == (), "asking writes nothing"
 
     def test_explain_without_a_pool_explains_all_that_is_in_trouble_and_nothing_else(self) -> None:
         other = [group(zone, 1, pool="other", bounds=(0, 3), pool_max=3) for zone in "ab"]
@@ -907,25 +918,30 @@ class TestOneCluster:
 
 
 def test_of_very_much_news_at_once_none_is_lost_and_every_trouble_that_was_told_to_begin_is_told_to_end() -> None:
-    def troubles(kind: TroubleKind, pools: int) -> list[Trouble]:
-        return [Trouble(kind=kind, pool=f"pool-{number}", since=NOW) for number in range(pools)]
+    def incidents(kind: IncidentKind, pools: int) -> list[Incident]:
+        return [Incident(kind=kind, pool=f"pool-{number}", since=NOW) for number in range(pools)]
 
-    verdict = Verdict()
+    cluster_health = ClusterHealth()
     said: list[tuple[News, str]] = []
-    for found in (troubles(TroubleKind.MISSING, 80), troubles(TroubleKind.INVALID, 80), []):
-        verdict = verdict.with_troubles(found)
-        while untold(verdict):
-            verdict = with_news(verdict)
-            said += [(news.news, news.key) for news in verdict.outbox]
-            verdict = replace(verdict, outbox=())
+    for found in (incidents(IncidentKind.MISSING, 80), incidents(IncidentKind.INVALID, 80), []):
+        cluster_health = cluster_health.with_incidents(found)
+        while untold(cluster_health):
+            cluster_health = with_news(cluster_health)
+            said += [(news.news, news.key) for news in cluster_health.outbox]
+            cluster_health = replace(cluster_health, outbox=())
     began, ended = ([key for news, key in said if news is which] for which in (News.OPENED, News.CLOSED))
     assert len(began) == 160
     assert sorted(began) == sorted(ended)
 
 
 def test_what_an_outbox_has_no_room_for_is_told_by_the_next_run() -> None:
-    house, troubles = House(), [Trouble(kind=TroubleKind.MISSING, pool=f"p{number}", since=NOW) for number in range(80)]
-    house.store.save_verdict("demo", with_news(Verdict().with_troubles(troubles)), house.store.load("demo").versions)
+    house, incidents = (
+        House(),
+        [Incident(kind=IncidentKind.MISSING, pool=f"p{number}", since=NOW) for number in range(80)],
+    )
+    house.store.save_cluster_health(
+        "demo", with_news(ClusterHealth().with_incidents(incidents)), house.store.load("demo").versions
+    )
     house.runs(1)
     assert Counter(news for news, _ in told(house)) == {"Opened": 80}
     house.looks()
@@ -942,14 +958,14 @@ def test_a_verdict_of_a_cluster_with_very_much_trouble_fits_into_an_item() -> No
     ]
     house = House(groups)
     house.run()
-    assert len(house.store.text("demo", "VERDICT")) < 300_000
+    assert len(house.store.text("demo", "HEALTH")) < 300_000
 
 
 def test_durations_are_those_of_the_record() -> None:
     house = House(trouble_after=60)
     house.cluster.unreadable = DARK
     house.runs(2)
-    assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.UNREACHABLE]
+    assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.UNREACHABLE]
     assert house.clock.at - NOW == timedelta(minutes=2)
 
 
@@ -958,11 +974,11 @@ def test_whoever_tells_of_trouble_names_the_stack_to_ask() -> None:
     house.rebalance = replace(house.rebalance, stack="prod")
     house.operate = replace(house.operate, stack="prod")
     house.runs(3)
-    told = [event["command"] for kind, event in house.bus.published if kind == "Trouble Opened"]
+    told = [event["command"] for kind, event in house.bus.published if kind == "Incident Opened"]
     (one,) = house.ask("status", None)["clusters"]
     explained = house.ask("explain")
-    told += [one["troubles"][0]["command"], house.ask("status")["troubles"][0]["command"]]
-    told += [explained["troubles"][0]["command"]]
+    told += [one["incidents"][0]["command"], house.ask("status")["incidents"][0]["command"]]
+    told += [explained["incidents"][0]["command"]]
     assert told
     assert {" --stack prod " in command for command in told} == {True}
     assert "--stack NAME" not in json.dumps(explained)
@@ -987,7 +1003,7 @@ class TestTheOutboxOfAClusterThatIsNotLookedAt:
             house.carry_out()
             if not house.control.paused:
                 house.run()
-        assert verdict(house) == ()
+        assert cluster_health(house) == ()
         return house
 
     def sent_again(self, house: House) -> list[tuple[str, str, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.drainability import Fate, fate
+from evenkeel.domain.demand.drainability import DrainDecision, drain_decision
 from evenkeel.domain.demand.scale_down import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
 from evenkeel.domain.model.groups import Machine
@@ -108,54 +108,60 @@ UNPLACEABLE: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, Fate.MOVES),
-        ({"annotations": {"kubernetes.io/config.mirror": ""}, "owner": None}, Fate.ENDS),
-        ({"deleted_at": NOW - 2 * MINUTE}, Fate.ENDS),
-        ({"deleted_at": NOW - 2 * MINUTE, "grace": 5 * MINUTE}, Fate.MOVES),
-        ({"owner": Owner("DaemonSet", "ds")}, Fate.ENDS),
-        ({"owner": Owner("DaemonSet", "ds"), **annotated(safe_to_evict="false")}, Fate.ENDS),
-        ({"owner": None, **annotated(safe_to_evict="true")}, Fate.MOVES),
-        ({"phase": "Failed", "owner": None}, Fate.ENDS),
-        ({"phase": "Succeeded", "owner": None}, Fate.ENDS),
-        ({"owner": None, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({}, DrainDecision.MOVES),
+        ({"annotations": {"kubernetes.io/config.mirror": ""}, "owner": None}, DrainDecision.ENDS),
+        ({"deleted_at": NOW - 2 * MINUTE}, DrainDecision.ENDS),
+        ({"deleted_at": NOW - 2 * MINUTE, "grace": 5 * MINUTE}, DrainDecision.MOVES),
+        ({"owner": Owner("DaemonSet", "ds")}, DrainDecision.ENDS),
+        ({"owner": Owner("DaemonSet", "ds"), **annotated(safe_to_evict="false")}, DrainDecision.ENDS),
+        ({"owner": None, **annotated(safe_to_evict="true")}, DrainDecision.MOVES),
+        ({"phase": "Failed", "owner": None}, DrainDecision.ENDS),
+        ({"phase": "Succeeded", "owner": None}, DrainDecision.ENDS),
+        ({"owner": None, **annotated(safe_to_evict="on-completion")}, DrainDecision.WAITED_FOR),
         ({"owner": None}, Rule.NOT_REPLICATED),
         ({"owner": Owner("Widget", "w")}, Rule.NOT_REPLICATED),
-        ({"owner": Owner("StatefulSet", "s")}, Fate.MOVES),
-        ({"owner": Owner("Job", "j")}, Fate.MOVES),
-        ({"owner": Owner("ReplicationController", "r")}, Fate.MOVES),
+        ({"owner": Owner("StatefulSet", "s")}, DrainDecision.MOVES),
+        ({"owner": Owner("Job", "j")}, DrainDecision.MOVES),
+        ({"owner": Owner("ReplicationController", "r")}, DrainDecision.MOVES),
         ({**SYSTEM, "created_at": NOW - 59 * MINUTE}, Rule.SYSTEM_POD),
-        ({**SYSTEM, "created_at": LONG_AGO}, Fate.MOVES),
-        ({**SYSTEM, "created_at": LONG_AGO, **annotated(safe_to_evict="false"), **volume("hostPath")}, Fate.MOVES),
+        ({**SYSTEM, "created_at": LONG_AGO}, DrainDecision.MOVES),
+        (
+            {**SYSTEM, "created_at": LONG_AGO, **annotated(safe_to_evict="false"), **volume("hostPath")},
+            DrainDecision.MOVES,
+        ),
         (annotated(safe_to_evict="false"), Rule.NOT_SAFE_TO_EVICT),
-        (annotated(safe_to_evict="True"), Fate.MOVES),
-        ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, Fate.MOVES),
+        (annotated(safe_to_evict="True"), DrainDecision.MOVES),
+        ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, DrainDecision.MOVES),
         (volume("emptyDir"), Rule.LOCAL_STORAGE),
         (volume("hostPath"), Rule.LOCAL_STORAGE),
-        (volume("emptyDir", in_memory=True), Fate.MOVES),
-        (volume("configMap"), Fate.MOVES),
-        ({**volume("emptyDir"), **annotated(safe_to_evict_local_volumes="other,scratch")}, Fate.MOVES),
+        (volume("emptyDir", in_memory=True), DrainDecision.MOVES),
+        (volume("configMap"), DrainDecision.MOVES),
+        ({**volume("emptyDir"), **annotated(safe_to_evict_local_volumes="other,scratch")}, DrainDecision.MOVES),
         ({**volume("emptyDir"), **annotated(safe_to_evict_local_volumes="other, scratch")}, Rule.LOCAL_STORAGE),
-        ({**volume("emptyDir"), **annotated(safe_to_evict="true")}, Fate.MOVES),
+        ({**volume("emptyDir"), **annotated(safe_to_evict="true")}, DrainDecision.MOVES),
         ({"labels": {"app": "db"}}, Rule.BUDGET_EXHAUSTED),
         ({**SYSTEM, "labels": {"app": "dns"}, "created_at": LONG_AGO}, Rule.BUDGET_EXHAUSTED),
-        ({"labels": {"app": "web"}}, Fate.MOVES),
+        ({"labels": {"app": "web"}}, DrainDecision.MOVES),
         ({"labels": {"app": "web", "tier": "front"}}, Rule.TWO_BUDGETS),
         ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="true")}, Rule.TWO_BUDGETS),
-        ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
-        ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, Fate.MOVES),
+        (
+            {"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")},
+            DrainDecision.WAITED_FOR,
+        ),
+        ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, DrainDecision.MOVES),
         *((fields, Rule.POD_NOT_PLACEABLE) for fields in UNPLACEABLE),
-        ({"resource_claims": ("gpu",), "owner": Owner("DaemonSet", "ds")}, Fate.ENDS),
-        ({"resource_claims": ("gpu",), "annotations": {"kubernetes.io/config.mirror": ""}}, Fate.ENDS),
-        ({"resource_claims": ("gpu",), "phase": "Succeeded"}, Fate.ENDS),
-        ({"resource_claims": ("gpu",), "deleted_at": NOW - 2 * MINUTE}, Fate.ENDS),
+        ({"resource_claims": ("gpu",), "owner": Owner("DaemonSet", "ds")}, DrainDecision.ENDS),
+        ({"resource_claims": ("gpu",), "annotations": {"kubernetes.io/config.mirror": ""}}, DrainDecision.ENDS),
+        ({"resource_claims": ("gpu",), "phase": "Succeeded"}, DrainDecision.ENDS),
+        ({"resource_claims": ("gpu",), "deleted_at": NOW - 2 * MINUTE}, DrainDecision.ENDS),
         ({"resource_claims": ("gpu",), "deleted_at": NOW}, Rule.POD_NOT_PLACEABLE),
         ({"resource_claims": ("gpu",), **annotated(safe_to_evict="true")}, Rule.POD_NOT_PLACEABLE),
-        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"resource_claims": ("gpu",), **annotated(safe_to_evict="on-completion")}, DrainDecision.WAITED_FOR),
         ({"resource_claims": ("gpu",), **SYSTEM, "created_at": LONG_AGO}, Rule.POD_NOT_PLACEABLE),
     ],
 )
 def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
-    fields: dict[str, Any], expected: Fate | Rule
+    fields: dict[str, Any], expected: DrainDecision | Rule
 ) -> None:
     budgets = Budgets(
         [
@@ -166,14 +172,14 @@ def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
             Budget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
         ]
     )
-    found = fate(pod(**{"node": "n", **fields}), budgets, NOW)
+    found = drain_decision(pod(**{"node": "n", **fields}), budgets, NOW)
     assert (found.rule if isinstance(found, Reason) else found) == expected
 
 
 def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace() -> None:
     budgets = Budgets([Budget(namespace="default", name="all", selector=(), allowed=-1)])
     assert budgets.left == {"default/all": 0}
-    found = fate(pod(node="n"), budgets, NOW)
+    found = drain_decision(pod(node="n"), budgets, NOW)
     assert said(found if isinstance(found, Reason) else None) == (
         "disruption budget default/all allows no eviction of pod default/p now"
     )

@@ -32,11 +32,11 @@ from evenkeel.config import (
     ZoneRecord,
     ZoneStatement,
 )
-from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
-from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
@@ -132,12 +132,14 @@ class House:
         store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_look(cluster, EventLookRecord(at=NOW, by="event-1"), None)
         store.save_timer(cluster, Timer(due=until), None)
-        store.save_silence(cluster, Silence(since=NOW, looks=1, last_look=NOW, next_look=until, why="away"), None)
-        store.save_verdict(cluster, Verdict(troubles=(Trouble(kind=TroubleKind.ACCESS, since=NOW),)), None)
+        store.save_silence(cluster, Unreachable(since=NOW, looks=1, last_look=NOW, next_look=until, why="away"), None)
+        store.save_cluster_health(
+            cluster, ClusterHealth(incidents=(Incident(kind=IncidentKind.ACCESS, since=NOW),)), None
+        )
         store.save_looked_at([cluster], NOW)
-        store.save_settled(cluster, Settled(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
+        store.save_settled(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
         store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
-        words_of = {"api": Word(failed_at=NOW, until=until, cluster=cluster)}
+        words_of = {"api": CapacityReport(failed_at=NOW, until=until, cluster=cluster)}
         store.save_offering(OFFERINGS[cluster], OfferingState(words=words_of), None)
         entry = {"cluster": cluster, "at": NOW.isoformat(), "cause": "pause"}
         kept = NOW + timedelta(days=30)
@@ -163,7 +165,7 @@ class House:
                 "load": lambda id=cluster: store.load(id),
                 "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
                 "registered": lambda id=cluster: store.registered(id),
-                "verdict": lambda id=cluster: store.verdict(id),
+                "verdict": lambda id=cluster: store.cluster_health(id),
                 "offering": lambda id=cluster: store.offering(OFFERINGS[id]),
                 "decisions": lambda id=cluster: store.decisions(id, 10),
                 "decisions after": lambda id=cluster: store.decisions_after(id, "0"),
@@ -177,7 +179,7 @@ class House:
         found |= _apart("due", [entry for shard in SHARDS for entry in store.due(shard).registrations])
         found |= _apart("registrations", store.registrations())
         found |= _apart("at rest", store.at_rest(CLUSTERS).items())
-        found |= _apart("verdicts", store.verdicts().items())
+        found |= _apart("verdicts", store.cluster_healths().items())
         found |= _apart("looked at", store.looked_at().items())
         offerings = store.offerings()
         found |= _apart("offerings", ((id, offerings.get(offering)) for id, offering in OFFERINGS.items()))
@@ -229,7 +231,7 @@ def test_every_kind_of_item_is_among_them() -> None:
     kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
     assert kinds == {
         *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
-        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "VERDICT", "VERDICTS", "ZONE"),
+        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE"),
     }
 
 
@@ -280,13 +282,13 @@ class TestByName:
         print_answer(status, Console(file=out, width=200))
         assert "pause by jane" in out.getvalue()
 
-    @pytest.mark.parametrize("sk", ["META", "VERDICT"])
+    @pytest.mark.parametrize("sk", ["META", "HEALTH"])
     def test_a_cluster_says_in_the_list_of_all_that_it_cannot_be_read(self, sk: str) -> None:
         house = House()
         pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("VERDICTS", "CLUSTER#bent")
         house.spoil(pk, sk, "record", {"BOOL": True})
         (told,) = [each for each in house._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
-        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["troubles"])
+        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["incidents"])
 
     @pytest.mark.parametrize("sk", ["LEASE", f"POOL#{POOL}", f"GROUP#{KEY}", "META#CONTROL"])
     def test_a_cluster_whose_state_cannot_be_read_is_not_loaded(

@@ -371,8 +371,8 @@ class TestRebalanceRefused:
         lost = iter([None, error])
 
         def answer(patch: Patch) -> None:
-            if (trouble := next(lost, None)) is not None:
-                raise trouble
+            if (incident := next(lost, None)) is not None:
+                raise incident
 
         house.cluster.before_apply = answer
         outcome = house.run()
@@ -409,7 +409,7 @@ class TestRebalanceFailures:
         assert arrives(4) is State.HEALTHY
         state = house.group_state()
         assert state.last_success == house.clock.at
-        assert not state.in_trouble
+        assert not state.is_failing
 
     def test_a_state_that_was_written_meanwhile_is_read_again(self) -> None:
         house = fenced()
@@ -730,7 +730,9 @@ class TestRebalanceAlways:
         waiting=st.lists(st.integers(0, 3), min_size=3, max_size=3),
         bounds=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=3, max_size=3),
         failing=st.sets(st.sampled_from("abc")),
-        trouble=st.lists(st.sampled_from([None, "conflict", "rejected", "unavailable", "lost", "scaled"]), max_size=12),
+        incident=st.lists(
+            st.sampled_from([None, "conflict", "rejected", "unavailable", "lost", "scaled"]), max_size=12
+        ),
         kill_at=st.none() | st.integers(0, 20),
     )
     def test_whatever_goes_wrong_every_published_bound_holds_what_is_requested(
@@ -739,7 +741,7 @@ class TestRebalanceAlways:
         waiting: list[int],
         bounds: list[tuple[int, int]],
         failing: set[str],
-        trouble: list[str | None],
+        incident: list[str | None],
         kill_at: int | None,
     ) -> None:
         running = [max(0, wanted - late) for wanted, late in zip(requested, waiting, strict=True)]
@@ -751,10 +753,10 @@ class TestRebalanceAlways:
             "rejected": RejectedError("no"),
             "unavailable": ClusterUnavailableError("gone"),
         }
-        troubles = iter(trouble)
+        incidents = iter(incident)
 
         def answer(patch: Patch) -> None:
-            what = next(troubles, None)
+            what = next(incidents, None)
             group = house.cluster.groups[patch.plan.group.key]
             new_bounds = patch.bounds or group.bounds
             new_requested = group.requested if patch.requested is None else patch.requested

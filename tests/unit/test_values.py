@@ -4,7 +4,7 @@ import pytest
 
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, Fault, quote, read_count, read_flag, read_weight
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
@@ -107,11 +107,11 @@ def test_a_group_that_is_named_otherwise_is_refused(text) -> None:
 
 
 def test_a_value_in_an_error_is_short_and_printable() -> None:
-    assert shown("4\n5") == "'4\\n5'"
-    assert shown(7) == "'7'"
-    assert len(shown("9" * 100_000)) == 60
+    assert quote("4\n5") == "'4\\n5'"
+    assert quote(7) == "'7'"
+    assert len(quote("9" * 100_000)) == 60
 
 
 def test_a_fault_names_object_field_value_and_what_to_do() -> None:
-    fault = Fault(object="default/a", field="max-size", value=shown("x"), problem="not an integer: write a number")
+    fault = Fault(object="default/a", field="max-size", value=quote("x"), problem="not an integer: write a number")
     assert str(fault) == "default/a: max-size is 'x': not an integer: write a number"

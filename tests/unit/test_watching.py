@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
-from evenkeel.application.rebalancing.check import LookSummary
+from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.run_summary import RunSummary
 from sandbox.template import ROOT, Template
 
@@ -18,7 +18,7 @@ CODE = "\n".join(
     path.read_text(encoding="utf-8") for top in ("functions", "layers/evenkeel") for path in (ROOT / top).rglob("*.py")
 )
 OF_CLUSTERS = {"Troubles", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
-OF_STACK = set(RunSummary(cluster="x").metrics()) | set(LookSummary(alone=True, offerings=None).metrics())
+OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True, offerings=None).metrics())
 OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
 
 

@@ -15,7 +15,7 @@ from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.incidents import Trouble, TroubleKind
+from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
@@ -71,12 +71,12 @@ def test_every_kind_of_problem_has_words(kind: ProblemKind) -> None:
     assert kind in words.WORDS_OF_PROBLEMS
 
 
-@pytest.mark.parametrize("kind", TroubleKind)
-def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind: TroubleKind) -> None:
-    trouble = Trouble(kind=kind, since=NOW, pool="" if kind.of_cluster else "cluster-api/prod/workers", missing=3)
-    assert words.trouble_words(trouble, NOW)
-    assert not words.todo(trouble).endswith(".")
-    arguments = shlex.split(words.command_line(trouble, "blue", "evenkeel"))
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind: IncidentKind) -> None:
+    incident = Incident(kind=kind, since=NOW, pool="" if kind.of_cluster else "cluster-api/prod/workers", missing=3)
+    assert words.incident_words(incident, NOW)
+    assert not words.todo(incident).endswith(".")
+    arguments = shlex.split(words.command_line(incident, "blue", "evenkeel"))
     assert arguments[:2] == ["evenkeel", arguments[1]]
     assert arguments[1] in ACTIONS
     assert arguments[2:6] == ["--stack", "evenkeel", "--cluster", "blue"]
@@ -84,8 +84,8 @@ def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind
 
 @pytest.mark.parametrize("failure_class", [*FailureClass, None])
 def test_every_class_of_failure_has_something_to_do_about_it(failure_class: FailureClass | None) -> None:
-    trouble = Trouble(kind=TroubleKind.MISSING, since=NOW, pool="p", missing=1, failure_class=failure_class)
-    assert words.todo(trouble)
+    incident = Incident(kind=IncidentKind.MISSING, since=NOW, pool="p", missing=1, failure_class=failure_class)
+    assert words.todo(incident)
 
 
 def test_whoever_makes_a_reason_gives_the_facts_that_its_words_use() -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.ports import (
-    Found,
+    CheckResult,
     Lease,
     MachineNode,
     Offerings,
@@ -32,11 +32,11 @@ from evenkeel.config import (
     ScaleRequestRecord,
     WorkloadEntry,
 )
-from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId, Shoot
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
@@ -113,7 +113,7 @@ class _Table:
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
     timer: Timer | None = None
-    kept_verdict: Verdict = field(default_factory=Verdict)
+    kept_verdict: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
     moved: int = 0  # nodes that converge has taken from a zone, once their successors ran
 
@@ -128,7 +128,7 @@ class _Table:
             versions=Versions(),
             fencing_token=0,
             timer=self.timer,
-            verdict=self.kept_verdict,
+            cluster_health=self.kept_verdict,
         )
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
@@ -138,26 +138,26 @@ class _Table:
         self.groups[key] = state
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        before, given = self.pools.get(pool, PoolState()).homing.given, state.homing.given
+        before, given = self.pools.get(pool, PoolState()).convergence.given, state.convergence.given
         self.moved += given is not None and (before is None or given.at != before.at)
         self.pools[pool] = state
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Nobody asks for nodes in a scenario."""
 
-    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
         """A world always answers."""
 
-    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
-        self.kept_verdict = verdict
+    def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
+        self.kept_verdict = cluster_health
 
-    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+    def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         return self.kept_verdict, Versions()
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """Nobody asks when."""
 
-    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
         """Nobody looks without a run."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
@@ -359,8 +359,8 @@ class Evenkeel:
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         """A run asks for runs with a delay only."""
 

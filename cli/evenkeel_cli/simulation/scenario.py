@@ -26,7 +26,7 @@ from evenkeel.config import (
     with_expander,
 )
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.values import near, shown
+from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
@@ -390,7 +390,7 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for field, names in (("zones", zones), ("pools", pools), ("fleet", fleet)):
         for i, name in enumerate(names):
             if name in names[:i]:
-                yield f"{field}.{i}.name is {shown(name)}: given twice"
+                yield f"{field}.{i}.name is {quote(name)}: given twice"
     for i, pool in enumerate(scenario.pools):
         for j, name in enumerate(pool.zones):
             yield from _unknown(f"pools.{i}.zones.{j}", "zone", name, zones)
@@ -400,7 +400,7 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for i, demand in enumerate(scenario.demand):
         yield from _no_such_group(scenario, f"demand.{i}", demand.pool, demand.zone)
         if (demand.pool, demand.zone) in seen:
-            yield f"demand.{i}.pool is {shown(demand.pool)}: given twice for one zone: write one with steps"
+            yield f"demand.{i}.pool is {quote(demand.pool)}: given twice for one zone: write one with steps"
         seen.add((demand.pool, demand.zone))
     for i, fence in enumerate(scenario.fences):
         yield from _unknown(f"fences.{i}.zone", "zone", fence.zone, zones)
@@ -432,7 +432,7 @@ def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
     names = [pods.name for pods in scenario.pods]
     for i, pods in enumerate(scenario.pods):
         if pods.name in names[:i]:
-            yield f"pods.{i}.name is {shown(pods.name)}: given twice"
+            yield f"pods.{i}.name is {quote(pods.name)}: given twice"
         if pods.pool is not None:
             yield from _unknown(f"pods.{i}.pool", "pool", pods.pool, [pool.name for pool in scenario.pools])
         for j, name in enumerate(pods.zones):
@@ -451,4 +451,4 @@ def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str |
 
 def _unknown(field: str, kind: str, name: str, names: list[str]) -> Iterator[str]:
     if name not in names:
-        yield f"{field} is {shown(name)}: no such {kind}: choose one of {', '.join(names)}{near(name, names)}"
+        yield f"{field} is {quote(name)}: no such {kind}: choose one of {', '.join(names)}{near(name, names)}"

@@ -14,7 +14,7 @@ from itertools import count
 
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.offerings import Offering
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
@@ -270,7 +270,7 @@ class World:
             has_adopted=group.adopted is not None,
             published=read_published(group.decision),
             move=group.move,
-            frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
+            frozen_because=Reason.of(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,
             template=self._template(group),
         )

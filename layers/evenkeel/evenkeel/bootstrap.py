@@ -31,7 +31,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
-from evenkeel.adapters.thread_pool import all_at_once, side_by_side
+from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
 from evenkeel.application.ports import Clock, Remaining, Shelf
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.config import Settings
@@ -44,12 +44,12 @@ gc.enable()
 
 if TYPE_CHECKING:
     from evenkeel.application.fleet.scan import Scan
-    from evenkeel.application.incidents.alerting import TellPeople
+    from evenkeel.application.incidents.alerting import NotifyChannels
     from evenkeel.application.operate import Operate
-    from evenkeel.application.rebalancing.check import Look
+    from evenkeel.application.rebalancing.check import CheckClusters
     from evenkeel.application.rebalancing.events import ReceiveEvent
     from evenkeel.application.rebalancing.failure import RecordFailure
-    from evenkeel.application.rollout.rollout import GoOn
+    from evenkeel.application.rollout.rollout import AdvanceRollouts
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
 # As many connections as there are looks at once.
@@ -181,7 +181,7 @@ class Container:
     def scan(self) -> "Scan":
         from evenkeel.application.fleet.scan import Scan
 
-        return Scan(store=self.store, queue=self._queue, clock=self.clock, together=side_by_side)
+        return Scan(store=self.store, queue=self._queue, clock=self.clock, together=run_in_threads)
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -197,10 +197,10 @@ class Container:
         return EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus)
 
     @cached_property
-    def look(self) -> "Look":
-        from evenkeel.application.rebalancing.check import Look
+    def look(self) -> "CheckClusters":
+        from evenkeel.application.rebalancing.check import CheckClusters
 
-        return Look(
+        return CheckClusters(
             store=self.store,
             clusters=self.clusters,
             queue=self._queue,
@@ -220,14 +220,14 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             stack=self.settings.stack,
-            together=side_by_side,
+            together=run_in_threads,
         )
 
     @cached_property
-    def rollout(self) -> "GoOn":
-        from evenkeel.application.rollout.rollout import GoOn
+    def rollout(self) -> "AdvanceRollouts":
+        from evenkeel.application.rollout.rollout import AdvanceRollouts
 
-        return GoOn(
+        return AdvanceRollouts(
             store=self.store,
             queue=self._queue,
             bus=self._bus,
@@ -235,7 +235,7 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             stack=self.settings.stack,
-            together=side_by_side,
+            together=run_in_threads,
         )
 
     @cached_property
@@ -260,12 +260,12 @@ class Container:
         )
 
     @cached_property
-    def tell_people(self) -> "TellPeople":
+    def notify_channels(self) -> "NotifyChannels":
         """For functions/alert."""
         from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
-        from evenkeel.application.incidents.alerting import Channel, TellPeople
+        from evenkeel.application.incidents.alerting import Channel, NotifyChannels
         from evenkeel.config import AlertSettings
 
         told = AlertSettings.from_env(os.environ)
@@ -285,7 +285,7 @@ class Container:
         if told.opsgenie_secret:
             channels.append(Opsgenie(shared=shared, key_secret=told.opsgenie_secret, url=told.opsgenie_url))
         memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
-        return TellPeople(channels=channels, memory=memory, clock=self.clock)
+        return NotifyChannels(channels=channels, memory=memory, clock=self.clock)
 
     @cached_property
     def operate(self) -> "Operate":
@@ -302,7 +302,7 @@ class Container:
             dry_run=self.settings.dry_run,
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
             stack=self.settings.stack,
-            together=side_by_side,
+            together=run_in_threads,
         )
 
     @cached_property

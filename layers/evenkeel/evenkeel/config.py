@@ -41,7 +41,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
-from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, shown
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
@@ -156,7 +156,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: {path} is missing: {problem}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
     choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
-    return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
+    return f"{where}: {path} is {quote(fault['input'])}: {problem}{near(fault['input'], choices)}"
 
 
 def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
@@ -166,7 +166,7 @@ def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
     if fault["type"] == "union_tag_not_found":
         return f"{where}: {path}.kind is missing: it is one of {kinds}"
     kind = fault["ctx"]["tag"]
-    return f"{where}: {path}.kind is {shown(kind)}: it is one of {kinds}{near(kind, choices)}"
+    return f"{where}: {path}.kind is {quote(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
 def _flavour(value: object) -> object:
@@ -698,7 +698,7 @@ class ControlRecord(Strict):
     nothing_since: Moment | None = None  # when a restore first found nothing of what no check had found before
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
     # Pools, by name or id, for which a pass of converge was asked for, and when.
-    asked_home: dict[PoolName, Moment] = {}
+    convergence_requested: dict[PoolName, Moment] = {}
     live: bool | None = None  # whether it is written, where its record does not say; None: what the stack says
     rollout: str = ""  # id of the rollout that has said so last
 
@@ -734,7 +734,7 @@ class ControlRecord(Strict):
             paused=self.paused_pools,
             restoring=self.restoring,
             restoring_pools=self.restoring_pools,
-            asked_home=self.asked_home,
+            convergence_requested=self.convergence_requested,
         )
 
 
@@ -869,7 +869,7 @@ class Registration(ClusterRecord, _Controls):
             restored=before.restored and pause.paused,
             restored_pools=tuple(name for name in before.restored_pools if name in paused_pools),
             fixes=self.mending if "mending" in given_fields else before.fixes,
-            asked_home=before.asked_home,
+            convergence_requested=before.convergence_requested,
             live=self.live if "live" in given_fields else before.live,
             rollout="" if "live" in given_fields else before.rollout,
         )

@@ -13,13 +13,21 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
-from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
-from evenkeel.domain.model.convergence import Given, Homing, Step
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
+from evenkeel.domain.model.convergence import ConvergenceState, LastDrain, Step
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
-from evenkeel.domain.model.incidents import News, Shown, Told, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.model.incidents import (
+    ClusterHealth,
+    Incident,
+    IncidentChange,
+    IncidentKind,
+    News,
+    PublishedStatus,
+    Told,
+)
 from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.offerings import OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, OfferingState
 from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -28,15 +36,15 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief
 from evenkeel.domain.model.states import (
     ClusterState,
+    DesiredBounds,
     GroupState,
+    MemberSnapshot,
     PoolState,
     Publication,
     Release,
-    Sighting,
-    Wish,
 )
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 
@@ -134,8 +142,8 @@ class GroupRecord(Strict):
     write_refused_at: Moment | None = None
     write_refused: str = ""
     slow_start: Count = 0
-    warned_requested: Count | None = None
-    warned_until: Moment | None = None
+    throttled_requested: Count | None = None
+    throttled_until: Moment | None = None
     cleared_at: Moment | None = None
 
     def state(self) -> GroupState:
@@ -152,7 +160,7 @@ class GroupRecord(Strict):
         return cls(**{**vars(state), "announced": announced})
 
 
-class WordRecord(Strict):
+class CapacityReportRecord(Strict):
     """One cluster's last failure to buy an offering."""
 
     failed_at: Moment
@@ -163,16 +171,16 @@ class WordRecord(Strict):
 class OfferingRecord(Strict):
     """What clusters say of an offering, as it is stored. Words by API server."""
 
-    words: dict[str, WordRecord] = {}
+    words: dict[str, CapacityReportRecord] = {}
     delivered_at: Moment | None = None
 
     def state(self) -> OfferingState:
-        words = {server: Word(**dict(word)) for server, word in self.words.items()}
+        words = {server: CapacityReport(**dict(word)) for server, word in self.words.items()}
         return OfferingState(words=words, delivered_at=self.delivered_at)
 
     @classmethod
     def of(cls, state: OfferingState) -> Self:
-        words = {server: WordRecord(**vars(word)) for server, word in state.words.items()}
+        words = {server: CapacityReportRecord(**vars(word)) for server, word in state.words.items()}
         return cls(words=words, delivered_at=state.delivered_at)
 
 
@@ -187,18 +195,18 @@ class BoundsRecord(Strict):
         return self
 
 
-class WishRecord(Strict):
+class DesiredBoundsRecord(Strict):
     """What is wanted at the owner of a group's bounds, and what we have written over it."""
 
     bounds: BoundsRecord
     ours: tuple[BoundsRecord, ...] = ()
 
-    def wish(self) -> Wish:
+    def wish(self) -> DesiredBounds:
         ours = tuple(Bounds(**dict(bounds)) for bounds in self.ours)
-        return Wish(bounds=Bounds(**dict(self.bounds)), ours=ours)
+        return DesiredBounds(bounds=Bounds(**dict(self.bounds)), ours=ours)
 
     @classmethod
-    def of(cls, wish: Wish) -> Self:
+    def of(cls, wish: DesiredBounds) -> Self:
         ours = tuple(BoundsRecord(**vars(bounds)) for bounds in wish.ours)
         return cls(bounds=BoundsRecord(**vars(wish.bounds)), ours=ours)
 
@@ -217,7 +225,7 @@ class MoveRecord(Strict):
         return Move(**{**dict(self), "only": frozenset(self.only)})
 
 
-class SightingRecord(Strict):
+class MemberSnapshotRecord(Strict):
     """What was requested in a pool, and since when it has been seen so."""
 
     since: Moment
@@ -291,10 +299,10 @@ class StepRecord(Strict):
     id: str = ""
     ordered: bool = False
     less: Count | None = None
-    giver: str = ""
+    draining_group: str = ""
     machine: MachineRefRecord | None = None
     back: str = ""
-    given_at: Moment | None = None
+    delete_requested_at: Moment | None = None
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -302,7 +310,7 @@ class StepRecord(Strict):
             try:
                 GroupKey.read(key)
             except BadValueError as error:
-                raise ValueError(f"it names group {shown(key)}: {error}") from None
+                raise ValueError(f"it names group {quote(key)}: {error}") from None
         return self
 
     def step(self) -> Step:
@@ -315,7 +323,7 @@ class StepRecord(Strict):
         return cls(**{**vars(step), "machine": machine})
 
 
-class GivenRecord(Strict):
+class LastDrainRecord(Strict):
     """The source of the last step of converge."""
 
     source: str
@@ -323,26 +331,26 @@ class GivenRecord(Strict):
     at: Moment
 
 
-class HomingRecord(Strict):
+class ConvergenceStateRecord(Strict):
     """What is remembered of a pool for converge."""
 
     uneven_since: Moment | None = None
     step: StepRecord | None = None
     begun: tuple[Moment, ...] = ()
-    given: GivenRecord | None = None
+    given: LastDrainRecord | None = None
     held_since: Moment | None = None
     held_until: Moment | None = None
 
-    def homing(self) -> Homing:
+    def convergence(self) -> ConvergenceState:
         step = self.step.step() if self.step else None
-        given = Given(**dict(self.given)) if self.given else None
-        return Homing(**{**dict(self), "step": step, "given": given})
+        given = LastDrain(**dict(self.given)) if self.given else None
+        return ConvergenceState(**{**dict(self), "step": step, "given": given})
 
     @classmethod
-    def of(cls, homing: Homing) -> Self:
-        step = StepRecord.of(homing.step) if homing.step else None
-        given = GivenRecord(**vars(homing.given)) if homing.given else None
-        return cls(**{**vars(homing), "step": step, "given": given})
+    def of(cls, convergence: ConvergenceState) -> Self:
+        step = StepRecord.of(convergence.step) if convergence.step else None
+        given = LastDrainRecord(**vars(convergence.given)) if convergence.given else None
+        return cls(**{**vars(convergence), "step": step, "given": given})
 
 
 class ReleaseRecord(Strict):
@@ -395,12 +403,12 @@ class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
     adopted: dict[str, BoundsRecord | None] = {}
-    wishes: dict[str, WishRecord] = {}
+    desired_bounds: dict[str, DesiredBoundsRecord] = {}
     digest: str = ""
     move: MoveRecord | None = None
-    seen: SightingRecord | None = None
+    seen: MemberSnapshotRecord | None = None
     published: PublicationRecord | None = None
-    in_trouble: tuple[str, ...] = ()
+    is_failing: tuple[str, ...] = ()
     held_until: Moment | None = None
     zones: dict[str, str] = {}
     relief: ReliefRecord | None = None
@@ -409,7 +417,7 @@ class PoolRecord(Strict):
     added: Count = 0
     release: ReleaseRecord | None = None
     closed_at: Moment | None = None
-    homing: HomingRecord | None = None
+    convergence: ConvergenceStateRecord | None = None
     orders: dict[str, PastOrderRecord] = {}
 
     @field_validator("orders", mode="before")
@@ -422,18 +430,18 @@ class PoolRecord(Strict):
             try:
                 found[str(key)] = PastOrderRecord.model_validate(entry)
             except ValidationError as error:
-                _log.warning("dropped a stored order that cannot be read: %s: %s", shown(key), error.errors()[0]["msg"])
+                _log.warning("dropped a stored order that cannot be read: %s: %s", quote(key), error.errors()[0]["msg"])
         return found
 
     def state(self) -> PoolState:
         return PoolState(
             adopted={key: Bounds(**dict(bounds)) if bounds else None for key, bounds in self.adopted.items()},
-            wishes={owner: wish.wish() for owner, wish in self.wishes.items()},
+            desired_bounds={owner: wish.wish() for owner, wish in self.desired_bounds.items()},
             digest=self.digest,
             move=self.move.move() if self.move else None,
-            seen=Sighting(**dict(self.seen)) if self.seen else None,
+            seen=MemberSnapshot(**dict(self.seen)) if self.seen else None,
             published=Publication(**dict(self.published)) if self.published else None,
-            in_trouble=self.in_trouble,
+            is_failing=self.is_failing,
             held_until=self.held_until,
             zones=self.zones,
             relief=self.relief.relief() if self.relief else None,
@@ -442,7 +450,7 @@ class PoolRecord(Strict):
             added=self.added,
             release=Release(**dict(self.release)) if self.release else None,
             closed_at=self.closed_at,
-            homing=self.homing.homing() if self.homing else Homing(),
+            convergence=self.convergence.convergence() if self.convergence else ConvergenceState(),
             orders={key: order.order() for key, order in self.orders.items()},
         )
 
@@ -451,13 +459,13 @@ class PoolRecord(Strict):
         move = state.move
         fields = {
             "adopted": {key: BoundsRecord(**vars(bounds)) if bounds else None for key, bounds in state.adopted.items()},
-            "wishes": {owner: WishRecord.of(wish) for owner, wish in state.wishes.items()},
+            "wishes": {owner: DesiredBoundsRecord.of(wish) for owner, wish in state.desired_bounds.items()},
             "move": MoveRecord(**{**vars(move), "only": tuple(sorted(move.only))}) if move else None,
-            "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
+            "seen": MemberSnapshotRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
             "relief": ReliefRecord.of(state.relief) if state.relief else None,
             "release": ReleaseRecord(**vars(state.release)) if state.release else None,
-            "homing": HomingRecord.of(state.homing) if state.homing != Homing() else None,
+            "homing": ConvergenceStateRecord.of(state.convergence) if state.convergence != ConvergenceState() else None,
             "orders": {key: PastOrderRecord.of(order) for key, order in state.orders.items()},
         }
         return cls(**{**vars(state), **fields})
@@ -474,7 +482,7 @@ class TimerRecord(Strict):
         return Timer(**dict(self))
 
 
-class SilenceRecord(Strict):
+class UnreachableRecord(Strict):
     """A cluster that does not answer, as it is stored."""
 
     since: Moment
@@ -483,8 +491,8 @@ class SilenceRecord(Strict):
     next_look: Moment
     why: str = ""
 
-    def silence(self) -> Silence:
-        return Silence(**dict(self))
+    def silence(self) -> Unreachable:
+        return Unreachable(**dict(self))
 
 
 class ProblemRecord(Strict):
@@ -507,10 +515,10 @@ def _plain_facts(facts: Mapping[str, Fact]) -> dict[str, object]:
     return {name: fact if isinstance(fact, int | tuple) or fact is None else str(fact) for name, fact in facts.items()}
 
 
-class TroubleRecord(Strict):
+class IncidentRecord(Strict):
     """One trouble, as it is stored."""
 
-    kind: TroubleKind
+    kind: IncidentKind
     since: Moment
     pool: str = ""
     zones: tuple[str, ...] = ()
@@ -527,70 +535,70 @@ class TroubleRecord(Strict):
     said: str = ""
     problems: tuple[ProblemRecord, ...] = ()
 
-    def trouble(self) -> Trouble:
-        return Trouble(**{**dict(self), "problems": tuple(each.problem() for each in self.problems)})
+    def incident(self) -> Incident:
+        return Incident(**{**dict(self), "problems": tuple(each.problem() for each in self.problems)})
 
     @classmethod
-    def of(cls, trouble: Trouble) -> Self:
-        return cls(**{**vars(trouble), "problems": tuple(map(ProblemRecord.of, trouble.problems))})
+    def of(cls, incident: Incident) -> Self:
+        return cls(**{**vars(incident), "problems": tuple(map(ProblemRecord.of, incident.problems))})
 
 
 class NewsRecord(Strict):
     """Something that is to be told, as it is stored."""
 
     news: News
-    trouble: TroubleRecord
+    incident: IncidentRecord
     at: Moment | None = None
     order: Count = 0
 
-    def to_be_told(self) -> TroubleNews:
-        return TroubleNews(**{**dict(self), "trouble": self.trouble.trouble()})
+    def to_be_told(self) -> IncidentChange:
+        return IncidentChange(**{**dict(self), "incident": self.incident.incident()})
 
     @classmethod
-    def of(cls, news: TroubleNews) -> Self:
-        return cls(**{**vars(news), "trouble": TroubleRecord.of(news.trouble)})
+    def of(cls, news: IncidentChange) -> Self:
+        return cls(**{**vars(news), "incident": IncidentRecord.of(news.incident)})
 
 
 class ToldRecord(Strict):
     """What was told of a trouble, as it is stored."""
 
-    kind: TroubleKind
+    kind: IncidentKind
     since: Moment
     pool: str = ""
     missing: Count = 0
     matter: str = ""
 
 
-class ShownRecord(Strict):
+class PublishedStatusRecord(Strict):
     """What the status ConfigMap says, as it is stored."""
 
     print: str
     tried_at: Moment | None = None
 
 
-class VerdictRecord(Strict):
+class ClusterHealthRecord(Strict):
     """A cluster's verdict, as it is stored."""
 
-    troubles: tuple[TroubleRecord, ...] = ()
+    incidents: tuple[IncidentRecord, ...] = ()
     told: dict[str, ToldRecord] = {}
     outbox: tuple[NewsRecord, ...] = ()
-    shown: ShownRecord | None = None
+    quote: PublishedStatusRecord | None = None
 
-    def verdict(self) -> Verdict:
-        return Verdict(
-            troubles=tuple(record.trouble() for record in self.troubles),
+    def cluster_health(self) -> ClusterHealth:
+        return ClusterHealth(
+            incidents=tuple(record.incident() for record in self.incidents),
             told={key: Told(**dict(record)) for key, record in self.told.items()},
             outbox=tuple(record.to_be_told() for record in self.outbox),
-            shown=None if self.shown is None else Shown(**dict(self.shown)),
+            quote=None if self.quote is None else PublishedStatus(**dict(self.quote)),
         )
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Self:
+    def of(cls, cluster_health: ClusterHealth) -> Self:
         return cls(
-            troubles=tuple(map(TroubleRecord.of, verdict.troubles)),
-            told={key: ToldRecord(**vars(told)) for key, told in verdict.told.items()},
-            outbox=tuple(map(NewsRecord.of, verdict.outbox)),
-            shown=None if verdict.shown is None else ShownRecord(**vars(verdict.shown)),
+            incidents=tuple(map(IncidentRecord.of, cluster_health.incidents)),
+            told={key: ToldRecord(**vars(told)) for key, told in cluster_health.told.items()},
+            outbox=tuple(map(NewsRecord.of, cluster_health.outbox)),
+            quote=None if cluster_health.quote is None else PublishedStatusRecord(**vars(cluster_health.quote)),
         )
 
 
@@ -601,7 +609,7 @@ class LookedAtRecord(Strict):
     clusters: tuple[str, ...]
 
 
-class SettledRecord(Strict):
+class SteadyStateRecord(Strict):
     """What was seen of a cluster when nothing was to be done, as it is stored, and as looks send it to runs."""
 
     at: Moment
@@ -610,11 +618,11 @@ class SettledRecord(Strict):
     headroom: Count = 0
     imbalance: Count = 0
 
-    def settled(self) -> Settled:
-        return Settled(**{**dict(self), "zones": frozenset(self.zones)})
+    def settled(self) -> SteadyState:
+        return SteadyState(**{**dict(self), "zones": frozenset(self.zones)})
 
     @classmethod
-    def of(cls, settled: Settled) -> Self:
+    def of(cls, settled: SteadyState) -> Self:
         return cls(**{**vars(settled), "zones": tuple(sorted(settled.zones))})
 
 
@@ -622,7 +630,7 @@ class HaltRecord(Strict):
     """What has halted a rollout, as it is stored."""
 
     cluster: str = ""
-    kind: TroubleKind | None = None
+    kind: IncidentKind | None = None
     pool: str = ""
 
 
@@ -669,12 +677,12 @@ class StateFile(Strict):
             try:
                 GroupKey.read(key)
             except BadValueError as error:
-                raise ValueError(f"groups has key {shown(key)}: {error}") from None
+                raise ValueError(f"groups has key {quote(key)}: {error}") from None
         for key in self.pools:
             try:
                 PoolId.read(key)
             except BadValueError as error:
-                raise ValueError(f"pools has key {shown(key)}: {error}") from None
+                raise ValueError(f"pools has key {quote(key)}: {error}") from None
         return self
 
     def state(self) -> ClusterState:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 THREADS = 16
 
 
-def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
-    """``Together``. Raises what the first task that failed has raised.
+def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:
+    """``Executor``. Raises what the first task that failed has raised.
 
     One task needs no thread: a quiet cluster never has one.
     """

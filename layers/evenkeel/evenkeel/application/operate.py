@@ -16,10 +16,10 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
+from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Executor, Queue, Remaining, Store, sequentially
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.model.values import near, shown
+from evenkeel.domain.model.values import near, quote
 from evenkeel.texts.english import rfc3339, unknown_words
 
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
@@ -50,7 +50,7 @@ class Operate:
     dry_run: bool
     zone_names: Callable[[str], Mapping[str, str]] = _nobody_says
     stack: str = NAMELESS
-    together: Together = in_turn  # how several clusters are asked
+    together: Executor = sequentially  # how several clusters are asked
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
@@ -209,7 +209,7 @@ def _action_of(event: Mapping[str, Any]) -> Action:
     if isinstance(name, str) and name in ACTIONS:
         return ACTIONS[name]
     guess = near(name, ACTIONS) if isinstance(name, str) and len(name) <= _LONGEST_ID else ""
-    raise BadRequestError(f"action is {shown(name)}{guess}: choose one of {', '.join(sorted(ACTIONS))}")
+    raise BadRequestError(f"action is {quote(name)}{guess}: choose one of {', '.join(sorted(ACTIONS))}")
 
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
@@ -219,7 +219,7 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
     for field in event:
         if field not in names:
             guess = near(str(field), names)
-            raise BadRequestError(f"{shown(field)} is no field of {action.name}: it takes {', '.join(names)}{guess}")
+            raise BadRequestError(f"{quote(field)} is no field of {action.name}: it takes {', '.join(names)}{guess}")
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
@@ -236,12 +236,12 @@ def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
         raise BadRequestError(f"{named[0]} and {named[1]} are there: name clusters by one of the two")
     if several:
         if several == ["all"] and event["all"] is not True:
-            raise BadRequestError(f"all is {shown(event['all'])}: neither true nor false")
+            raise BadRequestError(f"all is {quote(event['all'])}: neither true nor false")
         return several[0]
     if is_any:
         return "all"
     if not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID:
-        raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
+        raise BadRequestError(f"cluster is {quote(cluster)}: name the cluster's id")
     if event.get("list"):
         raise BadRequestError("list goes with clusters, selector or all: leave it out")
     return "cluster"
@@ -251,7 +251,7 @@ def _named(clusters: object) -> list[str]:
     ids = clusters if isinstance(clusters, list) and len(clusters) <= _MOST_NAMED else []
     if ids and all(isinstance(id, str) and 0 < len(id) <= _LONGEST_ID for id in ids):
         return list(dict.fromkeys(ids))
-    raise BadRequestError(f"clusters is {shown(clusters)}: list the clusters' ids, {_MOST_NAMED} at most")
+    raise BadRequestError(f"clusters is {quote(clusters)}: list the clusters' ids, {_MOST_NAMED} at most")
 
 
 def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> str | None:
@@ -260,7 +260,7 @@ def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> 
     if text is None:
         return None
     if not isinstance(text, str) or not 0 < len(text) <= longest or not text.isprintable():
-        raise BadRequestError(f"{name} is {shown(text)}: {advice}")
+        raise BadRequestError(f"{name} is {quote(text)}: {advice}")
     if name == "by" and not text.isascii():
-        raise BadRequestError(f"{name} is {shown(text)}: {advice}")
+        raise BadRequestError(f"{name} is {quote(text)}: {advice}")
     return text

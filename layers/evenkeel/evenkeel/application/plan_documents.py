@@ -211,7 +211,7 @@ class StepDocument:
     destination: str
     begun_at: Annotated[Timestamp, Field(alias="begunAt")]
     machine: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # that goes
-    given_at: Annotated[Timestamp | None, Field(alias="givenAt"), _ONLY_WHEN_KNOWN] = None
+    delete_requested_at: Annotated[Timestamp | None, Field(alias="givenAt"), _ONLY_WHEN_KNOWN] = None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
@@ -32,9 +32,9 @@ class DetailType(StrEnum):
     NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
     NODE_GROUP_FENCED = "Node Group Fenced"
     NODE_GROUP_RECOVERED = "Node Group Recovered"
-    TROUBLE_OPENED = "Trouble Opened"  # of a verdict: application/incidents/notify.py
-    TROUBLE_CHANGED = "Trouble Changed"
-    TROUBLE_CLOSED = "Trouble Closed"
+    INCIDENT_OPENED = "Incident Opened"  # of a verdict: application/incidents/notify.py
+    INCIDENT_CHANGED = "Incident Changed"
+    INCIDENT_CLOSED = "Incident Closed"
     ROLLOUT_HALTED = "Rollout Halted"  # of many clusters: application/rollout/rollout.py
     ROLLOUT_DONE = "Rollout Done"
 
@@ -103,9 +103,9 @@ class Remembered:
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
-    silence: Silence | None = None  # it did not answer when it was last looked at
-    verdict: Verdict = field(default_factory=Verdict)
-    settled: Settled | None = None  # nothing was to be done when it was last looked at
+    silence: Unreachable | None = None  # it did not answer when it was last looked at
+    cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
+    settled: SteadyState | None = None  # nothing was to be done when it was last looked at
 
     @property
     def policy(self) -> Policy:
@@ -152,11 +152,11 @@ class Registered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtRest:
+class SteadyCluster:
     """A cluster of which nothing is known to have happened since a look found nothing to be done."""
 
     record: ClusterRecord
-    settled: Settled
+    settled: SteadyState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,19 +199,19 @@ class RunStore(Protocol):
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
-    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
-    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+    def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
         """Also where all verdicts are read together. Raises StateConflictError."""
 
-    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+    def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         """One item, also of a cluster whose other records nobody can read."""
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """These clusters were read then, side by side: one write."""
 
-    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
         """Of the record as it was read; with whatever else is written of the record it is forgotten.
 
         Raises StateConflictError.
@@ -239,10 +239,10 @@ class RunStore(Protocol):
         """Decisions are only ever added; one that is too large for an item is cut."""
 
 
-class LookStore(RunStore, Protocol):
+class CheckStore(RunStore, Protocol):
     """The same for looks, which only read of it."""
 
-    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         """Those of the clusters that are settled, in one request for a hundred. May be a second old.
 
         Raises StateUnavailableError.
@@ -278,7 +278,7 @@ class DueStore(Protocol):
         """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
 
 
-class Store(LookStore, DueStore, Protocol):
+class Store(CheckStore, DueStore, Protocol):
     """The table, as everybody else needs it too."""
 
     def called(self, name: str) -> Sequence[str]:
@@ -305,7 +305,7 @@ class Store(LookStore, DueStore, Protocol):
     def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
 
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Of all clusters that ever were in trouble: one query (and one more per MiB)."""
 
     def looked_at(self) -> Mapping[str, datetime]:
@@ -428,15 +428,15 @@ class WorkloadCluster(Protocol):
         """
 
 
-class Together(Protocol):
+class Executor(Protocol):
     """Carries out tasks, side by side where that helps."""
 
     def __call__(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Returns when all have ended; raises what one of them has raised, after all have ended."""
 
 
-def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
-    """``Together``, one after the other; what one raises ends it."""
+def sequentially(tasks: Sequence[Callable[[], None]]) -> None:
+    """``Executor``, one after the other; what one raises ends it."""
     for task in tasks:
         task()
 
@@ -489,7 +489,7 @@ class AskedClusters(Clusters, Protocol):
         """
 
 
-class Found(StrEnum):
+class CheckResult(StrEnum):
     """What a look has found, where that is more than a reason to plan."""
 
     SILENT = "silent"  # the cluster gives no usable answer
@@ -505,8 +505,8 @@ class Queue(Protocol):
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         """Ask for a run. Requests with one deduplication id within five minutes are one.
 
@@ -526,7 +526,7 @@ class ScanQueue(Queue, Protocol):
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
         """Ask for the rest of a shard to be scanned, for the tick of that moment."""
 
-    def go_on(self, rollout: str, at: datetime) -> None:
+    def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """Have a rollout go on, for the tick of that moment."""
 
 
@@ -559,7 +559,7 @@ class RunPorts:
     bus: Bus
     clock: Clock
     random_bytes: Callable[[int], bytes]
-    together: Together = in_turn
+    together: Executor = sequentially
     stack: str = NAMELESS  # as commands for people name it
 
     def new_id(self, clock: Clock | None = None) -> str:

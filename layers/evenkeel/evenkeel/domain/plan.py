@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from evenkeel.domain.convergence.converge import converge, mind_step
+from evenkeel.domain.convergence.converge import converge, update_step
 from evenkeel.domain.convergence.level import hold_level
 from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
 from evenkeel.domain.demand.kept_nodes import kept_nodes
-from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_for_nobody
+from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_of_unneeded
 from evenkeel.domain.model.choices import DemandStage, Strategy
-from evenkeel.domain.model.convergence import NO_CHOICES, Choices, Homing
+from evenkeel.domain.model.convergence import NO_CHOICES, Choices, ConvergenceState
 from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
@@ -30,9 +30,9 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal, Take
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of, unknown_in
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import STEPS_APART, ClusterState, GroupState, PoolState
-from evenkeel.domain.offerings.reports import experiences, heed, words_about
+from evenkeel.domain.offerings.reports import apply_reports, experiences, reports_about
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
 from evenkeel.domain.rebalancing.bounds.provision_time import shorten_provision_time
 from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences, without_foreign
@@ -41,10 +41,16 @@ from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import observe_appliers, observe_health
 from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.states import assess
-from evenkeel.domain.rebalancing.membership.members import FEW_LAST, absent_members, few_members, found_in, sight
+from evenkeel.domain.rebalancing.membership.members import (
+    PARTIAL_LIST_GRACE,
+    absent_members,
+    compare_members,
+    few_members,
+    found_in,
+)
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused, is_to_be_opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
-from evenkeel.domain.rebalancing.membership.write_consent import with_leave
+from evenkeel.domain.rebalancing.membership.write_consent import with_write_consent
 from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
@@ -80,7 +86,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is. It is the API server's where that differs from ours.
     """
-    observation = with_leave(observation, policy)
+    observation = with_write_consent(observation, policy)
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
     # Paused or not: whoever asks to restore asks for writes.
     pools = [pool if is_restored(pool.id, policy) else _frozen(pool, policy, now) for pool in known_pools]
@@ -161,7 +167,7 @@ def _orders(
     nobody needed before.
     """
     orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
-    return orders or (removals_for_nobody(advised, requests, now) if policy.demand.removes else {})
+    return orders or (removals_of_unneeded(advised, requests, now) if policy.demand.removes else {})
 
 
 class _Planned(NamedTuple):
@@ -301,7 +307,7 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
         else (raise_to_minimum, carry_out_request, converge, size)
     )
     return (
-        mind_step,
+        update_step,
         recall_release,
         redistribute,
         order_released,
@@ -333,8 +339,8 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
             if state.offerings is not None:
-                words = words_about(group, state.offerings, now, pool.backoff)
-                after = heed(group, before, after, words, now, pool.backoff)
+                words = reports_about(group, state.offerings, now, pool.backoff)
+                after = apply_reports(group, before, after, words, now, pool.backoff)
             if after is not None and after != before:
                 news[group.key] = after
     return news
@@ -355,8 +361,8 @@ def _absent_pools(
     here = {id for pool in pools for id in (pool.id, pool.known_as)}
     absent = []
     for id, remembered in sorted(state.pools.items()):
-        sighting = None if id in here else absent_members(remembered, found, now)
-        if sighting is None:
+        snapshot = None if id in here else absent_members(remembered, found, now)
+        if snapshot is None:
             continue
         rule = rule_of(id, policy)
         plan = PoolPlan(
@@ -366,9 +372,9 @@ def _absent_pools(
             max=None,
             valid=True,
             groups=(),
-            remembered=replace(remembered, seen=sighting),
+            remembered=replace(remembered, seen=snapshot),
             dry_run=None if rule is None else rule.dry_run,
-            notes=(because(Rule.FEW_MEMBERS),),
+            notes=(Reason.of(Rule.FEW_MEMBERS),),
             judged=False,
         )
         absent.append(plan)
@@ -379,13 +385,13 @@ def _second_check(pool: PoolState) -> datetime:
     """Return when a check must agree that known groups of a pool are absent."""
     assert pool.seen is not None
     assert pool.seen.few_since is not None
-    return pool.seen.few_since + FEW_LAST
+    return pool.seen.few_since + PARTIAL_LIST_GRACE
 
 
 def _second_checks(absent: Sequence[PoolPlan], refusals: Sequence[Refusal]) -> list[datetime]:
     """Return when a check must agree that known pools, or all node groups, are absent."""
     unfound = [each.scale_request.unfound_since for each in refusals if each.waits]
-    of_requests = [since + FEW_LAST for since in unfound if since is not None]
+    of_requests = [since + PARTIAL_LIST_GRACE for since in unfound if since is not None]
     return [*(_second_check(pool.remembered) for pool in absent), *of_requests]
 
 
@@ -402,7 +408,7 @@ def _known_groups(pool: PoolState) -> frozenset[str]:
 def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
     """Return whether a list without any node group may be empty by mistake, so that it refuses nothing yet."""
     since = request.unfound_since
-    return not request.is_over(now) and (since is None or now < since + FEW_LAST)
+    return not request.is_over(now) and (since is None or now < since + PARTIAL_LIST_GRACE)
 
 
 def _requests(
@@ -462,12 +468,12 @@ def _plan_pool(
         left_alone = _left_alone(waiting, Rule.FEW_MEMBERS, state, now)
         return left_alone, [_second_check(waiting.state)], partial(untouched, pool, Rule.FEW_MEMBERS)
     opens = is_to_be_opened(pool, look.policy, now) and not is_restored(pool.id, look.policy)
-    sighting, others_changed, grower = sight(pool, now)
+    snapshot, others_changed, grower = compare_members(pool, now)
     draft = PoolDraft(
         pool=pool,
         now=now,
         groups=assess(pool, state, now),
-        sighting=sighting,
+        snapshot=snapshot,
         grower=grower,
         request=None if opens else request,
         advice=advice,
@@ -477,10 +483,10 @@ def _plan_pool(
         pods_unread=bool(look.observation.workload_unread),
         opens=opens,
         unplaced=pool.unplaced if opens else 0,
-        homing=pool.state.homing if opens else Homing(),
+        convergence=pool.state.convergence if opens else ConvergenceState(),
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
-    draft.ceiling = pool.max - draft.spoken_for()
+    draft.pool_max = pool.max - draft.spoken_for()
     for step in _opening_steps() if opens else steps_of(pool.strategy):
         step(draft)
     # Pods for which a pool in dry run were asked would wait for ever, though another pool could take them.
@@ -492,7 +498,7 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
     """Every group stays as it is: the pool is invalid, or too few of its groups are there to be judged."""
     drafts = assess(pool, state, now)
     for draft in drafts:
-        draft.because(rule)
+        draft.add_reason(rule)
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -513,18 +519,18 @@ def note(pool: PoolDraft) -> None:
     """What stands beside the numbers: who holds replicas, why one at zero is closed, its share of a rollout, quiet."""
     for draft in pool.groups:
         if draft.group.preserved:
-            draft.because(Rule.PRESERVED, count=draft.group.preserved)
+            draft.add_reason(Rule.PRESERVED, count=draft.group.preserved)
         owner = draft.group.owner
-        if owner is not None and owner.needs_leave and owner.set_by and _max_changes(draft):
-            draft.because(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
+        if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
+            draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
         if draft.group.closed_because is not None and draft.requested == 0:
-            draft.because(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
+            draft.add_reason(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
-            draft.because(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
+            draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
         as_is = (draft.group.requested, draft.group.bounds, draft.group.pinned)
         if (draft.requested, draft.bounds, draft.pins) == as_is:
-            draft.because(Rule.AS_IT_SHOULD_BE)
+            draft.add_reason(Rule.AS_IT_SHOULD_BE)
 
 
 def _max_changes(draft: Draft) -> bool:
@@ -563,8 +569,8 @@ def report(pool: PoolDraft) -> None:
 def remember(pool: PoolDraft) -> None:
     """What is wanted now and since when, and when to look again."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
-    since = pool.now if planned and planned != pool.sighting.planned else pool.sighting.since
-    pool.sighting = replace(pool.sighting, planned=planned, since=since)
+    since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
+    pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
     if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
         pool.look_at.append(pool.stood_since + pool.pool.standstill)
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
@@ -581,14 +587,14 @@ def remember(pool: PoolDraft) -> None:
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     """What people should know of a pool before they look at its numbers."""
     pool = draft.pool
-    own = () if pool.dry_run is None else (because(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE),)
+    own = () if pool.dry_run is None else (Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE),)
     if draft.later and pool.max_step is not None:
-        own = (*own, because(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
+        own = (*own, Reason.of(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
     if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
         return own
     owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
     # Zones that share one owner's numbers have a share of them each; with one owner for each, each has all of its own.
-    return (*own, because(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
+    return (*own, Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
 
 
 def _group_plan(draft: Draft) -> GroupPlan:
@@ -624,10 +630,10 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         groups=tuple([_group_plan(group) for group in draft.groups]),
         remembered=replace(
             pool.state,
-            seen=draft.sighting,
+            seen=draft.snapshot,
             published=draft.publication,
             held_until=draft.held_until,
-            homing=draft.homing,
+            convergence=draft.convergence,
             release=draft.release,
             orders=pool.state.orders if draft.advice is None else draft.advice.asked.orders,
         ),

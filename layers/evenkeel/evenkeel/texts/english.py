@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
-from evenkeel.domain.model.incidents import Trouble, TroubleKind
-from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS
+from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.plans import TakenOff
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.bounds import strategies
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
 
@@ -73,7 +73,7 @@ def taken_off_words(taken: TakenOff) -> str:
 def _request(facts: Facts) -> str:
     """A request for nodes, or for giving some back."""
     nodes = int(str(facts["nodes"]))
-    whose = {FOR_PODS: f"for {FOR_PODS}", FOR_NOBODY: FOR_NOBODY}.get(str(facts["request"]))
+    whose = {FOR_PODS: f"for {FOR_PODS}", UNNEEDED_NODES: UNNEEDED_NODES}.get(str(facts["request"]))
     whose = whose or f"request {facts['request']}"
     return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} ({whose})"
 
@@ -93,7 +93,7 @@ def _nowhere(facts: Facts) -> str:
 
 
 def _quoted(fact: Fact) -> str:
-    return ", ".join(shown(name) for name in fact) if isinstance(fact, tuple) else shown(fact)
+    return ", ".join(quote(name) for name in fact) if isinstance(fact, tuple) else quote(fact)
 
 
 def _gone(verb: str) -> Words:
@@ -219,7 +219,7 @@ WORDS: dict[Rule, Words] = {
     Rule.PROBING_AFTER_ARRIVAL: "probing: a node has come since {kind} failure {failures}, so its backoff is over",
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
     Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
-    Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
+    Rule.THROTTLED: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
     Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, and one more for "
     "each that comes",
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
@@ -783,87 +783,87 @@ _STALLED = (
     "until the zone delivers, or order nodes in the other zones with evenkeel scale-up"
 )
 
-_TODO: dict[TroubleKind, str] = {
-    TroubleKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
-    TroubleKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
-    TroubleKind.TOO_LARGE: "Let its record name the namespaces or the discovery strings that count, and register it",
-    TroubleKind.INVALID_RECORD: "Register it with a record that can be read",
-    TroubleKind.STOPPED: "Look at the schedule, the function look and its dead letters: nobody acts there meanwhile",
-    TroubleKind.INVALID: "Correct the numbers or labels that the words name: until then nothing of the pool is written",
-    TroubleKind.REFUSED: "Let Evenkeel write what the words name: rights, admission policies, webhooks",
-    TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
-    TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
+_TODO: dict[IncidentKind, str] = {
+    IncidentKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
+    IncidentKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
+    IncidentKind.TOO_LARGE: "Let its record name the namespaces or the discovery strings that count, and register it",
+    IncidentKind.INVALID_RECORD: "Register it with a record that can be read",
+    IncidentKind.STOPPED: "Look at the schedule, the function look and its dead letters: nobody acts there meanwhile",
+    IncidentKind.INVALID: "Correct the numbers or labels named above: until then nothing of the pool is written",
+    IncidentKind.REFUSED: "Let Evenkeel write what the words name: rights, admission policies, webhooks",
+    IncidentKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
+    IncidentKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
-    TroubleKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end, who "
+    IncidentKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end, who "
     "preserves it; or have a machine given back: until then no other node of the pool is moved",
-    TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
-    TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
+    IncidentKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
+    IncidentKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
     "then no other node of the pool is drained",
-    TroubleKind.INEFFECTIVE_ORDER: "Make the new nodes fit the pods, or the pods fit the nodes: the rule that fails is "
+    IncidentKind.INEFFECTIVE_ORDER: "Make the new nodes fit the pods, or the pods fit the nodes: the failing rule is "
     "named. Until then Evenkeel orders ever fewer nodes for them",
 }
 _TRY_IT = ("plan",)
-_COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
-    TroubleKind.UNREACHABLE: _TRY_IT,
-    TroubleKind.ACCESS: _TRY_IT,
-    TroubleKind.TOO_LARGE: ("register", "--record", "FILE"),
-    TroubleKind.INVALID_RECORD: ("register", "--record", "FILE"),
-    TroubleKind.STOPPED: ("status",),
-    TroubleKind.TWO_AUTOSCALERS: ("register", "--record", "FILE"),
-    TroubleKind.INVALID: ("validate", "--fix"),
-    TroubleKind.REFUSED: _TRY_IT,
-    TroubleKind.CONTESTED: ("resume",),
+_COMMANDS: dict[IncidentKind, tuple[str, ...]] = {
+    IncidentKind.UNREACHABLE: _TRY_IT,
+    IncidentKind.ACCESS: _TRY_IT,
+    IncidentKind.TOO_LARGE: ("register", "--record", "FILE"),
+    IncidentKind.INVALID_RECORD: ("register", "--record", "FILE"),
+    IncidentKind.STOPPED: ("status",),
+    IncidentKind.TWO_AUTOSCALERS: ("register", "--record", "FILE"),
+    IncidentKind.INVALID: ("validate", "--fix"),
+    IncidentKind.REFUSED: _TRY_IT,
+    IncidentKind.CONTESTED: ("resume",),
 }
 _RUNBOOK = "docs/trouble.md"
 # Of a cluster, as far as it is not one of its pools that is in trouble.
-_UNREAD: dict[TroubleKind, str] = {
-    TroubleKind.UNREACHABLE: "unreachable",
-    TroubleKind.ACCESS: "access refused",
-    TroubleKind.TOO_LARGE: "too large",
-    TroubleKind.INVALID_RECORD: "invalid record",
-    TroubleKind.STOPPED: "not looked at",
-    TroubleKind.TWO_AUTOSCALERS: "two autoscalers",
+_UNREAD: dict[IncidentKind, str] = {
+    IncidentKind.UNREACHABLE: "unreachable",
+    IncidentKind.ACCESS: "access refused",
+    IncidentKind.TOO_LARGE: "too large",
+    IncidentKind.INVALID_RECORD: "invalid record",
+    IncidentKind.STOPPED: "not looked at",
+    IncidentKind.TWO_AUTOSCALERS: "two autoscalers",
 }
 
 
-def trouble_words(trouble: Trouble, now: datetime) -> str:
+def incident_words(incident: Incident, now: datetime) -> str:
     """What is wrong, since when and where, and why, in one line; that of a pool begins with the pool's name."""
-    length, said = lasting(now - trouble.since), f": {trouble.said}" if trouble.said else ""
-    match trouble.kind:
-        case TroubleKind.MISSING:
-            words = f"{_missing(trouble, length)}{_class(trouble)}{_in(trouble.zones)}{_untaken(trouble)}{said}"
-        case TroubleKind.REFUSED:
-            words = f"writes refused {length}{_in(trouble.zones)}{said}"
-        case TroubleKind.CONTESTED:
-            words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
-        case TroubleKind.DRAIN_HANGS:
-            words = f"a drain hangs {length}{_in(trouble.zones)}{said}"
-        case TroubleKind.STEP_HANGS:
-            what = f"machine {trouble.said} does not go" if trouble.said else "no machine may go"
-            words = f"levelling hangs {length}{_in(trouble.zones)}: {what}"
-        case TroubleKind.INEFFECTIVE_ORDER:
-            words = f"new nodes do not help waiting pods {length}{_in(trouble.zones)}{_problems(trouble)}"
-        case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
-            words = f"{trouble.kind.value} {length}{_problems(trouble)}"
+    length, said = lasting(now - incident.since), f": {incident.said}" if incident.said else ""
+    match incident.kind:
+        case IncidentKind.MISSING:
+            words = f"{_missing(incident, length)}{_class(incident)}{_in(incident.zones)}{_untaken(incident)}{said}"
+        case IncidentKind.REFUSED:
+            words = f"writes refused {length}{_in(incident.zones)}{said}"
+        case IncidentKind.CONTESTED:
+            words = f"put back by {incident.said or 'somebody'} {length}{_in(incident.zones)}"
+        case IncidentKind.DRAIN_HANGS:
+            words = f"a drain hangs {length}{_in(incident.zones)}{said}"
+        case IncidentKind.STEP_HANGS:
+            what = f"machine {incident.said} does not go" if incident.said else "no machine may go"
+            words = f"levelling hangs {length}{_in(incident.zones)}: {what}"
+        case IncidentKind.INEFFECTIVE_ORDER:
+            words = f"new nodes do not help waiting pods {length}{_in(incident.zones)}{_problems(incident)}"
+        case IncidentKind.INVALID | IncidentKind.OVER_COMMITTED:
+            words = f"{incident.kind.value} {length}{_problems(incident)}"
         case _:
-            words = f"{_UNREAD[trouble.kind]} {length}{said}"
-    return f"{trouble.pool.rpartition('/')[2]}: {words}" if trouble.pool else words
+            words = f"{_UNREAD[incident.kind]} {length}{said}"
+    return f"{incident.pool.rpartition('/')[2]}: {words}" if incident.pool else words
 
 
-def trouble_headline(trouble: Trouble, now: datetime) -> str:
+def incident_headline(incident: Incident, now: datetime) -> str:
     """The same without what the cloud or the API server says of it; who puts back is no such words."""
-    return trouble_words(trouble if trouble.kind is TroubleKind.CONTESTED else replace(trouble, said=""), now)
+    return incident_words(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, said=""), now)
 
 
-def _missing(trouble: Trouble, length: str) -> str:
-    if not trouble.missing:
-        who = "no zone shows that it delivers" if trouble.is_outage else "what failed has not delivered"
+def _missing(incident: Incident, length: str) -> str:
+    if not incident.missing:
+        who = "no zone shows that it delivers" if incident.is_outage else "what failed has not delivered"
         return f"{who} {length}"
-    return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
+    return f"{incident.missing} of {counted(incident.requested)} missing {length}"
 
 
-def _untaken(trouble: Trouble) -> str:
-    return f"; no autoscaler has ordered the {trouble.untaken} released" if trouble.untaken else ""
+def _untaken(incident: Incident) -> str:
+    return f"; no autoscaler has ordered the {incident.untaken} released" if incident.untaken else ""
 
 
 def _in(zones: tuple[str, ...]) -> str:
@@ -874,44 +874,44 @@ def _in(zones: tuple[str, ...]) -> str:
     return f" in {', '.join(zones)}" if zones else ""
 
 
-def _class(trouble: Trouble) -> str:
-    return f": {trouble.failure_class.value}" if trouble.failure_class else ""
+def _class(incident: Incident) -> str:
+    return f": {incident.failure_class.value}" if incident.failure_class else ""
 
 
-def _problems(trouble: Trouble) -> str:
-    words = [problem_words(problem).removeprefix("over-committed: ") for problem in trouble.problems]
+def _problems(incident: Incident) -> str:
+    words = [problem_words(problem).removeprefix("over-committed: ") for problem in incident.problems]
     return f": {words[0]}" + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
 
 
-def todo(trouble: Trouble) -> str:
+def todo(incident: Incident) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
-    if _lacks_only_taker(trouble):
+    if _lacks_only_taker(incident):
         return _NO_TAKER
-    if trouble.kind is TroubleKind.MISSING:
-        return _STALLED if trouble.is_rollout else _NO_NODES[trouble.failure_class]
-    return _TODO[trouble.kind]
+    if incident.kind is IncidentKind.MISSING:
+        return _STALLED if incident.is_rollout else _NO_NODES[incident.failure_class]
+    return _TODO[incident.kind]
 
 
-def _lacks_only_taker(trouble: Trouble) -> bool:
+def _lacks_only_taker(incident: Incident) -> bool:
     """Return True if every missing node was released. Else machines that were ordered do not come: that goes first."""
-    return 0 < trouble.untaken == trouble.missing
+    return 0 < incident.untaken == incident.missing
 
 
-def explains(trouble: Trouble) -> bool:
+def explains(incident: Incident) -> bool:
     """Whether there is nothing to be typed but for reading more of it."""
-    return trouble.kind not in _COMMANDS
+    return incident.kind not in _COMMANDS
 
 
-def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
+def command_line(incident: Incident, cluster: str, stack: str) -> str:
     """What to type then."""
-    action, *options = _COMMANDS.get(trouble.kind, ("explain", "--pool", trouble.pool))
+    action, *options = _COMMANDS.get(incident.kind, ("explain", "--pool", incident.pool))
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
 
 
-def runbook(trouble: Trouble) -> str:
+def runbook(incident: Incident) -> str:
     """Where the page on it stands in the repository."""
-    if trouble.is_rollout and not _lacks_only_taker(trouble):
+    if incident.is_rollout and not _lacks_only_taker(incident):
         return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
-    is_missing = trouble.kind is TroubleKind.MISSING and not _lacks_only_taker(trouble)
-    kind = trouble.failure_class.value if is_missing and trouble.failure_class else ""
-    return f"{_RUNBOOK}#{kind or trouble.kind.value}"
+    is_missing = incident.kind is IncidentKind.MISSING and not _lacks_only_taker(incident)
+    kind = incident.failure_class.value if is_missing and incident.failure_class else ""
+    return f"{_RUNBOOK}#{kind or incident.kind.value}"

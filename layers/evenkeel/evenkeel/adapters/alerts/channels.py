@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
-from evenkeel.domain.model.incidents import News, TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind, News
 from evenkeel.domain.model.values import printable
 
 # Lines of a message that tells many: more is what a page is for.
@@ -25,8 +25,8 @@ _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
 _WORDS = {News.OPENED: "Trouble", News.CHANGED: "Changed", News.CLOSED: "Over"}
 # What keeps nodes from those who wait pages somebody; what only keeps Evenkeel from its work does not have to by night.
-_CRITICAL = {TroubleKind.MISSING.value}
-_WARNING = {kind.value for kind in (TroubleKind.CONTESTED, TroubleKind.OVER_COMMITTED, TroubleKind.INVALID)}
+_CRITICAL = {IncidentKind.MISSING.value}
+_WARNING = {kind.value for kind in (IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED, IncidentKind.INVALID)}
 _WARNING.add(ROLLOUT)  # its clusters are back in dry run, where they came from
 
 # What follows a scheme, or stands without one, and its host. A browser reads a backslash as a slash.
@@ -188,7 +188,7 @@ class Opsgenie:
         (alert,) = alerts
         headers = {"Authorization": f"GenieKey {_key(self.shared, self.key_secret)}"}
         if alert.is_over:
-            url = f"{self.url}/{quote(alert.dedup, safe='')}/close?identifierType=alias"
+            url = f"{self.url}/{url_quote(alert.dedup, safe='')}/close?identifierType=alias"
             # 404: there is none, or somebody has closed it.
             _post(self.shared, url, {"source": "evenkeel", "note": "It is over."}, headers, frozenset({404}))
             return
@@ -211,10 +211,10 @@ def _told(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
     if len(alerts) == 1:
         (alert,) = alerts
         return _line(_headed(alert), _LONGEST_LINE), _about(alert)
-    troubles = [alert for alert in alerts if not alert.heading]
-    clusters = {alert.cluster for alert in troubles}
-    over = sum(alert.is_over for alert in troubles)
-    numbers = [(len(troubles) - over, "troubles"), (over, "over")]
+    incidents = [alert for alert in alerts if not alert.heading]
+    clusters = {alert.cluster for alert in incidents}
+    over = sum(alert.is_over for alert in incidents)
+    numbers = [(len(incidents) - over, "incidents"), (over, "over")]
     counts = ", ".join(f"{number} {what}" for number, what in numbers if number)
     others = sorted({alert.heading for alert in alerts if alert.heading})
     title = "; ".join([*([f"{counts} in {len(clusters)} clusters"] if clusters else []), *others])

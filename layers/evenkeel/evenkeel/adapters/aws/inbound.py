@@ -11,7 +11,7 @@ from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.signals import Parser, ignored, one_line
 from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sender
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 # An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
 LARGEST_EVENT = 256 * 1024
@@ -43,7 +43,7 @@ def read_event(event: object, account: str | None = None) -> InboundEvent:
     source, detail_type = str(event.get("source")), str(event.get("detail-type"))
     parser = _parser(source, detail_type)
     if parser is None:
-        why = f"event: no parser for source {shown(source)} and detail-type {shown(detail_type)}"
+        why = f"event: no parser for source {quote(source)} and detail-type {quote(detail_type)}"
         return ignored("unknown shape", why)
     try:
         inbound = parser(event)

@@ -12,8 +12,8 @@ from evenkeel.domain.model.incidents import News
 from evenkeel.texts.english import rfc3339
 
 
-class _TroubleEvent(Message):
-    """Detail of the events ``Trouble Opened``, ``Changed`` and ``Closed``: docs/trouble.md."""
+class _IncidentEvent(Message):
+    """Detail of the events ``Incident Opened``, ``Changed`` and ``Closed``: docs/trouble.md."""
 
     key: str = Field(min_length=1, max_length=2000)
     news: News
@@ -47,7 +47,7 @@ class _RolloutEvent(Message):
 def read_alert(body: object) -> Alert:
     """News of a trouble, or of a rollout, which alone says that it is one. Raises BadRequestError."""
     try:
-        event = read_message(_TroubleEvent, body)
+        event = read_message(_IncidentEvent, body)
     except BadRequestError:
         if '"rollout"' not in str(body):
             raise

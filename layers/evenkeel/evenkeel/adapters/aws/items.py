@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 Item = Mapping[str, Any]
 
@@ -56,5 +56,5 @@ def key_of(item: Item) -> str:
 def _unreadable(item: Item, name: str, wanted: str) -> ConfigError:
     """Quotes no text: it may be large, and some of it is nobody's business."""
     value = item.get(name) or {}
-    found = f"is {shown(value['N'])}" if "N" in value else f"has type {next(iter(value))}" if value else "is missing"
+    found = f"is {quote(value['N'])}" if "N" in value else f"has type {next(iter(value))}" if value else "is missing"
     return ConfigError([f"{key_of(item)}: {name} {found}: write {wanted}"])

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
-from evenkeel.adapters.stored import SettledRecord
+from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
-from evenkeel.application.ports import Found
+from evenkeel.application.ports import CheckResult
 from evenkeel.config import ClusterId, ConfigError, Moment, read_json, read_model
-from evenkeel.domain.fleet.check_times import Chunk, Settled
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
@@ -46,11 +46,11 @@ class Request(Message):
 
     cluster: ClusterId
     reason: str = Field(max_length=200)
-    found: Found | None = None
-    settled: SettledRecord | None = None
+    found: CheckResult | None = None
+    settled: SteadyStateRecord | None = None
 
 
-class LookRequest(Message):
+class CheckRequest(Message):
     """Asks for a look at some clusters, side by side."""
 
     clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
@@ -136,15 +136,15 @@ class SqsQueue:
         cluster: str,
         reason: str,
         deduplication: str,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> None:
         """One message group per cluster: one worker at a time, and a slow cluster delays no other."""
         body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
         if found is not None:
             body["found"] = found.value
         if settled is not None:
-            body["settled"] = SettledRecord.of(settled).model_dump(mode="json", exclude_defaults=True)
+            body["settled"] = SteadyStateRecord.of(settled).model_dump(mode="json", exclude_defaults=True)
         self._send(
             QueueUrl=self._urls.rebalance,
             MessageBody=json.dumps(body),
@@ -162,7 +162,7 @@ class SqsQueue:
         body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
         self._send(QueueUrl=self._urls.recheck, MessageBody=body)
 
-    def go_on(self, rollout: str, at: datetime) -> None:
+    def advance_rollouts(self, rollout: str, at: datetime) -> None:
         """In a group of its own, which no cluster's id can be."""
         self._send(
             QueueUrl=self._urls.rebalance,

@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from evenkeel.adapters.stored import (
+    ClusterHealthRecord,
     GroupRecord,
     LookedAtRecord,
     OfferingRecord,
     PoolRecord,
     RolloutRecord,
-    SettledRecord,
-    SilenceRecord,
+    SteadyStateRecord,
     TimerRecord,
     Unknown,
-    VerdictRecord,
+    UnreachableRecord,
     keep_unknown,
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import UNREADABLE, AtRest, Registered, Remembered, SharedOffering, Versions
+from evenkeel.application.ports import UNREADABLE, Registered, Remembered, SharedOffering, SteadyCluster, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -41,9 +41,9 @@ from evenkeel.config import (
     ZoneRecord,
     parse_json,
 )
-from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
@@ -67,8 +67,8 @@ OFFERING = "OFFERING"
 ROLLOUT = "ROLLOUT"
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
-VERDICT = "VERDICT"
-_DELETED_BY_TTL = (TIMER, SILENCE, VERDICT)
+HEALTH = "HEALTH"
+_DELETED_BY_TTL = (TIMER, SILENCE, HEALTH)
 # Where it is said when clusters were looked at. Two hours: none is looked at less often than once an hour.
 LOOKED_AT = "LOOKED"
 _LOOKED_AT_KEPT = timedelta(hours=2)
@@ -153,7 +153,7 @@ class Records:
         scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
         zones = _by_zone(read(ZoneRecord, "ZONE#"))
         timer = read(TimerRecord, TIMER).get(TIMER)
-        silence = read(SilenceRecord, SILENCE).get(SILENCE)
+        silence = read(UnreachableRecord, SILENCE).get(SILENCE)
         registration = self._read(Registration, cluster, META, items[META])
         versions = _versions(items)
         return Remembered(
@@ -172,7 +172,7 @@ class Records:
             timer=timer.timer() if timer else None,
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
             silence=silence.silence() if silence else None,
-            verdict=self.verdict_of(cluster, items[VERDICT].text if VERDICT in items else None),
+            cluster_health=self.cluster_health_of(cluster, items[HEALTH].text if HEALTH in items else None),
             settled=_settled(items[META].settled),
             versions=versions,
             expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
@@ -186,16 +186,16 @@ class Records:
         except ConfigError as error:
             return str(error)
 
-    def at_rest(self, cluster: str, item: Stored) -> AtRest | None:
+    def at_rest(self, cluster: str, item: Stored) -> SteadyCluster | None:
         """Of a cluster's record. None: it is not known to be settled, or its record cannot be read."""
         settled = _settled(item.settled)
         registration = None if settled is None or item.fault else self.registration(cluster, item.text)
         if settled is None or not settled.seen or registration is None or isinstance(registration, str):
             return None
-        return AtRest(record=registration.record, settled=settled)
+        return SteadyCluster(record=registration.record, settled=settled)
 
-    def settled(self, settled: Settled) -> str:
-        return SettledRecord.of(settled).model_dump_json(exclude_defaults=True)
+    def settled(self, settled: SteadyState) -> str:
+        return SteadyStateRecord.of(settled).model_dump_json(exclude_defaults=True)
 
     def registered(self, cluster: str, items: Mapping[str, Stored]) -> Registered | None:
         """Of these, a cluster's own items, what can be read."""
@@ -290,25 +290,27 @@ class Records:
             cluster, TIMER, TimerRecord(**vars(timer)).model_dump_json(), versions, max(now, timer.due) + _KEPT
         )
 
-    def silence(self, cluster: str, silence: Silence, versions: Versions | None, now: datetime) -> Entry:
+    def silence(self, cluster: str, silence: Unreachable, versions: Versions | None, now: datetime) -> Entry:
         """Kept while it is known when the cluster is looked at next, and then some."""
-        text = SilenceRecord(**vars(silence)).model_dump_json()
+        text = UnreachableRecord(**vars(silence)).model_dump_json()
         return self._of(cluster, SILENCE, text, versions, max(now, silence.next_look) + _KEPT)
 
-    def verdict(self, cluster: str, verdict: Verdict, versions: Versions | None, now: datetime) -> Entry:
+    def cluster_health(
+        self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None, now: datetime
+    ) -> Entry:
         """Never expires while there is trouble; a day after it has ended nobody asks any more."""
-        text = VerdictRecord.of(verdict).model_dump_json(by_alias=True, exclude_defaults=True)
-        return self._of(cluster, VERDICT, text, versions, now + _KEPT if verdict.is_empty else None)
+        text = ClusterHealthRecord.of(cluster_health).model_dump_json(by_alias=True, exclude_defaults=True)
+        return self._of(cluster, HEALTH, text, versions, now + _KEPT if cluster_health.is_empty else None)
 
-    def verdict_of(self, cluster: str, text: str | None) -> Verdict:
+    def cluster_health_of(self, cluster: str, text: str | None) -> ClusterHealth:
         """One that nobody can read, as of a newer release, says nothing: what there is of trouble is found anew.
 
         Nor are a newer release's fields kept: they would be of another moment than what is written beside them.
         """
         if text is not None:
             with _left_out():
-                return read_stored(VerdictRecord, text, _name(cluster, VERDICT))[0].verdict()
-        return Verdict()
+                return read_stored(ClusterHealthRecord, text, _name(cluster, HEALTH))[0].cluster_health()
+        return ClusterHealth()
 
     def rollout(self, rollout: Rollout, version: int | None) -> Entry:
         """Never expires: it says which clusters it has switched on."""
@@ -384,10 +386,10 @@ def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
     return zones
 
 
-def _settled(text: str) -> Settled | None:
+def _settled(text: str) -> SteadyState | None:
     """What cannot be read, a newer release's maybe, is not known: then all of the cluster is looked at."""
     with _left_out():
-        return read_stored(SettledRecord, text, "settled")[0].settled() if text else None
+        return read_stored(SteadyStateRecord, text, "settled")[0].settled() if text else None
     return None
 
 

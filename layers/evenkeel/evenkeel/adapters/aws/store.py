@@ -11,7 +11,7 @@
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
                        SILENCE                         since when it does not answer, and when it is asked next
-                       VERDICT                         what trouble there is, and what was told of it
+                       HEALTH                         what trouble there is, and what was told of it
                        ZONE#<region>/<zone>            impaired until, by source
     DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
@@ -46,11 +46,11 @@ from botocore.exceptions import ClientError
 from evenkeel.adapters.aws.items import moment, seconds, text, whole
 from evenkeel.adapters.aws.records import (
     CONTROL,
+    HEALTH,
     LOOKED_AT,
     META,
     OFFERING,
     ROLLOUT,
-    VERDICT,
     Entry,
     Records,
     Stored,
@@ -58,13 +58,13 @@ from evenkeel.adapters.aws.records import (
 from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
-    AtRest,
     DuePage,
     Lease,
     Offerings,
     Registered,
     Remembered,
     SharedOffering,
+    SteadyCluster,
     Versions,
 )
 from evenkeel.application.rebalancing.decisions import fit
@@ -77,10 +77,10 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.fleet.check_times import Settled, Silence, Timer
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.values import BadValueError
@@ -168,9 +168,9 @@ class DynamoStore:
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
-    def at_rest(self, clusters: Sequence[str]) -> dict[str, AtRest]:
+    def at_rest(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
         """One request for a hundred. What DynamoDB leaves out of an answer counts as not known."""
-        found: dict[str, AtRest] = {}
+        found: dict[str, SteadyCluster] = {}
         for start in range(0, len(clusters), _KEYS_AT_ONCE):
             some = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
             keys = [{"pk": {"S": _pk(cluster)}, "sk": {"S": META}} for cluster in some]
@@ -183,7 +183,7 @@ class DynamoStore:
                     found[cluster] = rest
         return found
 
-    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
         """An attribute of its own, on the record as it was read. The record's version stays."""
         self._ask(
             lambda: self._client.update_item(
@@ -332,35 +332,35 @@ class DynamoStore:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
 
-    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
-    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+    def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
         """One transaction: whoever reads all verdicts reads what the cluster's own items say."""
-        entry = self._records.verdict(cluster, verdict, versions, self._now())
+        entry = self._records.cluster_health(cluster, cluster_health, versions, self._now())
         again = self._item_of(_VERDICTS, replace(entry, sort_key=_pk(cluster)))
         puts = [{**self._put_of(cluster, entry), **_condition("version", entry)}, again]
         self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
         entry.note(versions)
 
-    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+    def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         """One consistent read."""
-        key = {"pk": {"S": _pk(cluster)}, "sk": {"S": VERDICT}}
+        key = {"pk": {"S": _pk(cluster)}, "sk": {"S": HEALTH}}
         answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-        item = _by_key([answer["Item"]] if "Item" in answer else []).get(VERDICT)
+        item = _by_key([answer["Item"]] if "Item" in answer else []).get(HEALTH)
         version = None if item is None else item.version
-        return self._records.verdict_of(cluster, None if item is None else item.text), Versions(
-            {} if version is None else {VERDICT: version}
+        return self._records.cluster_health_of(cluster, None if item is None else item.text), Versions(
+            {} if version is None else {HEALTH: version}
         )
 
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """One eventually consistent query."""
         items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": _VERDICTS}})
         found = {}
         for key, stored in _by_key(items).items():
             cluster = key.removeprefix("CLUSTER#")
-            verdict = self._records.verdict_of(cluster, stored.text)
-            found[cluster] = unreadable(verdict, stored.fault, self._now()) if stored.fault else verdict
+            cluster_health = self._records.cluster_health_of(cluster, stored.text)
+            found[cluster] = unreadable(cluster_health, stored.fault, self._now()) if stored.fault else cluster_health
         return found
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
 from evenkeel.adapters.kubernetes.client.api import RIGHTS, KubernetesApi, described_right
@@ -27,7 +27,7 @@ from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
 from evenkeel.adapters.kubernetes.read.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups, ReadGroups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache, ReadGroups
 from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.read.node_templates import (
     NodeSources,
@@ -55,7 +55,7 @@ from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
@@ -93,14 +93,14 @@ class KubernetesCluster:
         *,
         consistent: bool = True,
         most_bytes: int = MOST_BYTES,
-        kept: KeptGroups | None = None,
+        kept: ListCache | None = None,
         garden: Callable[[], Garden] | None = None,
     ) -> None:
         """Of a cluster that is not read consistently, ``most_bytes`` are received at each look, and groups are kept."""
         self._api = api
         self._consistent = consistent
         self._most_bytes = most_bytes
-        self._kept = kept or KeptGroups()
+        self._kept = kept or ListCache()
         self._open_garden = garden
         self._garden: Garden | None = None  # of the last look
         self._policy = policy
@@ -193,7 +193,7 @@ class KubernetesCluster:
         namespace = self._policy.autoscaler_status
         if namespace is None:
             return ""
-        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/cluster-autoscaler-status"
+        path = f"/api/v1/namespaces/{url_quote(namespace)}/configmaps/cluster-autoscaler-status"
         return str(get_path(self._api.get(path, self._remaining), ("data", "status")) or "")
 
     def _list(self, flavour: Flavour) -> Lists | None:
@@ -265,7 +265,7 @@ class KubernetesCluster:
         served = self._api.served(kind.group, self._remaining)
         if groups is None and not served:
             return
-        paths = [f"/apis/{quote(kind.group)}/{version}" for version in kind.versions if version in served]
+        paths = [f"/apis/{url_quote(kind.group)}/{version}" for version in kind.versions if version in served]
         listed = [self._discovered(path, "resources") for path in paths]
         if served and all(names is not None and kind.plural not in names for names in listed):
             return
@@ -503,7 +503,7 @@ class KubernetesCluster:
         flavour = FLAVOURS[group.key.flavour]
         _, value = flavour.mark
         if names:
-            self._rehearse(patch.plan)
+            self._record_writes(patch.plan)
         staying = self._staying(group)
         if patch.plan.removes:
             why = disagree((machine for machine, _ in staying), group.requested, ours)
@@ -522,7 +522,7 @@ class KubernetesCluster:
             if _mark_of(flavour, item) != value:
                 self._set_mark(group, item, value)
 
-    def _rehearse(self, plan: GroupPlan) -> None:
+    def _record_writes(self, plan: GroupPlan) -> None:
         """Ask for the owner's patch without making it, where the owner is one that we may have no right to write.
 
         Raises RejectedError, ConflictError: nothing of the group is marked or written then.
@@ -593,7 +593,7 @@ class KubernetesCluster:
         namespace, name = name_of(item)
         version = self._version(flavour.machine) or flavour.machine.versions[0]
         metadata = {"resourceVersion": _resource_version(item), "annotations": {flavour.mark[0]: value}}
-        path = f"{_path(flavour.machine, version, namespace)}/{quote(name)}"
+        path = f"{_path(flavour.machine, version, namespace)}/{url_quote(name)}"
         answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
         # Marked in two goes, the second knows of the first.
         self._machines[group.key] = [answer if machine is item else machine for machine in self._machines[group.key]]
@@ -722,7 +722,7 @@ class KubernetesCluster:
         try:
             garden = self._garden = self._open_garden()
         except EvenkeelError as error:
-            return dict.fromkeys(namespaces, because(Rule.SHOOT_UNREAD, said=str(error)))
+            return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error)))
         return garden.shoots(namespaces)
 
     def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
@@ -759,7 +759,7 @@ class KubernetesCluster:
             "count": 1,
         }
         try:
-            self._api.create(f"/api/v1/namespaces/{quote(namespace)}/events", event, self._remaining)
+            self._api.create(f"/api/v1/namespaces/{url_quote(namespace)}/events", event, self._remaining)
         except EvenkeelError as error:
             _log.info("event not told: %s", error)
 
@@ -768,7 +768,7 @@ class KubernetesCluster:
         if self._remaining() < _SPARE_SECONDS:
             return False
         namespace, _, name = place.partition("/")
-        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"
+        path = f"/api/v1/namespaces/{url_quote(namespace)}/configmaps/{url_quote(name)}"
         try:
             self._api.patch(path, {"data": {_STATUS_ENTRY: text}}, self._remaining, rights=_STATUS_RIGHTS)
         except EvenkeelError as error:
@@ -809,7 +809,7 @@ class KubernetesCluster:
 
     def _path_of(self, flavour: Flavour, item: Object) -> str:
         namespace, name = name_of(item)
-        return f"{_path(*_kind_of(flavour, item), namespace)}/{quote(name)}"
+        return f"{_path(*_kind_of(flavour, item), namespace)}/{url_quote(name)}"
 
 
 def _kind_of(flavour: Flavour, item: Object) -> tuple[Kind, str]:
@@ -827,8 +827,8 @@ def _narrows(patch: Patch, bounds: Bounds) -> bool:
 def _refused(kind: Kind) -> Skipped:
     """What is told of a kind that may not be listed."""
     takes_part = any(kind in flavour.scalables for flavour in FLAVOURS.values())
-    owner = because(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group)
-    return Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN) if takes_part else owner)
+    owner = Reason.of(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group)
+    return Skipped(namespace="", name=kind.plural, reason=Reason.of(Rule.KIND_FORBIDDEN) if takes_part else owner)
 
 
 def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
@@ -851,9 +851,9 @@ def _mark_of(flavour: Flavour, machine: Object) -> Any:
 
 
 def _path(kind: Kind, version: str, namespace: str | None) -> str:
-    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
-    root = f"/apis/{quote(kind.group)}" if kind.group else "/api"
-    return f"{root}/{quote(version)}{scope}/{quote(kind.plural)}"
+    scope = f"/namespaces/{url_quote(namespace)}" if namespace else ""
+    root = f"/apis/{url_quote(kind.group)}" if kind.group else "/api"
+    return f"{root}/{url_quote(version)}{scope}/{url_quote(kind.plural)}"
 
 
 def _identity(item: Object) -> str:

@@ -8,7 +8,7 @@ whose ``test`` fails is answered 422, which would be taken for a quota's refusal
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.objects import Object, entries_of, get_path, mapping, name_of
@@ -18,8 +18,8 @@ from evenkeel.application.errors import EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ShootRelief
 from evenkeel.domain.model.groups import Shoot, ShootWorker, shoot_of_namespace
-from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import BadValueError, read_count, shown
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import BadValueError, quote, read_count
 
 _WORKERS = ("spec", "provider", "workers")
 _IGNORE = "shoot.gardener.cloud/ignore"
@@ -45,21 +45,21 @@ class Garden:
             try:
                 found[namespace] = self._shoot(namespace)
             except EvenkeelError as error:
-                return dict.fromkeys(namespaces, because(Rule.SHOOT_UNREAD, said=str(error))) | found
+                return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | found
         return found
 
     def _shoot(self, namespace: str) -> Shoot | Reason:
         place = self._place(namespace)
         if place is None:
-            return because(Rule.SHOOT_UNNAMED, namespace=namespace)
+            return Reason.of(Rule.SHOOT_UNNAMED, namespace=namespace)
         path = _path(*place)
         item = self._api.get(path, lambda: min(_READ_SECONDS, self._remaining()))
         if item is None:
-            return because(Rule.SHOOT_UNREAD, said=f"GET {path} of {self._api.name}: not found, or not allowed")
+            return Reason.of(Rule.SHOOT_UNREAD, said=f"GET {path} of {self._api.name}: not found, or not allowed")
         shoot = read_shoot(item)
         technical_id = get_path(item, ("status", "technicalID"))
         if technical_id != namespace:
-            return because(Rule.SHOOT_OF_ANOTHER, shoot=str(shoot.ref), namespace=shown(technical_id))
+            return Reason.of(Rule.SHOOT_OF_ANOTHER, shoot=str(shoot.ref), namespace=quote(technical_id))
         self._items[shoot.ref.id] = item
         return shoot
 
@@ -87,7 +87,7 @@ class Garden:
 
 def _path(namespace: str, name: str) -> str:
     group, version = SHOOT.group, SHOOT.versions[0]
-    return f"/apis/{group}/{version}/namespaces/{quote(namespace)}/{SHOOT.plural}/{quote(name)}"
+    return f"/apis/{group}/{version}/namespaces/{url_quote(namespace)}/{SHOOT.plural}/{url_quote(name)}"
 
 
 def read_shoot(item: Mapping[str, Any], profile: object = None) -> Shoot:
@@ -143,14 +143,14 @@ def _worker(entry: Object) -> ShootWorker | None:
 def _obstacle(item: Mapping[str, Any]) -> Reason | None:
     """Why a change would not be carried out soon, or must not be made."""
     if get_path(item, ("metadata", "deletionTimestamp")):
-        return because(Rule.OBJECT_BEING_DELETED)
+        return Reason.of(Rule.OBJECT_BEING_DELETED)
     if str(mapping(get_path(item, ("metadata", "annotations"))).get(_IGNORE, "")).lower() in ("true", "1", "t"):
-        return because(Rule.SHOOT_IGNORED)
+        return Reason.of(Rule.SHOOT_IGNORED)
     if get_path(item, ("spec", "hibernation", "enabled")) is True or get_path(item, ("status", "hibernated")) is True:
-        return because(Rule.SHOOT_ASLEEP)
+        return Reason.of(Rule.SHOOT_ASLEEP)
     if get_path(item, ("spec", "maintenance", "confineSpecUpdateRollout")) is True:
-        return because(Rule.SHOOT_CONFINED)
+        return Reason.of(Rule.SHOOT_CONFINED)
     last = mapping(get_path(item, ("status", "lastOperation")))
     if last.get("type") in _HELD_BY_TYPE or last.get("state") in _HELD_BY_STATE:
-        return because(Rule.SHOOT_OPERATION, type=str(last.get("type")), state=str(last.get("state")))
+        return Reason.of(Rule.SHOOT_OPERATION, type=str(last.get("type")), state=str(last.get("state")))
     return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from evenkeel.adapters.kubernetes.annotations import OWN, OWN_ANNOTATIONS, OWN_LABELS
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.values import BadValueError, Fault, near, shown
+from evenkeel.domain.model.values import BadValueError, Fault, near, quote
 
 Path = tuple[str, ...]
 Object = Mapping[str, Any]
@@ -126,7 +126,7 @@ class Reading:
         try:
             return reader(value)
         except BadValueError as error:
-            self.faults.append(Fault(object=self.name, field=where, value=shown(value), problem=str(error)))
+            self.faults.append(Fault(object=self.name, field=where, value=quote(value), problem=str(error)))
             return None
 
     def of(self, kind: str, item: Object) -> "Reading":
@@ -147,7 +147,7 @@ class Reading:
                 # The prefix alone would make any two names of ours alike.
                 nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
                 problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
-            self.faults.append(Fault(object=self.name, field=name, value=shown(entries[name]), problem=problem))
+            self.faults.append(Fault(object=self.name, field=name, value=quote(entries[name]), problem=problem))
 
 
 class Scalable(NamedTuple):

@@ -23,10 +23,10 @@ def anchor(cluster: str) -> str:
 
 def first_screen(page: Page, fleet: Fleet, *, linked: bool) -> Html:
     """``linked``: whether cards can be jumped to; a console around a widget has other uses for links."""
-    in_trouble = [section for section in page.sections if section.state in ("trouble", "unseen")]
+    is_failing = [section for section in page.sections if section.state in ("incident", "unseen")]
     return joined(
         _search(page.sections) if linked else None,
-        _clusters(page.at, in_trouble, linked) if in_trouble else el("p", _no_trouble(page, fleet), class_="card"),
+        _clusters(page.at, is_failing, linked) if is_failing else el("p", _no_incident(page, fleet), class_="card"),
         _zones(page.sections, linked),
         _offerings(page, fleet) if fleet.offerings else None,
         _others("paused", fleet.paused),
@@ -37,15 +37,15 @@ def first_screen(page: Page, fleet: Fleet, *, linked: bool) -> Html:
 def headline(page: Page, fleet: Fleet) -> str:
     """Never says well of what was not read."""
     states = [section.state for section in page.sections]
-    counts = {state: states.count(state) for state in ("trouble", *_STATES)}
+    counts = {state: states.count(state) for state in ("incident", *_STATES)}
     counts["paused"] += len(fleet.paused)
     counts["well"] += len(fleet.well)
     known = sum(counts.values())
     parts = [f"{counts['trouble']} of {counted(known, 'cluster')} in trouble"]
-    in_trouble = [section for section in page.sections if section.state == "trouble"]
-    if missing := sum(section.missing for section in in_trouble):
+    is_failing = [section for section in page.sections if section.state == "incident"]
+    if missing := sum(section.missing for section in is_failing):
         parts[0] += f", {counted(missing)} missing"
-    if out := sum(section.outages for section in in_trouble):
+    if out := sum(section.outages for section in is_failing):
         parts.append(outage_words(out))
     parts += [f"{counts[state]} {words}" for state, words in _STATES.items() if counts[state]]
     if fleet.dry_run:
@@ -61,21 +61,21 @@ def outage_words(pools: int) -> str:
 def found_by(section: Section) -> dict[str, str]:
     """What search and filter know a cluster's row and card by."""
     words = [section.name]
-    for trouble in section.troubles:
-        words += [trouble.pool, trouble.kind, trouble.failure_class, *trouble.zones]
+    for incident in section.incidents:
+        words += [incident.pool, incident.kind, incident.failure_class, *incident.zones]
     words += [word for pool in section.pools for word in (pool.name, *(group.zone for group in pool.groups))]
-    kinds = dict.fromkeys(trouble.kind for trouble in section.troubles) or [section.state]
+    kinds = dict.fromkeys(incident.kind for incident in section.incidents) or [section.state]
     return {"data_find": " ".join(dict.fromkeys(words)).lower(), "data_kinds": " ".join(kinds)}
 
 
-def _no_trouble(page: Page, fleet: Fleet) -> str:
+def _no_incident(page: Page, fleet: Fleet) -> str:
     if not page.sections and not fleet.well and not fleet.paused:
         return "No cluster is registered: evenkeel register --stack NAME --cluster ID --record FILE"
     return "Nothing is in trouble: every cluster that is not paused was looked at lately, and misses nothing."
 
 
 def _search(sections: Iterable[Section]) -> Html:
-    kinds = dict.fromkeys(trouble.kind for section in sections for trouble in section.troubles)
+    kinds = dict.fromkeys(incident.kind for section in sections for incident in section.incidents)
     options = [el("option", kind.replace("-", " "), value=kind) for kind in kinds]
     return el(
         "div",
@@ -97,15 +97,15 @@ def _clusters(at: datetime, sections: Iterable[Section], linked: bool) -> Html:
         cells = [el("td", words, role="cell") for words in _worst(section, at)]
         name = el("th", _name(section.name, linked), scope="row", role="rowheader")
         rows.append(el("tr", name, *cells, role="row", **found_by(section)))
-    return _table("Clusters in trouble", ("cluster", "trouble", "nodes", "for"), rows)
+    return _table("Clusters in trouble", ("cluster", "incident", "nodes", "for"), rows)
 
 
 def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
     """What is wrong, how many nodes are missing, and for how long."""
-    if not section.troubles:
+    if not section.incidents:
         unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
-    worst, more = section.troubles[0], len(section.troubles) - 1
+    worst, more = section.incidents[0], len(section.incidents) - 1
     return (
         worst.label + (f" (+{more})" if more else ""),
         f"{worst.missing} of {worst.requested} missing" if worst.missing else "",
@@ -174,10 +174,10 @@ def _zone_words(place: str, zone: _Zone) -> str:
 def _hurt_in(section: Section) -> Mapping[str, str]:
     """By zone, what is wrong there."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for trouble in section.troubles:
-        if trouble.kind == "missing":
-            for zone in trouble.zones:
-                found[zone][trouble.failure_class or "missing"] = None
+    for incident in section.incidents:
+        if incident.kind == "missing":
+            for zone in incident.zones:
+                found[zone][incident.failure_class or "missing"] = None
     for fence in section.fences:
         found[fence.zone]["fenced"] = None
     for pool in section.pools:

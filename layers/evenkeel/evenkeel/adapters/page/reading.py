@@ -15,13 +15,13 @@ from evenkeel.adapters.page.view import (
     Fleet,
     GroupView,
     History,
+    IncidentView,
     Lane,
     OfferingView,
     Page,
     PoolView,
     Section,
     Span,
-    TroubleView,
 )
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
@@ -95,7 +95,7 @@ class _Zone(_Read):
     by: Text = ""
 
 
-class _Trouble(_Read):
+class _Incident(_Read):
     kind: str
     pool: Text = ""
     since: Moment
@@ -113,8 +113,8 @@ class _Trouble(_Read):
     command: str = ""
     runbook: str = ""
 
-    def view(self) -> TroubleView:
-        return TroubleView(
+    def view(self) -> IncidentView:
+        return IncidentView(
             headline=self.headline or self.message,
             kind=self.kind,
             since=self.since,
@@ -140,7 +140,7 @@ class _Status(_Read):
     mode: str = ""  # a release before this one has it in the headline alone
     paused: bool = False
     unread: str = ""
-    troubles: tuple[_Trouble, ...] = ()
+    incidents: tuple[_Incident, ...] = ()
     demand: ClusterDemandDocument | None = None
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
@@ -159,7 +159,7 @@ class _Judged(_Read):
     state: str
     looked_at: Moment | None = Field(default=None, alias="lookedAt")
     message: str = ""
-    troubles: tuple[_Trouble, ...] = ()
+    incidents: tuple[_Incident, ...] = ()
     places: dict[str, str] = {}
 
 
@@ -317,7 +317,7 @@ def _group_view(group: _Group, told: Collection[str]) -> GroupView:
     )
 
 
-def _pool_view(pool: _Pool, troubles: Sequence[_Trouble] = ()) -> PoolView:
+def _pool_view(pool: _Pool, incidents: Sequence[_Incident] = ()) -> PoolView:
     keys = {group.key for group in pool.groups}
     return PoolView(
         name=pool.name,
@@ -326,8 +326,8 @@ def _pool_view(pool: _Pool, troubles: Sequence[_Trouble] = ()) -> PoolView:
         max=pool.max,
         valid=pool.valid,
         problems=tuple(pool.problems),
-        groups=tuple(_group_view(group, {trouble.said for trouble in troubles}) for group in pool.groups),
-        missing=sum(trouble.missing for trouble in troubles if not keys.isdisjoint(trouble.groups)),
+        groups=tuple(_group_view(group, {incident.said for incident in incidents}) for group in pool.groups),
+        missing=sum(incident.missing for incident in incidents if not keys.isdisjoint(incident.groups)),
         demand=pool.demand.says if pool.demand else (),
         level=pool.level.says if pool.level else (),
         notes=pool.notes,
@@ -355,10 +355,10 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
         Section(
             name=cluster.cluster,
             state=cluster.state,
-            troubles=tuple(trouble.view() for trouble in cluster.troubles),
+            incidents=tuple(incident.view() for incident in cluster.incidents),
             looked_at=cluster.looked_at,
             is_read=False,
-            message="" if cluster.troubles else cluster.message,
+            message="" if cluster.incidents else cluster.message,
             places=cluster.places,
         )
         for cluster in overview.clusters
@@ -371,7 +371,7 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
     return sections, Fleet(well=others.well, paused=others.paused, dry_run=overview.counts.dry_run, offerings=offerings)
 
 
-_ORDER = ("trouble", "unseen", "paused", "well")
+_ORDER = ("incident", "unseen", "paused", "well")
 
 
 def _worst_first(section: Section) -> tuple[int, int]:
@@ -381,19 +381,19 @@ def _worst_first(section: Section) -> tuple[int, int]:
 
 def _status_section(cluster: _Status) -> Section:
     if not cluster.ok:
-        return Section(name=cluster.cluster or "Cluster", state="trouble", is_read=False, unread=cluster.message)
+        return Section(name=cluster.cluster or "Cluster", state="incident", is_read=False, unread=cluster.message)
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
-    is_trouble = bool(cluster.troubles or cluster.unread)
+    is_trouble = bool(cluster.incidents or cluster.unread)
     return Section(
         name=cluster.cluster or "Cluster",
         message="" if cluster.mode == "on" else cluster.mode or cluster.headline or cluster.message,
-        state="paused" if cluster.paused else "trouble" if is_trouble else "well",
-        troubles=tuple(trouble.view() for trouble in cluster.troubles),
+        state="paused" if cluster.paused else "incident" if is_trouble else "well",
+        incidents=tuple(incident.view() for incident in cluster.incidents),
         unread=""
-        if any(trouble.said in cluster.unread for trouble in cluster.troubles if trouble.said)
+        if any(incident.said in cluster.unread for incident in cluster.incidents if incident.said)
         else cluster.unread,
         is_read=not cluster.unread,
-        pools=tuple(_pool_view(pool, cluster.troubles) for pool in cluster.pools),
+        pools=tuple(_pool_view(pool, cluster.incidents) for pool in cluster.pools),
         remembered=groups,
         fences=tuple(
             Fence(zone=name, until=zone.until, why=f"said by {zone.by or 'an event'}")

@@ -10,7 +10,7 @@ from evenkeel.adapters.page.pools import bar_of, pool_card, running_words, state
 from evenkeel.adapters.page.script import SCRIPT
 from evenkeel.adapters.page.theme import Theme, stylesheet
 from evenkeel.adapters.page.timeline import timeline
-from evenkeel.adapters.page.view import Page, Section, Span, TroubleView
+from evenkeel.adapters.page.view import IncidentView, Page, Section, Span
 from evenkeel.adapters.page.words import moment, when
 from evenkeel.domain.model.groups import State
 from evenkeel.texts.english import counted, rfc3339
@@ -48,7 +48,7 @@ def fragment(page: Page, theme: Theme) -> str:
     )
 
 
-def trouble(message: str, theme: Theme) -> str:
+def incident(message: str, theme: Theme) -> str:
     """What a widget shows when there is nothing else to show."""
     alert = el("main", el("p", message, class_="card unread", role="alert"))
     return el("div", el("style", Html(stylesheet(theme))), alert, class_="ek widget")
@@ -71,7 +71,7 @@ def _parts(page: Page, *, linked: bool) -> list[Html]:
         first_screen(page, page.fleet, linked=linked) if page.fleet else None,
         _comparison(page),
         *(
-            _section(page, section, linked, is_open=number < _OPEN_CARDS and section.state in ("trouble", "unseen"))
+            _section(page, section, linked, is_open=number < _OPEN_CARDS and section.state in ("incident", "unseen"))
             for number, section in enumerate(page.sections)
         ),
         None if page.sections or page.fleet else el("p", "Nothing was simulated: there is no run.", class_="card"),
@@ -128,7 +128,7 @@ def _section(page: Page, section: Section, linked: bool, *, is_open: bool) -> Ht
     parts = joined(
         el("p", section.message, class_="soft") if section.message else None,
         el("p", f"The cluster could not be read: {section.unread}", class_="card unread") if section.unread else None,
-        _troubles(page, section),
+        _incidents(page, section),
         _fences(page, section),
         *(el("p", words, class_="demand-words") for words in section.demand),
         _pools(page, section),
@@ -150,38 +150,38 @@ def _section(page: Page, section: Section, linked: bool, *, is_open: bool) -> Ht
     )
 
 
-def _troubles(page: Page, section: Section) -> Html | None:
-    items = [_trouble(page, trouble, bool(section.pools)) for trouble in section.troubles]
+def _incidents(page: Page, section: Section) -> Html | None:
+    items = [_incident(page, incident, bool(section.pools)) for incident in section.incidents]
     return el("ul", *items, class_="card troubles") if items else None
 
 
-def _trouble(page: Page, trouble: TroubleView, is_drawn: bool) -> Html:
+def _incident(page: Page, incident: IncidentView, is_drawn: bool) -> Html:
     """``is_drawn``: its pool stands below, with a bar for each zone."""
     bar = None
-    if trouble.missing and not is_drawn:
-        running, requested = Span(trouble.running, trouble.running), Span(trouble.requested, trouble.requested)
-        words = el("span", running_words(running.after, requested, trouble.missing), class_="soft")
+    if incident.missing and not is_drawn:
+        running, requested = Span(incident.running, incident.running), Span(incident.requested, incident.requested)
+        words = el("span", running_words(running.after, requested, incident.missing), class_="soft")
         bar = el(
-            "div", words, bar_of(running.after, requested, None, None, max(1, trouble.requested)), class_="bar fenced"
+            "div", words, bar_of(running.after, requested, None, None, max(1, incident.requested)), class_="bar fenced"
         )
-    since = joined("since ", moment(trouble.since, beside=page.at))
+    since = joined("since ", moment(incident.since, beside=page.at))
     todo = (
         el(
             "p",
-            trouble.todo,
-            ": " if trouble.command else None,
-            el("code", trouble.command) if trouble.command else None,
+            incident.todo,
+            ": " if incident.command else None,
+            el("code", incident.command) if incident.command else None,
         )
-        if trouble.todo
+        if incident.todo
         else None
     )
     return el(
         "li",
-        el("h3", trouble.headline, class_="problem"),
-        el("p", since, joined("; ", el("q", trouble.said)) if trouble.said else None, class_="soft"),
+        el("h3", incident.headline, class_="problem"),
+        el("p", since, joined("; ", el("q", incident.said)) if incident.said else None, class_="soft"),
         bar,
         todo,
-        el("p", "More: ", trouble.runbook, class_="soft") if trouble.runbook else None,
+        el("p", "More: ", incident.runbook, class_="soft") if incident.runbook else None,
     )
 
 

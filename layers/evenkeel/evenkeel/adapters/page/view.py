@@ -16,7 +16,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TroubleView:
+class IncidentView:
     """What needs a person: what is wrong, and what to do. Counts are 0 where it is not about nodes."""
 
     headline: str  # without what was said
@@ -129,7 +129,7 @@ class Section:
     name: str
     message: str = ""
     state: str = ""  # of a cluster: trouble, unseen, paused or well
-    troubles: tuple[TroubleView, ...] = ()  # the worst first
+    incidents: tuple[IncidentView, ...] = ()  # the worst first
     places: Mapping[str, str] = field(default_factory=dict)  # of zones: their id, or account/name; as far as known
     looked_at: datetime | None = None
     is_read: bool = True  # whether pools could be listed; what is told from verdicts alone lists none
@@ -145,14 +145,14 @@ class Section:
 
     @property
     def missing(self) -> int:
-        return sum(trouble.missing for trouble in self.troubles)
+        return sum(incident.missing for incident in self.incidents)
 
     @property
     def outages(self) -> int:
         """Pools of which no zone is known to deliver."""
         if self.pools:
             return sum(pool.is_out for pool in self.pools)
-        return sum(trouble.is_outage for trouble in self.troubles)
+        return sum(incident.is_outage for incident in self.incidents)
 
 
 @dataclass(frozen=True, kw_only=True)

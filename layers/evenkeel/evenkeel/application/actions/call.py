@@ -11,15 +11,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.incidents.notify import kind_of
-from evenkeel.application.offerings.sharing import hearing, read_offerings
+from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Remembered, Store
 from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, read_model
-from evenkeel.domain.incidents.health import judge, judge_unread, unless_stopped
+from evenkeel.domain.incidents.health import evaluate, judge_unread, unless_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.texts.english import rfc3339
 
 _LONGEST_NAME = 600
@@ -65,13 +65,13 @@ class Fields(BaseModel):
 
 def _name(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
-        raise BadRequestError(f"{info.field_name} is {shown(value)}: name the {info.field_name}")
+        raise BadRequestError(f"{info.field_name} is {quote(value)}: name the {info.field_name}")
     return value
 
 
 def _flag(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, bool):
-        raise BadRequestError(f"{info.field_name} is {shown(value)}: neither true nor false")
+        raise BadRequestError(f"{info.field_name} is {quote(value)}: neither true nor false")
     return value
 
 
@@ -79,7 +79,7 @@ def length(value: object, *, field: str = "for", or_none: bool = False) -> objec
     try:
         return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
-        raise BadRequestError(f"{field} is {shown(value)}: {error}") from None
+        raise BadRequestError(f"{field} is {quote(value)}: {error}") from None
 
 
 def read_selector(value: object) -> Selector:
@@ -87,7 +87,7 @@ def read_selector(value: object) -> Selector:
     try:
         return Selector.read(value if isinstance(value, str) else "")
     except BadValueError as error:
-        raise BadRequestError(f"selector is {shown(value)}: {error}") from None
+        raise BadRequestError(f"selector is {quote(value)}: {error}") from None
 
 
 Name = Annotated[str, BeforeValidator(_name)]
@@ -116,7 +116,7 @@ class Judged:
     """A cluster as it is now, with its trouble; ``preview`` None: it cannot be read, and ``unread`` says why."""
 
     remembered: Remembered
-    verdict: Verdict
+    cluster_health: ClusterHealth
     preview: Preview | None = None
     unread: str | None = None
 
@@ -149,7 +149,7 @@ class Call:
 
     def load(self) -> Remembered:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        return hearing(self.store.load(self.cluster), read_offerings(self.store))
+        return with_reports(self.store.load(self.cluster), read_offerings(self.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """All that are registered, or those that are known to be selected."""
@@ -170,13 +170,13 @@ class Call:
         """Raises AccessError and ClusterUnavailableError too."""
         return preview_of(self.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
-    def judge(self, *, with_demand: bool = False) -> "Judged":
+    def evaluate(self, *, with_demand: bool = False) -> "Judged":
         """Look at the cluster now. Of one that cannot be read: what is remembered, and why nothing else is known.
 
         Raises UnknownClusterError, ConfigError, StateUnavailableError.
         """
         remembered = self.load()
-        after, known = remembered.record.opens_trouble_after, remembered.verdict
+        after, known = remembered.record.opens_trouble_after, remembered.cluster_health
         try:
             # A cluster that hangs must leave the time to tell what is remembered of it.
             preview = preview_of(
@@ -189,14 +189,14 @@ class Call:
         except EvenkeelError as error:
             silence = remembered.silence
             since = silence.since if silence is not None and not silence.is_over else self.now
-            verdict = judge_unread(known, kind_of(error), str(error), since, self.now, timedelta())
-            return Judged(remembered=remembered, verdict=verdict, unread=str(error))
+            cluster_health = judge_unread(known, kind_of(error), str(error), since, self.now, timedelta())
+            return Judged(remembered=remembered, cluster_health=cluster_health, unread=str(error))
         groups = {**remembered.state.groups, **preview.plan.states}
-        verdict = judge(known, preview.plan, groups, after)
+        cluster_health = evaluate(known, preview.plan, groups, after)
         if not remembered.control.is_paused(self.now):  # that it can be read says nothing of who acts there
             looked_at = self.store.looked_at().get(self.cluster)
-            verdict = unless_stopped(verdict, remembered.record.scan_interval, looked_at, self.now)
-        return Judged(remembered=remembered, verdict=verdict, preview=preview)
+            cluster_health = unless_stopped(cluster_health, remembered.record.scan_interval, looked_at, self.now)
+        return Judged(remembered=remembered, cluster_health=cluster_health, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Whether nothing is written to the cluster."""

@@ -12,7 +12,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, P
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import DecisionDocument, or_named, read_decisions
 from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.rebalancing.decisions import pool_json
@@ -20,7 +20,7 @@ from evenkeel.application.rebalancing.preview import Preview, find_group, find_p
 from evenkeel.config import ConfigError
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import NodeGroup, State
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -31,13 +31,13 @@ from evenkeel.texts.english import (
     chain_words,
     command_line,
     explains,
+    incident_words,
     origin_words,
     problem_words,
     rfc3339,
     runbook,
     sentence,
     todo,
-    trouble_words,
 )
 
 _DECISIONS_TOLD = 3
@@ -55,7 +55,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
-        return _explain_trouble(call)
+        return _explain_incident(call)
     preview = call.preview(with_demand=True)
     if fields.group is not None:
         pool, plan = find_group(preview, fields.group)
@@ -76,19 +76,19 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
     }
 
 
-def _explain_trouble(call: Call) -> Answer:
+def _explain_incident(call: Call) -> Answer:
     """All that is in trouble: what, what to do, and why the numbers of its node groups are what they are."""
     try:
-        judged = call.judge(with_demand=True)
+        judged = call.evaluate(with_demand=True)
         now = judged.now or call.now
     except ConfigError as error:  # the rest of the answer needs a record
         return _explain_record(call, str(error))
     about, about_groups, keys = [], dict[str, list[str]](), set[str]()
     if judged.unread is not None:
         about.append(f"{call.cluster} cannot be read: {judged.unread}.")
-    for trouble in judged.verdict.troubles:
-        about += _what_to_do(call, trouble)
-        keys |= {trouble.pool, *trouble.groups}
+    for incident in judged.cluster_health.incidents:
+        about += _what_to_do(call, incident)
+        keys |= {incident.pool, *incident.groups}
     if not about:
         about.append(f"Nothing is in trouble in {call.cluster}.")
     if judged.preview is not None:
@@ -100,7 +100,9 @@ def _explain_trouble(call: Call) -> Answer:
                     about_groups[key] = explain_group(judged.preview, pool, plan)
     past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, now)
     return {
-        "troubles": [trouble_json(trouble, call.cluster, now, call.stack) for trouble in judged.verdict.troubles],
+        "incidents": [
+            incident_json(incident, call.cluster, now, call.stack) for incident in judged.cluster_health.incidents
+        ],
         "sentences": about,
         "groups": about_groups,
         "history": past,
@@ -110,11 +112,11 @@ def _explain_trouble(call: Call) -> Answer:
 
 def _explain_record(call: Call, said: str) -> Answer:
     """Of a cluster whose record cannot be read nobody knows more."""
-    verdict = unreadable(call.store.verdicts().get(call.cluster, Verdict()), said, call.now)
-    trouble = next(each for each in verdict.troubles if each.kind is TroubleKind.INVALID_RECORD)
-    about = _what_to_do(call, trouble)
+    cluster_health = unreadable(call.store.cluster_healths().get(call.cluster, ClusterHealth()), said, call.now)
+    incident = next(each for each in cluster_health.incidents if each.kind is IncidentKind.INVALID_RECORD)
+    about = _what_to_do(call, incident)
     return {
-        "troubles": [trouble_json(trouble, call.cluster, call.now, call.stack)],
+        "incidents": [incident_json(incident, call.cluster, call.now, call.stack)],
         "sentences": about,
         "groups": {},
         "history": history(call.store.decisions(call.cluster, _DECISIONS_READ), (), call.now),
@@ -122,14 +124,14 @@ def _explain_record(call: Call, said: str) -> Answer:
     }
 
 
-def _what_to_do(call: Call, trouble: Trouble) -> list[str]:
+def _what_to_do(call: Call, incident: Incident) -> list[str]:
     """What is wrong, and what to do. Whoever reads this has typed `explain`."""
-    command = command_line(trouble, call.cluster, call.stack)
-    to_type = "" if explains(trouble) else f": {command}"
-    said = trouble_words(trouble, call.now)
+    command = command_line(incident, call.cluster, call.stack)
+    to_type = "" if explains(incident) else f": {command}"
+    said = incident_words(incident, call.now)
     return [
         said if said.endswith("…") else f"{said}.",
-        f"What to do: {todo(trouble)}{to_type} ({runbook(trouble)}).",
+        f"What to do: {todo(incident)}{to_type} ({runbook(incident)}).",
     ]
 
 
@@ -362,7 +364,7 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
-    if plan.is_cautious:
+    if plan.is_throttled:
         obstacles.append("other clusters could not get what it buys, so it tries one machine first")
     requested = sum(plan.requested for plan in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:

@@ -14,7 +14,7 @@ from evenkeel.application.rebalancing.observing import contained, observe_cluste
 from evenkeel.application.rebalancing.preview import preview_of
 from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import rfc3339
 
 _SECONDS_TO_READ = 3
@@ -135,10 +135,10 @@ def _zone_of_id(call: Call, id: str, remembered: Remembered) -> str:
         problems.append(str(error))
     if problems:
         raise ClusterUnavailableError(
-            f"zone_id is {shown(id)}: nobody could say what {record.id} calls that zone ({'; '.join(problems)}): "
+            f"zone_id is {quote(id)}: nobody could say what {record.id} calls that zone ({'; '.join(problems)}): "
             "name it in its zone_ids, or fence it by its zone's name"
         )
     raise BadRequestError(
-        f"zone_id is {shown(id)}: neither the record of {record.id} nor its nodes name that zone: "
+        f"zone_id is {quote(id)}: neither the record of {record.id} nor its nodes name that zone: "
         "name it in its zone_ids, or fence it by its zone's name"
     )

@@ -12,7 +12,7 @@ from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import find_pool, preview_of
 from evenkeel.domain.model.convergence import PASS_LASTS
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import counted, sentence
 
 
@@ -25,18 +25,18 @@ class LevelFields(Fields):
 
 def level(call: Call, fields: LevelFields) -> Answer:
     remembered = call.load()
-    asked = {**remembered.control.asked_home, fields.pool: call.now}
-    wanted = replace(remembered, control=remembered.control.model_copy(update={"asked_home": asked}))
+    asked = {**remembered.control.convergence_requested, fields.pool: call.now}
+    wanted = replace(remembered, control=remembered.control.model_copy(update={"convergence_requested": asked}))
     preview = preview_of(call.clusters, wanted, call.now, call.remaining, with_demand=True)
     pool = find_pool(preview, fields.pool)
     told = pool.converging
     if told is None:
         raise BadRequestError(
-            f"pool is {shown(fields.pool)}: it is invalid, or too few of its groups are here: plan it"
+            f"pool is {quote(fields.pool)}: it is invalid, or too few of its groups are here: plan it"
         )
     if all(plan.state is State.FROZEN for plan in pool.groups):
         raise BadRequestError(
-            f"pool is {shown(fields.pool)}: all of its groups are frozen, so none of its nodes is moved"
+            f"pool is {quote(fields.pool)}: all of its groups are frozen, so none of its nodes is moved"
         )
     subject = f"pool {fields.pool} of {call.cluster}"
     answer: Answer = {"pool": pool_json(pool), "steps": [{"from": here, "to": there} for here, there in told.course]}
@@ -47,7 +47,7 @@ def level(call: Call, fields: LevelFields) -> Answer:
     steps = f"{under_way}{counted(len(told.course), 'step')}{': ' if told.course else ''}{course_words(told)}{waits}"
     if fields.dry_run:
         return {**answer, "done": False, "message": f"{subject}: dry run: {steps}"}
-    call.change_control(remembered, {"asked_home": asked})
+    call.change_control(remembered, {"convergence_requested": asked})
     call.request_look("level")
     hours = int(PASS_LASTS.total_seconds() // 3600)
     answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}"

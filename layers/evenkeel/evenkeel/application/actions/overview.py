@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.offerings.sharing import Places
 from evenkeel.application.ports import Offerings
 from evenkeel.config import Registration
 from evenkeel.domain.incidents.health import unless_stopped, unreadable
-from evenkeel.domain.model.incidents import Trouble, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.offerings.reports import standing
 from evenkeel.texts.english import rfc3339
@@ -35,7 +35,7 @@ class _Known:
     cluster: str
     stack: str
     registration: Registration | str
-    verdict: Verdict
+    cluster_health: ClusterHealth
     looked_at: datetime | None  # None: not within the last hours
     now: datetime
     stack_dry_run: bool
@@ -52,19 +52,19 @@ class _Known:
         )
 
     @cached_property
-    def troubles(self) -> tuple[Trouble, ...]:
+    def incidents(self) -> tuple[Incident, ...]:
         """The verdict's, and what only whoever reads all clusters can know: that nobody looks."""
         if isinstance(self.registration, str):
-            return unreadable(self.verdict, self.registration, self.now).troubles
-        return unless_stopped(self.verdict, self.registration.scan_interval, self.looked_at, self.now).troubles
+            return unreadable(self.cluster_health, self.registration, self.now).incidents
+        return unless_stopped(self.cluster_health, self.registration.scan_interval, self.looked_at, self.now).incidents
 
     @property
     def state(self) -> str:
         """`trouble`, `paused`, `unseen` or `well`."""
         if self.is_paused:
             return "paused"
-        if self.troubles:
-            return "trouble"
+        if self.incidents:
+            return "incident"
         return "unseen" if self.looked_at is None else "well"
 
     def _places(self) -> dict[str, str]:
@@ -72,27 +72,27 @@ class _Known:
         record = self.registration
         if isinstance(record, str):
             return {}
-        zones = {zone for trouble in self.troubles for zone in trouble.zones}
+        zones = {zone for incident in self.incidents for zone in incident.zones}
         return {zone: place for zone in sorted(zones) if (place := self.places.place(record, zone)) is not None}
 
     def json(self) -> dict[str, Any]:
-        troubles = [trouble_json(trouble, self.cluster, self.now, self.stack) for trouble in self.troubles]
-        more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
+        incidents = [incident_json(incident, self.cluster, self.now, self.stack) for incident in self.incidents]
+        more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
         return {
             "cluster": self.cluster,
             "ok": True,
             "state": self.state,
             "dryRun": self.is_dry,
             "lookedAt": rfc3339(self.looked_at) if self.looked_at else None,
-            "message": f"{troubles[0]['message']}{more}" if troubles else "not looked at yet",
-            "troubles": troubles,
+            "message": f"{incidents[0]['message']}{more}" if incidents else "not looked at yet",
+            "incidents": incidents,
             "places": self._places(),
         }
 
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Every cluster that is not known to be well, the worst first, and the names of all others by their state."""
-    verdicts, looked_at = call.store.verdicts(), call.store.looked_at()
+    cluster_healths, looked_at = call.store.cluster_healths(), call.store.looked_at()
     registrations = call.registrations()
     places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     known = [
@@ -100,7 +100,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
             cluster=cluster,
             registration=registration,
             stack=call.stack,
-            verdict=verdicts.get(cluster, Verdict()),
+            cluster_health=cluster_healths.get(cluster, ClusterHealth()),
             looked_at=looked_at.get(cluster),
             now=call.now,
             stack_dry_run=call.stack_dry_run,
@@ -108,15 +108,15 @@ def overview(call: Call, _fields: Fields) -> Answer:
         )
         for cluster, registration in registrations
     ]
-    by_state: dict[str, list[_Known]] = {"trouble": [], "unseen": [], "paused": [], "well": []}
+    by_state: dict[str, list[_Known]] = {"incident": [], "unseen": [], "paused": [], "well": []}
     for each in known:
         by_state[each.state].append(each)
-    by_state["trouble"].sort(key=lambda each: (each.troubles[0].severity, each.cluster))
+    by_state["incident"].sort(key=lambda each: (each.incidents[0].severity, each.cluster))
     counts = {"clusters": len(known), **{state: len(found) for state, found in by_state.items()}}
     return {
         "now": rfc3339(call.now),
-        "trouble": bool(by_state["trouble"] or by_state["unseen"] or call.unknown()),
-        "clusters": _fitting([*by_state["trouble"], *by_state["unseen"]]),
+        "incident": bool(by_state["incident"] or by_state["unseen"] or call.unknown()),
+        "clusters": _fitting([*by_state["incident"], *by_state["unseen"]]),
         "others": {state: [each.cluster for each in by_state[state]] for state in ("well", "paused")},
         "counts": {**counts, "dryRun": sum(each.is_dry for each in known)},
         "offerings": _offerings(call.store.offerings(), call.now),
@@ -142,7 +142,7 @@ def _fitting(known: list[_Known]) -> list[dict[str, Any]]:
         whole = each.json()
         size = len(json.dumps(whole))
         if size > room:
-            worst = whole["troubles"][0]["headline"] if whole["troubles"] else whole["message"]
+            worst = whole["incidents"][0]["headline"] if whole["incidents"] else whole["message"]
             named = {name: whole[name] for name in ("cluster", "ok", "state")}
             whole = {**named, "message": worst[:_FEW_WORDS], "truncated": True}
         room -= size
@@ -151,7 +151,7 @@ def _fitting(known: list[_Known]) -> list[dict[str, Any]]:
 
 
 def _headline(counts: Mapping[str, int]) -> str:
-    words = {"trouble": "in trouble", "unseen": "not looked at yet", "paused": "paused", "well": "well"}
+    words = {"incident": "in trouble", "unseen": "not looked at yet", "paused": "paused", "well": "well"}
     return f"clusters: {counts['clusters']}; " + ", ".join(
-        f"{counts[state]} {word}" for state, word in words.items() if counts[state] or state in ("trouble", "well")
+        f"{counts[state]} {word}" for state, word in words.items() if counts[state] or state in ("incident", "well")
     )

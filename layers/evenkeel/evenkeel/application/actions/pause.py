@@ -40,7 +40,7 @@ def pause(call: Call, fields: PauseFields) -> Answer:
     if pool is None:
         restored = control.restored and control.paused
         call.change_control(remembered, {"paused": True, "paused_until": end, "restored": restored})
-        if remembered.verdict.outbox or remembered.closed_pools:
+        if remembered.cluster_health.outbox or remembered.closed_pools:
             call.request_look(PAUSED)
         opened = _opened(remembered.closed_pools)
         return {"message": f"{subject} is paused {_length(end)}: nothing is read from it or written to it{opened}"}

@@ -52,18 +52,18 @@ def readiness(call: Call, fields: ReadinessFields) -> Answer:
 
 
 def _facts(found: Readiness) -> dict[str, Any]:
-    shown, asked = found.dry_run, found.asked
+    quote, asked = found.dry_run, found.asked
     plan = asked.plan if asked else None
     frozen = [group for pool in plan.pools for group in pool.groups if group.group.frozen_because] if plan else []
     return {
-        "since": rfc3339(shown.since),
-        "days": round(shown.days, 2),
-        "decisions": shown.decisions,
+        "since": rfc3339(quote.since),
+        "days": round(quote.days, 2),
+        "decisions": quote.decisions,
         "wholeRecord": found.whole,
-        "patches": shown.patches,
-        "patchesPerDay": round(shown.patches_per_day, 1),
-        "rewritten": dict(shown.rewritten),
-        "putBack": dict(shown.put_back),
+        "patches": quote.patches,
+        "patchesPerDay": round(quote.patches_per_day, 1),
+        "rewritten": dict(quote.rewritten),
+        "putBack": dict(quote.put_back),
         "skipped": None
         if plan is None
         else [

@@ -12,7 +12,7 @@ from evenkeel.application.errors import BadRequestError
 from evenkeel.application.rollout.rollout import begun, rollout_json
 from evenkeel.config import ClusterId
 from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 
 # An item of the table has 400 KB, and says each name once.
@@ -68,7 +68,7 @@ def _begun(call: Call, fields: RolloutFields) -> Rollout:
     members = tuple(dict.fromkeys(fields.members))
     size = wave_size(fields.wave, len(members))
     if size is None:
-        raise BadRequestError(f"wave is {shown(fields.wave)}: write how many go live at once, 5% or 3")
+        raise BadRequestError(f"wave is {quote(fields.wave)}: write how many go live at once, 5% or 3")
     if fields.abort:
         raise BadRequestError("abort and clusters are there: name one of the two")
     if len(json.dumps(members)) > _LARGEST:

@@ -6,16 +6,16 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
-from evenkeel.application.rebalancing.events import ScaleRequestEvent, Verdict
+from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEvent
 from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
 from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord, read_model
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 
 def _count(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequestError(f"nodes is {shown(value)}: ask for a whole number of nodes, 1 or more")
+        raise BadRequestError(f"nodes is {quote(value)}: ask for a whole number of nodes, 1 or more")
     return value
 
 
@@ -65,4 +65,4 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
         ScaleRequestEvent(cluster=call.cluster, record=record)
     )
     answer = {"request": record.id, "message": outcome.message}
-    return answer if outcome.verdict is Verdict.KNOWN else call.with_dry_run(answer, remembered, pools)
+    return answer if outcome.result is EventResult.KNOWN else call.with_dry_run(answer, remembered, pools)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
 from evenkeel.application.demand.summary import cluster_demand
-from evenkeel.application.incidents.notify import trouble_json
+from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import document_json, or_named
 from evenkeel.application.ports import Remembered
 from evenkeel.application.rebalancing.decisions import group_json, pool_json
@@ -19,7 +19,7 @@ from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
-from evenkeel.texts.english import ago, clock_words, counted, rfc3339, sentences, trouble_headline
+from evenkeel.texts.english import ago, clock_words, counted, incident_headline, rfc3339, sentences
 
 _DECISIONS_SHOWN = 10
 _REQUESTS_SHOWN = 10  # the newest, as of decisions
@@ -33,8 +33,8 @@ class StatusFields(Fields):
 
 def status(call: Call, _fields: StatusFields) -> Answer:
     """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
-    judged = call.judge(with_demand=True)
-    remembered, preview, troubles = judged.remembered, judged.preview, judged.verdict.troubles
+    judged = call.evaluate(with_demand=True)
+    remembered, preview, incidents = judged.remembered, judged.preview, judged.cluster_health.incidents
     control, dry_run = remembered.control, call.is_dry(remembered.record, remembered.control)
     paused = control.is_paused(call.now)
     entries = [or_named(entry) for entry in call.store.decisions(call.cluster, _DECISIONS_SHOWN)]
@@ -42,7 +42,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     groups, states = _groups(remembered, preview, call.now)
     mode = _mode(control, paused, dry_run) + _otherwise(preview, dry_run)
     now = judged.now or call.now
-    headline = f"{call.cluster}: {mode}, {_trouble(judged, now)}{_counted(states)}{_last(decisions, call.now)}"
+    headline = f"{call.cluster}: {mode}, {_incident(judged, now)}{_counted(states)}{_last(decisions, call.now)}"
     if control.restoring_pools:
         headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
     demand = cluster_demand(preview.plan.demand) if preview else None
@@ -61,8 +61,10 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "zones": {zone: _zone(words, call.now) for zone, words in remembered.zones.items()},
         "requests": _requests(remembered.scale_requests),
         "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
-        "trouble": bool(troubles),
-        "troubles": [trouble_json(trouble, call.cluster, judged.now or call.now, call.stack) for trouble in troubles],
+        "incident": bool(incidents),
+        "incidents": [
+            incident_json(incident, call.cluster, judged.now or call.now, call.stack) for incident in incidents
+        ],
         **({} if judged.unread is None else {"unread": judged.unread}),
         **({"clockSkewSeconds": int(skew.total_seconds())} if skew else {}),
         **({} if demand is None else {"demand": document_json(demand)}),
@@ -87,13 +89,13 @@ def _otherwise(preview: Preview | None, dry_run: bool) -> str:
     return f" (not so pool {', '.join(names)})" if names else ""
 
 
-def _trouble(judged: Judged, now: datetime) -> str:
+def _incident(judged: Judged, now: datetime) -> str:
     """The worst of it. Why a cluster cannot be read is said elsewhere."""
-    if not judged.verdict.troubles:
+    if not judged.cluster_health.incidents:
         return "nothing in trouble"
-    worst = judged.verdict.unread or judged.verdict.troubles[0]
-    words = trouble_headline(worst, now)
-    more = len(judged.verdict.troubles) - 1
+    worst = judged.cluster_health.unread or judged.cluster_health.incidents[0]
+    words = incident_headline(worst, now)
+    more = len(judged.cluster_health.incidents) - 1
     return f"in trouble: {words}" + (f" (+{more})" if more else "")
 
 

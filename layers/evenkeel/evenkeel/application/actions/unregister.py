@@ -30,7 +30,7 @@ class UnregisterFields(Fields):
 
 def unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     found = call.store.registered(call.cluster)
-    shown = {"before": digest_of(found.record if found else None)}
+    quote = {"before": digest_of(found.record if found else None)}
     try:
         pools = _pools_with_our_bounds(call.load())
     except UnknownClusterError:
@@ -38,9 +38,9 @@ def unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
             raise
         return None
     except ConfigError:
-        return {**shown, "message": f"{call.cluster}: its record cannot be read"}
+        return {**quote, "message": f"{call.cluster}: its record cannot be read"}
     held = f": bounds of ours stand in pool {', '.join(pools)}" if pools else ""
-    return {**shown, "message": f"{call.cluster}{held}"}
+    return {**quote, "message": f"{call.cluster}{held}"}
 
 
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
@@ -48,7 +48,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     try:
         remembered = call.load()
     except UnknownClusterError:
-        if call.store.verdict(call.cluster)[0].is_empty:
+        if call.store.cluster_health(call.cluster)[0].is_empty:
             if not _was_registered(call):
                 raise
             return {"done": False, "message": f"{call.cluster} is not registered any more"}

@@ -28,7 +28,7 @@ def _step(step: Step) -> StepDocument:
         destination=step.destination,
         begun_at=step.begun_at,
         machine=None if step.machine is None else step.machine.name,
-        given_at=step.given_at,
+        delete_requested_at=step.delete_requested_at,
     )
 
 

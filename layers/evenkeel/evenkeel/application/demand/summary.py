@@ -13,7 +13,7 @@ from evenkeel.application.plan_documents import (
 )
 from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, PoolAdvice, Unfit, Waiting
 from evenkeel.domain.model.reasons import Reason
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, sentence
 
 
@@ -50,7 +50,7 @@ def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
 
 def unknown_in_order(name: str) -> str:
     """Return the problem of a name in the record's order that no pool has."""
-    return f"expander_order names {shown(name)}, and the cluster has no such pool: correct the name or remove it"
+    return f"expander_order names {quote(name)}, and the cluster has no such pool: correct the name or remove it"
 
 
 def _unfit(unfit: Unfit) -> UnfitDocument:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from evenkeel.config import OTHER_NAMES, ClusterLabels, ClusterRecord, ConfigError, Registration, Strict, read_model
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 
 Json = dict[str, Any]
@@ -159,7 +159,7 @@ class _Fleet:
                 raise ConfigError([f"{file}: no file of a fleet: write an object with clusters"])
             content = read_model(FleetFile, document, file)
             if "id" in content.defaults:
-                raise ConfigError([f"{file}: defaults.id is {shown(content.defaults['id'])}: each cluster has its own"])
+                raise ConfigError([f"{file}: defaults.id is {quote(content.defaults['id'])}: each cluster has its own"])
         except ConfigError as error:
             self._faults += error.faults
             content = FleetFile()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
-from evenkeel.application.ports import Clock, DuePage, DueStore, ScanQueue, Together
+from evenkeel.application.ports import Clock, DuePage, DueStore, Executor, ScanQueue
 from evenkeel.config import ConfigError, Registration
 from evenkeel.domain.fleet.check_times import Chunk, chunks_of_minute, is_due
 
@@ -57,7 +57,7 @@ class Scan:
     store: DueStore
     queue: ScanQueue
     clock: Clock
-    together: Together
+    together: Executor
     _strays: _Strays = field(default_factory=_Strays)
 
     def tick(self, at: datetime) -> ScanResult:
@@ -82,7 +82,7 @@ class Scan:
         try:
             rollout, _ = self.store.rollout()
             if rollout is not None and not rollout.phase.is_over:
-                self.queue.go_on(rollout.id, at)
+                self.queue.advance_rollouts(rollout.id, at)
         except (EvenkeelError, ConfigError) as error:
             _log.error("rollout: not gone on with: %s", error)
 

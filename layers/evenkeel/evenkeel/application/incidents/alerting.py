@@ -17,7 +17,7 @@ from typing import Protocol
 
 from evenkeel.application.errors import EvenkeelError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Clock, Remaining
-from evenkeel.domain.model.incidents import News, TroubleKind
+from evenkeel.domain.model.incidents import IncidentKind, News
 
 _log = logging.getLogger("evenkeel.alerts")
 # Longer than the function may run, shorter than the queue hides a message: who comes back finds no claim of its own.
@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 15.0
 # PagerDuty takes 255 characters of a dedup_key, Opsgenie 512 of an alias.
 _LONGEST_KEY = 255
 ROLLOUT = "rollout"  # the kind of news about clusters that go live in waves
-_KINDS = [kind.value for kind in TroubleKind]  # the worst first
+_KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class Received:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellPeople:
+class NotifyChannels:
     """The use case, for the messages of one batch."""
 
     channels: Sequence[Channel]

@@ -13,15 +13,15 @@ from evenkeel.application.errors import AccessError, AccessRefusedError, Evenkee
 from evenkeel.application.plan_documents import problem_json
 from evenkeel.application.ports import NAMELESS, DetailType, RunPorts, Versions
 from evenkeel.domain.incidents.health import with_news
-from evenkeel.domain.model.incidents import News, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News
 from evenkeel.texts.english import (
     command_line,
+    incident_headline,
+    incident_words,
     problem_words,
     rfc3339,
     runbook,
     todo,
-    trouble_headline,
-    trouble_words,
 )
 
 # Why a run is asked for that finds no record any more.
@@ -31,20 +31,22 @@ PAUSED = "paused"
 # More than an outbox holds.
 _MOST_AT_ONCE = 1000
 _DETAIL_TYPES: Mapping[News, DetailType] = {
-    News.OPENED: DetailType.TROUBLE_OPENED,
-    News.CHANGED: DetailType.TROUBLE_CHANGED,
-    News.CLOSED: DetailType.TROUBLE_CLOSED,
+    News.OPENED: DetailType.INCIDENT_OPENED,
+    News.CHANGED: DetailType.INCIDENT_CHANGED,
+    News.CLOSED: DetailType.INCIDENT_CLOSED,
 }
 
 
-def kind_of(error: EvenkeelError) -> TroubleKind:
+def kind_of(error: EvenkeelError) -> IncidentKind:
     """What keeps us from reading a cluster."""
     if isinstance(error, TooLargeError):
-        return TroubleKind.TOO_LARGE
-    return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE
+        return IncidentKind.TOO_LARGE
+    return IncidentKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else IncidentKind.UNREACHABLE
 
 
-def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict:
+def store_cluster_health(
+    ports: RunPorts, cluster: str, before: ClusterHealth, cluster_health: ClusterHealth, versions: Versions
+) -> ClusterHealth:
     """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
 
     Returns the verdict as it is remembered then.
@@ -52,23 +54,23 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
     Raises StateConflictError: somebody else has judged meanwhile.
     """
     now = ports.clock.now()
-    verdict = _stamped(with_news(verdict), now)
-    if verdict != before:
-        ports.store.save_verdict(cluster, verdict, versions)
-    kept: tuple[TroubleNews, ...] = ()
-    for news in verdict.outbox:
+    cluster_health = _stamped(with_news(cluster_health), now)
+    if cluster_health != before:
+        ports.store.save_cluster_health(cluster, cluster_health, versions)
+    kept: tuple[IncidentChange, ...] = ()
+    for news in cluster_health.outbox:
         # A beginning that is told after its own end would stay open for good.
         waits = any(each.key == news.key for each in kept)
         event = _event(cluster, news, now, ports.stack)
         if waits or not ports.bus.publish(_DETAIL_TYPES[news.news].value, event):
             kept = (*kept, news)
-    if kept != verdict.outbox:
-        verdict = replace(verdict, outbox=kept)
-        ports.store.save_verdict(cluster, verdict, versions)
-    return verdict
+    if kept != cluster_health.outbox:
+        cluster_health = replace(cluster_health, outbox=kept)
+        ports.store.save_cluster_health(cluster, cluster_health, versions)
+    return cluster_health
 
 
-def _stamped(verdict: Verdict, now: datetime) -> Verdict:
+def _stamped(cluster_health: ClusterHealth, now: datetime) -> ClusterHealth:
     """With the moment at which each news was found, which stays however often it is told.
 
     Two rounds of a run may find news within one second: the order goes on from one to the other.
@@ -76,12 +78,12 @@ def _stamped(verdict: Verdict, now: datetime) -> Verdict:
     order = now.microsecond * _MOST_AT_ONCE
     outbox = tuple(
         replace(news, at=now, order=order + place) if news.at is None else news
-        for place, news in enumerate(verdict.outbox)
+        for place, news in enumerate(cluster_health.outbox)
     )
-    return replace(verdict, outbox=outbox)
+    return replace(cluster_health, outbox=outbox)
 
 
-def _event(cluster: str, news: TroubleNews, now: datetime, stack: str) -> dict[str, Any]:
+def _event(cluster: str, news: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
     """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
 
     ``order``: which is the later of two that were found in the same second.
@@ -92,31 +94,31 @@ def _event(cluster: str, news: TroubleNews, now: datetime, stack: str) -> dict[s
         "cluster": cluster,
         "at": rfc3339(news.at or now),
         "order": news.order,
-        **trouble_json(news.trouble, cluster, now, stack),
+        **incident_json(news.incident, cluster, now, stack),
     }
 
 
-def trouble_json(trouble: Trouble, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
+def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
     """A trouble for programs, and beside it the words for people."""
     return {
-        "kind": trouble.kind.value,
-        "pool": trouble.pool or None,
-        "since": rfc3339(trouble.since),
-        "seconds": max(0, int((now - trouble.since).total_seconds())),
-        "zones": list(trouble.zones),
-        "groups": list(trouble.groups),
-        "missing": trouble.missing,
-        "requested": trouble.requested,
-        "running": trouble.running,
-        "outage": trouble.is_outage,
-        "rollout": trouble.is_rollout,
-        "class": trouble.failure_class.value if trouble.failure_class else None,
-        "said": trouble.said or None,
-        "problems": [problem_json(problem) for problem in trouble.problems],
-        "says": [problem_words(problem) for problem in trouble.problems],
-        "headline": trouble_headline(trouble, now),
-        "message": trouble_words(trouble, now),
-        "todo": todo(trouble),
-        "command": command_line(trouble, cluster, stack),
-        "runbook": runbook(trouble),
+        "kind": incident.kind.value,
+        "pool": incident.pool or None,
+        "since": rfc3339(incident.since),
+        "seconds": max(0, int((now - incident.since).total_seconds())),
+        "zones": list(incident.zones),
+        "groups": list(incident.groups),
+        "missing": incident.missing,
+        "requested": incident.requested,
+        "running": incident.running,
+        "outage": incident.is_outage,
+        "rollout": incident.is_rollout,
+        "class": incident.failure_class.value if incident.failure_class else None,
+        "said": incident.said or None,
+        "problems": [problem_json(problem) for problem in incident.problems],
+        "says": [problem_words(problem) for problem in incident.problems],
+        "headline": incident_headline(incident, now),
+        "message": incident_words(incident, now),
+        "todo": todo(incident),
+        "command": command_line(incident, cluster, stack),
+        "runbook": runbook(incident),
     }

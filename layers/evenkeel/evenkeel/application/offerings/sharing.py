@@ -14,7 +14,7 @@ from typing import Any, Self
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Offerings, Remembered, RunStore, SharedOffering
 from evenkeel.config import ClusterRecord, EksAccess
-from evenkeel.domain.model.offerings import Buyer, Experience, Offering, OfferingState, Word, has_region
+from evenkeel.domain.model.offerings import Buyer, CapacityReport, Experience, Offering, OfferingState, has_region
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.offerings.reports import changes
 
@@ -35,7 +35,7 @@ def read_offerings(store: RunStore) -> Offerings | None:
         return None
 
 
-def hearing(remembered: Remembered, offerings: Offerings | None) -> Remembered:
+def with_reports(remembered: Remembered, offerings: Offerings | None) -> Remembered:
     """What is remembered of a cluster, with what others say of what it may buy; nothing, where it takes no part."""
     if not remembered.record.shares_offerings:
         offerings = {}
@@ -110,7 +110,7 @@ class Places:
         return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role's account may be another
 
 
-def concerns(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
+def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
     """Whether anything that is said, or nobody knows what, may be about what a cluster buys in these zones."""
     buyer = buyer_of(record, offerings)
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
@@ -130,14 +130,14 @@ def unsaid(remembered: Remembered, plan: Plan) -> Mapping[Offering, OfferingStat
 
 
 def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience, now: datetime) -> OfferingState | None:
-    word: Word | None = experience.word
+    word: CapacityReport | None = experience.word
     if word is not None and record.share_offerings != "anonymous":
         word = replace(word, cluster=record.id)
     # By everybody's durations, not by this cluster's own: what counts must count for all alike.
     return changes(shared.state, voice_of(record), replace(experience, word=word), now)
 
 
-def say(store: RunStore, remembered: Remembered, plan: Plan) -> int:
+def publish_reports(store: RunStore, remembered: Remembered, plan: Plan) -> int:
     """Tell other clusters what is unsaid. How many offerings were written. Never raises: the next look tries again."""
     written = 0
     for offering in unsaid(remembered, plan):

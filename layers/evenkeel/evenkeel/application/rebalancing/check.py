@@ -26,28 +26,28 @@ from evenkeel.application.errors import (
     TooLargeError,
     UnknownClusterError,
 )
-from evenkeel.application.offerings.sharing import concerns, hearing, read_offerings
+from evenkeel.application.offerings.sharing import is_affected, read_offerings, with_reports
 from evenkeel.application.ports import (
-    AtRest,
+    CheckResult,
+    CheckStore,
     Clock,
-    Found,
+    Executor,
     LookedAtClusters,
-    LookStore,
     Offerings,
     Queue,
     Remaining,
     Remembered,
     RunPorts,
     RunStore,
-    Together,
+    SteadyCluster,
 )
-from evenkeel.application.rebalancing.observer import Eyes, Looked
+from evenkeel.application.rebalancing.observer import ClusterObserver, PlannedObservation
 from evenkeel.application.rebalancing.observing import contained, is_as_it_was
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ConfigError
-from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, is_missed, is_whole
-from evenkeel.domain.model.incidents import Trouble, TroubleKind, Verdict
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, is_missed, is_whole
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 
 _log = logging.getLogger("evenkeel.look")
 # Requests for runs of one cluster within so many seconds are one: the next look asks again, if it is still news.
@@ -55,15 +55,17 @@ _ASKED_APART = 15
 
 
 @dataclass(kw_only=True)
-class LookSummary:
+class CheckSummary:
     """What came of the looks of a chunk, for metrics."""
 
     alone: bool  # one cluster, and no neighbours
     offerings: Offerings | None  # what all clusters say; None: nobody knows
     looked: list[RunSummary] = field(default_factory=list)
-    at_rest: dict[str, Settled] = field(default_factory=dict)  # clusters that are as they were
+    at_rest: dict[str, SteadyState] = field(default_factory=dict)  # clusters that are as they were
     failed: int = 0  # looks that came to nothing because of ourselves
-    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of clusters in trouble, as their last runs judged
+    cluster_healths: dict[str, ClusterHealth] = field(
+        default_factory=dict
+    )  # of clusters in trouble, as their last runs judged
     measured: set[str] = field(default_factory=set)  # clusters that have metrics of their own
 
     def metrics(self) -> dict[str, int]:
@@ -78,7 +80,7 @@ class LookSummary:
         return {
             "ClustersLookedAt": looked_at,
             "RunsFailed": self.failed,
-            "Troubles": sum(len(verdict.troubles) for verdict in self.verdicts.values()),
+            "Troubles": sum(len(cluster_health.incidents) for cluster_health in self.cluster_healths.values()),
             **sums,
             "Imbalance": max(imbalances, default=0),
         }
@@ -88,8 +90,11 @@ class LookSummary:
         runs = {run.cluster: run.metrics() for run in self.looked if run.plan is not None}
         measured = {}
         for cluster in sorted(self.measured):
-            verdict = self.verdicts.get(cluster, Verdict())
-            counts = {"Troubles": len(verdict.troubles), "NodesMissing": sum(each.missing for each in verdict.troubles)}
+            cluster_health = self.cluster_healths.get(cluster, ClusterHealth())
+            counts = {
+                "Troubles": len(cluster_health.incidents),
+                "NodesMissing": sum(each.missing for each in cluster_health.incidents),
+            }
             if settled := self.at_rest.get(cluster):
                 counts |= {"Headroom": settled.headroom, "Imbalance": settled.imbalance}
             elif run := runs.get(cluster):
@@ -99,34 +104,34 @@ class LookSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class CheckClusters:
     """The use case with its ports; ``dry_run`` is the stack's default, ``together`` looks at clusters side by side."""
 
-    store: LookStore
+    store: CheckStore
     clusters: LookedAtClusters
     queue: Queue
     clock: Clock
     dry_run: bool
-    together: Together
+    together: Executor
 
     @cached_property
-    def _eyes(self) -> Eyes:
-        return Eyes(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run, consistent=False)
+    def _eyes(self) -> ClusterObserver:
+        return ClusterObserver(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run, consistent=False)
 
     @cached_property
-    def _rehearsal(self) -> RunPorts:
-        store = cast(RunStore, _Rehearsal())
-        return RunPorts(store=store, bus=_Rehearsal(), clock=self.clock, random_bytes=bytes)
+    def _recording_ports(self) -> RunPorts:
+        store = cast(RunStore, _RecordingPorts())
+        return RunPorts(store=store, bus=_RecordingPorts(), clock=self.clock, random_bytes=bytes)
 
-    def __call__(self, clusters: Sequence[str], remaining: Remaining) -> LookSummary:
+    def __call__(self, clusters: Sequence[str], remaining: Remaining) -> CheckSummary:
         """Look at these clusters. What goes wrong at one of them is that one's, and delays no other."""
-        summary = LookSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
+        summary = CheckSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         rest = self._at_rest(clusters)
         self.together([partial(self._look_at, cluster, rest.get(cluster), remaining, summary) for cluster in clusters])
         self._say_looked_at(summary)
         return summary
 
-    def _at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+    def _at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         """Those that a glance may be enough for."""
         try:
             return self.store.at_rest(clusters)
@@ -134,7 +139,7 @@ class Look:
             _log.warning("not known what is settled: %s", error)
             return {}
 
-    def _say_looked_at(self, summary: LookSummary) -> None:
+    def _say_looked_at(self, summary: CheckSummary) -> None:
         """All that is written of a quiet chunk: a cluster that is quiet is else like one that is forgotten."""
         seen = sorted([*summary.at_rest, *(run.cluster for run in summary.looked if run.seen)])
         try:
@@ -147,7 +152,7 @@ class Look:
         """Take a chunk apart: it has come back, so one of its clusters may be more than an invocation can bear."""
         self.queue.request_looks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
-    def _look_at(self, cluster: str, rest: AtRest | None, remaining: Remaining, summary: LookSummary) -> None:
+    def _look_at(self, cluster: str, rest: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
         run = RunSummary(cluster=cluster)
         try:
             news: _News | None = _NOT_AS_IT_WAS
@@ -173,13 +178,13 @@ class Look:
         deduplication = f"look-{cluster}-{stretch}-{news.found or ('settled' if news.settled else 'news')}"
         self.queue.request(cluster, news.why, deduplication, news.found, news.settled)
 
-    def _may_be_glanced_at(self, rest: AtRest, summary: LookSummary) -> bool:
+    def _may_be_glanced_at(self, rest: SteadyCluster, summary: CheckSummary) -> bool:
         record, now = rest.record, self.clock.now()
         if is_whole(record.id, record.scan_interval, now):
             return False
-        return not concerns(record, summary.offerings, rest.settled.zones)
+        return not is_affected(record, summary.offerings, rest.settled.zones)
 
-    def _glance(self, rest: AtRest, remaining: Remaining, summary: LookSummary) -> "_News | None":
+    def _glance(self, rest: SteadyCluster, remaining: Remaining, summary: CheckSummary) -> "_News | None":
         """Whether all of the cluster is to be looked at. Raises as ``_news``."""
         try:
             seen = rest.settled.seen
@@ -192,17 +197,17 @@ class Look:
         summary.at_rest[rest.record.id] = rest.settled
         return None
 
-    def _remembered(self, cluster: str, summary: LookSummary) -> Remembered | None:
+    def _remembered(self, cluster: str, summary: CheckSummary) -> Remembered | None:
         """None: the cluster is left alone."""
         try:
-            remembered = hearing(self.store.load(cluster, consistent=False), summary.offerings)
+            remembered = with_reports(self.store.load(cluster, consistent=False), summary.offerings)
         except UnknownClusterError:
             return None
         except ConfigError as error:  # what is stored, which a look does not make right
             summary.looked.append(RunSummary(cluster=cluster, unreachable=True))
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
-            invalid = Trouble(kind=TroubleKind.INVALID_RECORD, since=self.clock.now())
-            summary.verdicts[cluster] = Verdict(troubles=(invalid,))
+            invalid = Incident(kind=IncidentKind.INVALID_RECORD, since=self.clock.now())
+            summary.cluster_healths[cluster] = ClusterHealth(incidents=(invalid,))
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
             return None
         now = self.clock.now()
@@ -210,8 +215,8 @@ class Look:
             return None
         if remembered.record.metrics:
             summary.measured.add(cluster)
-        if remembered.verdict.troubles:  # also of a cluster that is left alone now, since it does not answer
-            summary.verdicts[cluster] = remembered.verdict
+        if remembered.cluster_health.incidents:  # also of a cluster that is left alone now, since it does not answer
+            summary.cluster_healths[cluster] = remembered.cluster_health
         if _is_left_alone(remembered.silence, now, alone=summary.alone):
             return None
         return remembered
@@ -227,7 +232,7 @@ class Look:
             raise
         except EvenkeelError as error:
             run.unreachable = True
-            return _News(str(error), Found.SILENT)
+            return _News(str(error), CheckResult.SILENT)
 
     def _news(self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool) -> "_News | None":
         """Why a run is asked for; raises EvenkeelError where the cluster gives no usable answer."""
@@ -246,7 +251,7 @@ class Look:
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _News("looks are refused", _let_in(remembered))
         if remembered.is_silent:
-            return _News("it answers again", Found.ANSWERS)
+            return _News("it answers again", CheckResult.ANSWERS)
         if self.clusters.needs_run(remembered.record):
             return _News("its access is renewed")
         try:
@@ -259,10 +264,10 @@ class Look:
             return _News("a look is due")
         if self._would_act(remembered, looked, run):
             return _News("scan")
-        settled = self._to_be_remembered(remembered, looked)
+        settled = self._steady_state_to_store(remembered, looked)
         return None if settled is None else _News("nothing to be done", settled=settled)
 
-    def _to_be_remembered(self, remembered: Remembered, looked: Looked) -> Settled | None:
+    def _steady_state_to_store(self, remembered: Remembered, looked: PlannedObservation) -> SteadyState | None:
         """What a run is to remember, so that glances are enough.
 
         What a run has ended, at once; else at the cluster's turn, so that not all clusters ask in the same minute.
@@ -274,10 +279,10 @@ class Look:
         settled = looked.settled(remembered)
         return settled if settled and (before is None or before.is_followed_by(settled)) else None
 
-    def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> bool:
+    def _would_act(self, remembered: Remembered, looked: PlannedObservation, run: RunSummary) -> bool:
         """Whether a run would write or tell anything with this plan."""
         rehearsal = Run(
-            ports=self._rehearsal,
+            ports=self._recording_ports,
             summary=RunSummary(cluster=run.cluster, dry_run=remembered.is_dry(self.dry_run)),
             remembered=remembered,
             api=looked.api,
@@ -288,17 +293,17 @@ class Look:
         )
         try:
             rehearsal.carry_out()
-        except _NewsError:
+        except _WouldWriteError:
             return True
         return False
 
 
-def _let_in(remembered: Remembered) -> Found:
+def _let_in(remembered: Remembered) -> CheckResult:
     """What has a run open a cluster that it would else leave to looks."""
-    return Found.ANSWERS if remembered.is_silent else Found.UNSEEN
+    return CheckResult.ANSWERS if remembered.is_silent else CheckResult.UNSEEN
 
 
-def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bool:
+def _is_left_alone(silence: Unreachable | None, now: datetime, *, alone: bool) -> bool:
     """Whether a cluster that does not answer is not asked now."""
     if silence is None or not silence.is_left_alone(now):
         return False
@@ -310,22 +315,22 @@ class _News:
     """What a run is asked for."""
 
     why: str
-    found: Found | None = None
-    settled: Settled | None = None
+    found: CheckResult | None = None
+    settled: SteadyState | None = None
 
 
 _NOT_AS_IT_WAS = _News("not as it was")
 
 
-class _NewsError(Exception):
+class _WouldWriteError(Exception):
     """A run would do something."""
 
 
-class _Rehearsal:
+class _RecordingPorts:
     """A table and a bus that take nothing: the first thing that is asked of them is news."""
 
     def __getattr__(self, _name: str) -> Callable[..., Any]:
         def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise _NewsError
+            raise _WouldWriteError
 
         return refuse

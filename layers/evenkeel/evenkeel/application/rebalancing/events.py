@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 _log = logging.getLogger("evenkeel.events")
 
@@ -102,7 +102,7 @@ class Ignored:
 InboundEvent = Failure | ZoneShift | ScaleRequestEvent | Ignored
 
 
-class Verdict(StrEnum):
+class EventResult(StrEnum):
     """What became of an event."""
 
     RECORDED = "recorded"
@@ -113,24 +113,24 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EventOutcome:
-    """The verdict on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
+    """The result on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
 
-    verdict: Verdict
+    result: EventResult
     message: str
     kind: str = "event"
 
     def answer(self) -> dict[str, str]:
-        return {"verdict": self.verdict.value, "message": self.message, "kind": self.kind}
+        return {"result": self.result.value, "message": self.message, "kind": self.kind}
 
 
 def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
-    """The verdict on an event from an account that the cluster's record does not name."""
+    """The result on an event from an account that the cluster's record does not name."""
     message = (
-        f"{subject} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
+        f"{subject} for cluster {quote(cluster)} ignored: account {quote(sender.account)} is not among event_accounts "
         f"of its record (none named: {sender.stack} alone)"
     )
     _log.warning(message, extra={"cluster": cluster})
-    return EventOutcome(verdict=Verdict.IGNORED, message=message, kind="foreign account")
+    return EventOutcome(result=EventResult.IGNORED, message=message, kind="foreign account")
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
@@ -153,7 +153,7 @@ class ReceiveEvent:
             StateUnavailableError, QueueUnavailableError, StateConflictError: the event must be tried again.
         """
         if isinstance(event, Ignored):
-            return EventOutcome(verdict=Verdict.IGNORED, message=event.reason, kind=event.kind).answer()
+            return EventOutcome(result=EventResult.IGNORED, message=event.reason, kind=event.kind).answer()
         return self.idempotent(event.key, remaining, lambda: self._record(event).answer())
 
     def _record(self, event: Failure | ZoneShift | ScaleRequestEvent) -> EventOutcome:

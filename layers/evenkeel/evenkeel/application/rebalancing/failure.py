@@ -22,12 +22,12 @@ from math import ceil
 
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.application.rebalancing.events import EventOutcome, Failure, Verdict, foreign_account
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, foreign_account
 from evenkeel.config import ConfigError, EventLookRecord
 from evenkeel.domain.model.failures import classify
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.health.observed import announce_failure
 
@@ -64,10 +64,10 @@ class RecordFailure:
         if not clusters:
             return _ignored(failure, "no such cluster is registered; names of its record may list it")
         outcomes = [self._outcome(failure, cluster, now, alone=len(clusters) == 1) for cluster in clusters]
-        verdict = next(verdict for verdict in Verdict if any(outcome.verdict is verdict for outcome in outcomes))
-        decisive = [outcome for outcome in outcomes if outcome.verdict is verdict]
+        result = next(result for result in EventResult if any(outcome.result is result for outcome in outcomes))
+        decisive = [outcome for outcome in outcomes if outcome.result is result]
         message = "; ".join(outcome.message for outcome in decisive)
-        return EventOutcome(verdict=verdict, message=message, kind=decisive[0].kind)
+        return EventOutcome(result=result, message=message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
         """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
@@ -103,10 +103,10 @@ class RecordFailure:
         for attempt in range(_TRIES):
             remembered = self.store.load(cluster)
             if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
-                return foreign_account(f"failure event {shown(failure.id)}", cluster, failure.sender)
+                return foreign_account(f"failure event {quote(failure.id)}", cluster, failure.sender)
             if failure.of_pods and not remembered.record.demand_stage.orders:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
-                return EventOutcome(verdict=Verdict.KNOWN, message=message)
+                return EventOutcome(result=EventResult.KNOWN, message=message)
             groups = _groups(failure, remembered) if alone else []
             is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
             try:
@@ -178,9 +178,9 @@ class RecordFailure:
 
 
 def _ignored(failure: Failure, why: str) -> EventOutcome:
-    message = f"failure event {shown(failure.id)} for cluster {shown(failure.cluster_name)} ignored: {why}"
+    message = f"failure event {quote(failure.id)} for cluster {quote(failure.cluster_name)} ignored: {why}"
     _log.warning(message, extra={"cluster": failure.cluster_name})
-    return EventOutcome(verdict=Verdict.IGNORED, message=message)
+    return EventOutcome(result=EventResult.IGNORED, message=message)
 
 
 def _recorded_or_looked(
@@ -189,15 +189,15 @@ def _recorded_or_looked(
     """``recorded``: the failure's class, empty where nothing was stored."""
     if recorded:
         message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
-        return EventOutcome(verdict=Verdict.RECORDED, message=message)
+        return EventOutcome(result=EventResult.RECORDED, message=message)
     if known_groups or not is_news:
         why = "known already, or over" if known_groups else "scans have looked since"
-        return EventOutcome(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+        return EventOutcome(result=EventResult.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
     if failure.of_pods:
-        return EventOutcome(verdict=Verdict.LOOKED, message=f"{failure.id}: a pod waits: a look at {cluster}")
-    about = f" of machine {shown(failure.machine)}" if failure.machine else ""
+        return EventOutcome(result=EventResult.LOOKED, message=f"{failure.id}: a pod waits: a look at {cluster}")
+    about = f" of machine {quote(failure.machine)}" if failure.machine else ""
     message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
-    return EventOutcome(verdict=Verdict.LOOKED, message=message)
+    return EventOutcome(result=EventResult.LOOKED, message=message)
 
 
 def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:

@@ -8,7 +8,7 @@ from evenkeel.application.ports import Cluster
 from evenkeel.config import FixEntry
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
 from evenkeel.domain.model.outcomes import Outcome, Result
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan
 from evenkeel.texts.english import sentence
 
@@ -41,7 +41,7 @@ def fix(
     postponed: list[FixEntry] = []
     for entry in fixes:
         group = groups.get(entry.group)
-        wish = None if group is None or not entry.owner else wish_of(group, states[entry.group])
+        wish = None if group is None or not entry.owner else desired_bounds_of(group, states[entry.group])
         outcome = Outcome(Result.PLANNED) if dry_run[entry.pool] else _obstacle(entry, group, wish)
         if outcome is None and is_late():
             postponed.append(entry)

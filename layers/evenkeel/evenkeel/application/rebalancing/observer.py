@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.offerings.sharing import concerns
+from evenkeel.application.offerings.sharing import is_affected
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.rebalancing.observing import contained, observe, see_all_pods
 from evenkeel.application.rebalancing.requested_plan import plan_for
 from evenkeel.config import ControlRecord
-from evenkeel.domain.fleet.check_times import Settled
-from evenkeel.domain.incidents.health import judge
+from evenkeel.domain.fleet.check_times import SteadyState
+from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.texts.english import clock_words
 
@@ -34,7 +34,7 @@ _REFUSED_FOR = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class PlannedObservation:
     """A cluster that was read, and its plan. ``refused``: groups that are planned around, with the API's words."""
 
     api: Cluster
@@ -42,7 +42,7 @@ class Looked:
     plan: Plan
     refused: dict[GroupKey, str]
 
-    def settled(self, remembered: Remembered) -> Settled | None:
+    def settled(self, remembered: Remembered) -> SteadyState | None:
         """What is worth remembering of this look, where time alone changes nothing about its plan; else None.
 
         A plan follows from what was seen, what is remembered, and the time. Where nothing that is remembered has an
@@ -51,7 +51,7 @@ class Looked:
         seen, plan = self.api.seen(), self.plan
         if not seen or not is_settled(remembered, self.observation, plan):
             return None
-        return Settled(
+        return SteadyState(
             at=plan.now,
             seen=seen,
             zones=zones_of(self.observation),
@@ -61,7 +61,7 @@ class Looked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eyes:
+class ClusterObserver:
     """The ports of whoever looks. ``consistent``: what is read must be the newest, since writes follow from it."""
 
     clusters: Clusters
@@ -70,7 +70,7 @@ class Eyes:
     consistent: bool = True
     _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as they were last logged
 
-    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> Looked:
+    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> PlannedObservation:
         """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
 
         Raises:
@@ -100,7 +100,7 @@ class Eyes:
         remaining: Remaining,
         *,
         alone: bool = True,
-    ) -> Looked:
+    ) -> PlannedObservation:
         """Plan. Raises as ``look``, and TooLargeError where others are looked at beside it."""
         now = self.clock.now() + observation.clock_skew
         self._log_skew(remembered.record.id, observation.clock_skew)
@@ -111,7 +111,7 @@ class Eyes:
         policy = replace(remembered.policy, is_paused=paused, is_dry=remembered.is_dry(self.dry_run))
         observation, plan = planned(remembered, policy, observation, now, see_pods)
         plan = plan.of_paused if paused else plan
-        return Looked(api=api, observation=observation, plan=plan, refused=refused)
+        return PlannedObservation(api=api, observation=observation, plan=plan, refused=refused)
 
     def _log_skew(self, cluster: str, skew: timedelta) -> None:
         """Log once that two clocks differ, and again only where the difference is another."""
@@ -152,12 +152,14 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_silent
     wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
     control = remembered.control.model_copy(update={"live": None, "rollout": ""})  # no end is near in those
-    is_free = control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
+    is_free = control == _FREE and not is_affected(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
-    trouble = not remembered.verdict.is_empty or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
+    incident = (
+        not remembered.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
+    )
     # Pods come and go while the node groups stand still: a glance at those does not see it.
     awaited = awaited or remembered.record.demand_stage is not DemandStage.OFF
-    return is_free and not (relief or awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
+    return is_free and not (relief or awaited or has_ends or wrong or incident or plan.look_at or plan.states)
 
 
 def zones_of(observation: Observation) -> frozenset[str]:
@@ -182,7 +184,7 @@ def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Obser
     if not refused:
         return observation
     groups = tuple(
-        group.frozen(because(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
+        group.frozen(Reason.of(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
         for group in observation.groups
     )
     return replace(observation, groups=groups)

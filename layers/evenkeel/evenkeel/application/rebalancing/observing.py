@@ -19,7 +19,7 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.relief import shoots_asked_for
@@ -104,7 +104,7 @@ def _with_shoots(
     try:
         shoots = contained(record.id, "its Shoots were read", partial(cluster.shoots, asked_for))
     except EvenkeelError as error:
-        shoots = dict.fromkeys(asked_for, because(Rule.SHOOT_UNREAD, said=str(error)))
+        shoots = dict.fromkeys(asked_for, Reason.of(Rule.SHOOT_UNREAD, said=str(error)))
     return replace(observation, shoots=shoots)
 
 
@@ -184,7 +184,7 @@ def another_autoscaler(
         return None
     ask = partial(clusters.autoscaler_at, record, _Time(remaining).left)
     at = contained(record.id, "another autoscaler was looked for", ask)
-    return because(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, now) else None
+    return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, now) else None
 
 
 def with_workload(
@@ -228,8 +228,8 @@ def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer 
     So that one is seen that was launched since the last failure, and runs. ``buyer``: what such groups buy, and those
     that other clusters' words may be about, is looked up too. Raises as ``observe_cluster``.
     """
-    closely = [key for key, group in state.groups.items() if group.in_trouble]
-    steps = [pool.homing.step for pool in state.pools.values() if pool.homing.step is not None]
+    closely = [key for key, group in state.groups.items() if group.is_failing]
+    steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     closely += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
     return contained(name, "it was read", lambda: cluster.observe(closely, buyer))
 

@@ -15,7 +15,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.values import near, shown
+from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.texts.english import sentence
@@ -70,8 +70,13 @@ class Preview:
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
                 since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
-            if state is not None and state.warned_until is not None and self.now < state.warned_until and not until:
-                until.append(state.warned_until)
+            if (
+                state is not None
+                and state.throttled_until is not None
+                and self.now < state.throttled_until
+                and not until
+            ):
+                until.append(state.throttled_until)
         elif state is not None:
             began = {
                 State.PROBING: state.backoff_until,
@@ -132,7 +137,7 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     for skipped in preview.plan.skipped:
         if not matches and name.rpartition("/")[2] == skipped.name:
             raise BadRequestError(
-                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
+                f"group is {quote(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
             )
     names = sorted({group.group.key.name for pool in preview.plan.pools for group in pool.groups})
     raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
@@ -152,7 +157,7 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
         preview = preview_of(clusters, remembered, now, remaining)
     except EvenkeelError as error:
         raise BadRequestError(
-            f"pool is {shown(name)}: no such pool is known{near(name, names)}, and the cluster cannot be read: {error}"
+            f"pool is {quote(name)}: no such pool is known{near(name, names)}, and the cluster cannot be read: {error}"
         ) from None
     if not any(name in pool.id.names for pool in preview.plan.pools):
         find_pool(preview, name)
@@ -161,6 +166,6 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
 def _unclear(kind: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
     if matches:
         count = f"{preview.record.id} has {len(matches)} of that name"
-        return f"{kind} is {shown(name)}: {count}: name one of {', '.join(matches)}"
+        return f"{kind} is {quote(name)}: {count}: name one of {', '.join(matches)}"
     choices = f"it has {', '.join(names[:20])}" if names else "it has none"
-    return f"{kind} is {shown(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"
+    return f"{kind} is {quote(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"

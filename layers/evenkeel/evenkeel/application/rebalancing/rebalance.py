@@ -25,17 +25,17 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, keep_verdict, kind_of
-from evenkeel.application.offerings.sharing import hearing, read_offerings
-from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts, Versions
-from evenkeel.application.rebalancing.observer import Eyes, is_settled
+from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, kind_of, store_cluster_health
+from evenkeel.application.offerings.sharing import read_offerings, with_reports
+from evenkeel.application.ports import CheckResult, Clusters, Queue, Remaining, Remembered, RunPorts, Versions
+from evenkeel.application.rebalancing.observer import ClusterObserver, is_settled
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.config import ConfigError
-from evenkeel.domain.fleet.check_times import Chunk, Settled, Silence, after_silence, next_timer
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_silence, next_timer
 from evenkeel.domain.incidents.health import judge_unread
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.incidents import TROUBLE_AFTER, TroubleKind, Verdict
+from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
 from evenkeel.texts.english import rfc3339
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -57,16 +57,16 @@ class Rebalance(RunPorts):
     dry_run: bool
 
     @cached_property
-    def eyes(self) -> Eyes:
-        return Eyes(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run)
+    def eyes(self) -> ClusterObserver:
+        return ClusterObserver(clusters=self.clusters, clock=self.clock, dry_run=self.dry_run)
 
     def __call__(
         self,
         cluster: str,
         why: str,
         remaining: Remaining,
-        found: Found | None = None,
-        settled: Settled | None = None,
+        found: CheckResult | None = None,
+        settled: SteadyState | None = None,
     ) -> RunSummary:
         """One run. ``found``: what the look that asks for it has found; ``settled``: what it saw, nothing to be done.
 
@@ -113,8 +113,8 @@ class _Rounds:
     summary: RunSummary
     why: str
     remaining: Remaining
-    found: Found | None = None
-    settled: Settled | None = None
+    found: CheckResult | None = None
+    settled: SteadyState | None = None
     remembered: Remembered | None = None  # at the last look
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as ``Run`` has them
 
@@ -131,7 +131,7 @@ class _Rounds:
             refused_before, before = len(self.refused), dict(run.remembered.versions)
             conflict = self._carry_out(run)
             if run.has_restored:
-                self._notify_later(run.verdict)
+                self._notify_later(run.cluster_health)
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and run.remembered.versions != before:
                     self._forget_settled(run.remembered)  # something was to be done after all
@@ -163,7 +163,7 @@ class _Rounds:
         if self._is_paused(remembered) or self._is_silent(remembered):
             return None
         try:
-            remembered = self.remembered = hearing(remembered, read_offerings(self.ports.store))
+            remembered = self.remembered = with_reports(remembered, read_offerings(self.ports.store))
             looked = self.ports.eyes.look(remembered, self.remaining, self.refused)
         except EvenkeelError as error:
             self._unreadable(error)
@@ -171,7 +171,7 @@ class _Rounds:
                 since = self._remember_silence(remembered, str(error))
                 self._tell_unread(remembered, kind_of(error), str(error), since)
             return None
-        if self.found in (Found.UNSEEN, Found.ANSWERS):
+        if self.found in (CheckResult.UNSEEN, CheckResult.ANSWERS):
             self.ports.store.save_looked_at([cluster], clock.now())
         if remembered.silence is not None and remembered.is_silent:
             self._save_silence(remembered, replace(remembered.silence, looks=0))
@@ -196,9 +196,9 @@ class _Rounds:
     def _forget_settled(self, remembered: Remembered) -> None:
         """Before anything is done: should this run break off, looks are at all of the cluster again."""
         if remembered.settled is not None and remembered.settled.seen:
-            self._save_settled(remembered, Settled(at=self.ports.clock.now(), seen={}))
+            self._save_settled(remembered, SteadyState(at=self.ports.clock.now(), seen={}))
 
-    def _save_settled(self, remembered: Remembered, settled: Settled) -> None:
+    def _save_settled(self, remembered: Remembered, settled: SteadyState) -> None:
         try:
             self.ports.store.save_settled(self.summary.cluster, settled, remembered.versions)
         except StateConflictError as error:  # the record has been written, and what stood beside it is gone
@@ -220,12 +220,12 @@ class _Rounds:
     def _is_silent(self, remembered: Remembered) -> bool:
         """Whether the cluster is left alone because it does not answer; with what is to be done about that."""
         silence, now = remembered.silence, self.ports.clock.now()
-        if self.found is Found.SILENT:
+        if self.found is CheckResult.SILENT:
             self._unreadable(self.why)
             since = self._remember_silence(remembered, self.why)
-            self._tell_unread(remembered, TroubleKind.UNREACHABLE, self.why, since)
+            self._tell_unread(remembered, IncidentKind.UNREACHABLE, self.why, since)
             return True
-        if silence is None or self.found is Found.ANSWERS or not silence.keeps_away(now):
+        if silence is None or self.found is CheckResult.ANSWERS or not silence.keeps_away(now):
             return False
         if (sooner := silence.asked_soon(now)) is not None and self._save_silence(remembered, sooner):
             self._look_alone(sooner)
@@ -241,45 +241,48 @@ class _Rounds:
         known = silence or remembered.silence
         return now if known is None else known.since
 
-    def _tell_unread(self, remembered: Remembered, kind: TroubleKind, why: str, since: datetime) -> None:
-        verdict, after = remembered.verdict, remembered.record.opens_trouble_after
-        after_this = judge_unread(verdict, kind, why, since, self.ports.clock.now(), after)
-        self._keep_verdict(verdict, after_this, remembered.versions)
+    def _tell_unread(self, remembered: Remembered, kind: IncidentKind, why: str, since: datetime) -> None:
+        cluster_health, after = remembered.cluster_health, remembered.record.opens_trouble_after
+        after_this = judge_unread(cluster_health, kind, why, since, self.ports.clock.now(), after)
+        self._store_cluster_health(cluster_health, after_this, remembered.versions)
 
     def _tell_bad_record(self, why: str) -> None:
         """What is stored of the cluster cannot be read: of all that, its verdict alone."""
-        verdict, versions = self.ports.store.verdict(self.summary.cluster)
+        cluster_health, versions = self.ports.store.cluster_health(self.summary.cluster)
         now = self.ports.clock.now()
-        after_this = judge_unread(verdict, TroubleKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
-        self._keep_verdict(verdict, after_this, versions)
+        after_this = judge_unread(cluster_health, IncidentKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
+        self._store_cluster_health(cluster_health, after_this, versions)
 
     def _tell_gone(self) -> bool:
         """Of a cluster that somebody has unregistered: what was told to begin ends. False: nothing is known of it."""
-        verdict, versions = self.ports.store.verdict(self.summary.cluster)
+        cluster_health, versions = self.ports.store.cluster_health(self.summary.cluster)
         if not versions and self.why != UNREGISTERED:
             return False
-        if verdict != Verdict():
-            kept = self._keep_verdict(verdict, verdict.with_troubles(()), versions)
+        if cluster_health != ClusterHealth():
+            kept = self._store_cluster_health(cluster_health, cluster_health.with_incidents(()), versions)
             if kept is None or not kept.is_empty:
-                self._tell_the_rest_later(kept or Verdict(), UNREGISTERED)
+                self._tell_the_rest_later(kept or ClusterHealth(), UNREGISTERED)
         self.summary.message = f"{self.summary.cluster}: it is not registered any more"
         return True
 
     def _notify_paused(self, remembered: Remembered) -> None:
         """Send what its last run could not send, such as the end of an incident. Nothing else is done."""
-        verdict = remembered.verdict
+        cluster_health = remembered.cluster_health
         self.summary.message = f"{self.summary.cluster}: paused, nothing looked at"
-        if verdict.outbox and (kept := self._keep_verdict(verdict, verdict, remembered.versions)) is not None:
+        if (
+            cluster_health.outbox
+            and (kept := self._store_cluster_health(cluster_health, cluster_health, remembered.versions)) is not None
+        ):
             self._notify_later(kept)
 
-    def _notify_later(self, verdict: Verdict) -> None:
-        if verdict.outbox:
-            self._tell_the_rest_later(verdict, PAUSED)
+    def _notify_later(self, cluster_health: ClusterHealth) -> None:
+        if cluster_health.outbox:
+            self._tell_the_rest_later(cluster_health, PAUSED)
 
-    def _tell_the_rest_later(self, verdict: Verdict, why: str) -> None:
+    def _tell_the_rest_later(self, cluster_health: ClusterHealth, why: str) -> None:
         """No look asks for another run of a cluster that is paused, or has no record."""
         cluster, now = self.summary.cluster, self.ports.clock.now()
-        waited = now - max((news.at for news in verdict.outbox if news.at is not None), default=now)
+        waited = now - max((news.at for news in cluster_health.outbox if news.at is not None), default=now)
         if waited >= _TOLD_FOR:
             _log.error(
                 "%s: that its trouble has ended is not told: the bus has not taken it for a day: %s it again",
@@ -291,15 +294,17 @@ class _Rounds:
         wait = min(max(waited, _SOONEST_TOLD), _LATEST_TOLD)
         self.ports.queue.look_again(cluster, why, ceil(wait.total_seconds()))
 
-    def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict | None:
+    def _store_cluster_health(
+        self, before: ClusterHealth, cluster_health: ClusterHealth, versions: Versions
+    ) -> ClusterHealth | None:
         """As it is remembered then. None: somebody else has judged meanwhile."""
         try:
-            return keep_verdict(self.ports, self.summary.cluster, before, verdict, versions)
+            return store_cluster_health(self.ports, self.summary.cluster, before, cluster_health, versions)
         except StateConflictError as error:
             _log.info("verdict not kept: %s", error, extra={"cluster": self.summary.cluster})
             return None
 
-    def _save_silence(self, remembered: Remembered, silence: Silence) -> bool:
+    def _save_silence(self, remembered: Remembered, silence: Unreachable) -> bool:
         """False: somebody else has just remembered it."""
         self._forget_settled(remembered)
         try:
@@ -308,7 +313,7 @@ class _Rounds:
             return False
         return True
 
-    def _look_alone(self, silence: Silence) -> None:
+    def _look_alone(self, silence: Unreachable) -> None:
         seconds = ceil((silence.next_look - self.ports.clock.now()).total_seconds())
         self.ports.queue.request_looks([Chunk(clusters=(self.summary.cluster,), delay=max(0, seconds))])
 

@@ -78,35 +78,35 @@ def _is_written(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.result is Result.WRITTEN
 
 
-def in_trouble(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
+def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
     """The groups that are told to be in trouble from now on; a frozen one is what it was."""
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
         if plan.state in (State.FENCED, State.PROBING)
-        or (plan.state is State.FROZEN and str(plan.group.key) in state.in_trouble)
+        or (plan.state is State.FROZEN and str(plan.group.key) in state.is_failing)
     ) + _absent(pool, state)
 
 
 def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
     """Return the groups in trouble that this check has not found, while a second check must agree."""
     here = {str(plan.group.key) for plan in pool.groups}
-    return tuple(key for key in state.in_trouble if key not in here) if pool.awaits_check else ()
+    return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
 
 
 def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:
     """What a decision is published as; ``state`` is what was remembered of the pool before."""
-    in_trouble = set(state.in_trouble)
+    is_failing = set(state.is_failing)
     events = {
         DetailType.POOL_INVALID: not pool.valid,
         DetailType.POOL_STARVED: pool.starved > 0,
         DetailType.WRITE_CONTESTED: bool(pool.contested),
         DetailType.NODE_GROUPS_REBALANCED: wrote,
         DetailType.NODE_GROUP_FENCED: any(
-            plan.state is State.FENCED and str(plan.group.key) not in in_trouble for plan in pool.groups
+            plan.state is State.FENCED and str(plan.group.key) not in is_failing for plan in pool.groups
         ),
         DetailType.NODE_GROUP_RECOVERED: any(
-            plan.state is State.HEALTHY and str(plan.group.key) in in_trouble for plan in pool.groups
+            plan.state is State.HEALTHY and str(plan.group.key) in is_failing for plan in pool.groups
         ),
     }
     return [detail_type for detail_type, is_so in events.items() if is_so]

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.application.rebalancing.events import EventOutcome, ScaleRequestEvent, Verdict, foreign_account
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ScaleRequestEvent, foreign_account
 from evenkeel.config import ConfigError, ScaleRequestRecord
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import counted, rfc3339
 
 # Clocks differ by seconds. A request from the future would be kept for longer than it may.
@@ -35,8 +35,8 @@ class RequestScale:
         try:
             return self.store_and_ask(event)
         except (BadRequestError, ConfigError) as error:
-            message = f"request {shown(event.record.id)} for cluster {shown(event.cluster)} ignored: {error}"
-            return EventOutcome(verdict=Verdict.IGNORED, message=message)
+            message = f"request {quote(event.record.id)} for cluster {quote(event.cluster)} ignored: {error}"
+            return EventOutcome(result=EventResult.IGNORED, message=message)
 
     def store_and_ask(self, event: ScaleRequestEvent) -> EventOutcome:
         """For an operator, who is told what is wrong: raises UnknownClusterError, BadRequestError, ConfigError too."""
@@ -47,10 +47,10 @@ class RequestScale:
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
         remembered = self.store.load(cluster)
         if event.sender is not None and not event.sender.may_speak_of(remembered.record):
-            return foreign_account(f"request {shown(record.id)}", cluster, event.sender)
+            return foreign_account(f"request {quote(record.id)}", cluster, event.sender)
         stored = remembered.scale_requests.get(record.id)
         if stored is not None and not stored.asks_the_same(record):
-            raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(stored)}")
+            raise BadRequestError(f"id {quote(record.id)} is taken by another request: {_what(stored)}")
         if stored is None:
             try:
                 self.store.save_scale_request(cluster, record, None)
@@ -58,14 +58,14 @@ class RequestScale:
                 stored = record  # the same request, brought twice at the same time
         if stored is not None and stored.done:
             message = f"request {record.id} is known and done: {stored.result}"
-            return EventOutcome(verdict=Verdict.KNOWN, message=message)
+            return EventOutcome(result=EventResult.KNOWN, message=message)
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = remembered.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None
         next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "looked at now"
         message = f"request {record.id}: {_what(record)}: {cluster} is {next_step}"
-        return EventOutcome(verdict=Verdict.RECORDED, message=message)
+        return EventOutcome(result=EventResult.RECORDED, message=message)
 
 
 def _what(record: ScaleRequestRecord) -> str:

@@ -14,7 +14,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan as make_plan
-from evenkeel.domain.rebalancing.membership.members import FEW_LAST
+from evenkeel.domain.rebalancing.membership.members import PARTIAL_LIST_GRACE
 from evenkeel.domain.rebalancing.relief import holds_relief
 from evenkeel.domain.rebalancing.restore import carries_ours
 
@@ -54,7 +54,7 @@ def after_restore(control: ControlRecord, plan: Plan, state: ClusterState) -> tu
             return control.model_copy(
                 update={"nothing_since": plan.now}
             ), "nothing was found: a second check must agree"
-        if plan.now < control.nothing_since + FEW_LAST:
+        if plan.now < control.nothing_since + PARTIAL_LIST_GRACE:
             return None
     control = control.model_copy(update={"nothing_since": None})
     if control.restoring:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.incidents.notify import keep_verdict
-from evenkeel.application.offerings.sharing import say
+from evenkeel.application.incidents.notify import store_cluster_health
+from evenkeel.application.offerings.sharing import publish_reports
 from evenkeel.application.plan_documents import outcome_json
 from evenkeel.application.ports import Cluster, ClusterClock, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.rebalancing.fix import Fixes, fix
-from evenkeel.application.rebalancing.recording import Recorder, in_trouble
+from evenkeel.application.rebalancing.recording import Recorder, is_failing
 from evenkeel.application.rebalancing.relief import write_relief
 from evenkeel.application.rebalancing.requested_plan import after_restore, still_asked
 from evenkeel.application.rebalancing.run_state import RunState, marked_and_staying, unmark
@@ -19,14 +19,14 @@ from evenkeel.application.rebalancing.run_summary import RunSummary
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
 from evenkeel.application.rebalancing.writing import Writer
 from evenkeel.config import ClusterRecord, FixEntry, ScaleRequestRecord
-from evenkeel.domain.incidents.health import judge, with_news
-from evenkeel.domain.model.convergence import Homing
+from evenkeel.domain.incidents.health import evaluate, with_news
+from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Bounds, GroupKey
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.outcomes import Outcome, Result
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal, TakenOff
-from evenkeel.domain.model.states import GroupState, PoolState, Wish
+from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.texts.english import counted, problem_words, taken_off_words
 
@@ -54,7 +54,9 @@ class Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     lease: Lease | None = None
-    verdict: Verdict = field(init=False, default_factory=Verdict)  # as it is remembered after this run
+    cluster_health: ClusterHealth = field(
+        init=False, default_factory=ClusterHealth
+    )  # as it is remembered after this run
     has_restored: bool = field(init=False, default=False)  # the whole cluster, which is paused from now on
     cluster_clock: ClusterClock = field(init=False)  # for all that is compared with the cluster's times
     run_state: RunState = field(init=False)
@@ -81,22 +83,22 @@ class Run:
         """Write what the plan says, fences first, what grows last. True: look again, what was read has changed."""
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
-        say(self.ports.store, self.remembered, self.plan)
+        publish_reports(self.ports.store, self.remembered, self.plan)
         for taken in self.plan.taken_off:
             self._take_off(taken)
         conflict = False
         try:
-            wet = [pool for pool in self.plan.pools if not self._is_dry(pool)]
-            marked = {pool.id: groups for pool in wet if (groups := marked_and_staying(pool, self.run_state))}
-            if marked or any(pool.changes or pool.relief for pool in wet):
+            live_pools = [pool for pool in self.plan.pools if not self._is_dry(pool)]
+            marked = {pool.id: groups for pool in live_pools if (groups := marked_and_staying(pool, self.run_state))}
+            if marked or any(pool.changes or pool.relief for pool in live_pools):
                 self._take_lease()
             for pool in self.plan.pools:
                 self._open_journal(pool)
             if self.lease is not None:
                 for groups in marked.values():
                     conflict |= unmark(groups, self.api, self.run_state)
-                conflict |= self._write(wet)
-                for pool in wet:
+                conflict |= self._write(live_pools)
+                for pool in live_pools:
                     conflict |= self._relieve(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
@@ -151,14 +153,14 @@ class Run:
 
     def _remember_wishes(self, pool: PoolPlan, fixes: Fixes) -> None:
         """What an operator had us write to an owner is what is wanted there, and not ours."""
-        wishes = dict(pool.remembered.wishes)
+        desired_bounds = dict(pool.remembered.desired_bounds)
         for entry, outcome in fixes.outcomes:
             group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
-            wish = wish_of(group, pool.remembered) if group is not None and entry.owner else None
+            wish = desired_bounds_of(group, pool.remembered) if group is not None and entry.owner else None
             if wish is not None and outcome.result is Result.WRITTEN:
-                wishes[entry.owner] = Wish(bounds=Bounds(wish.min, entry.after))
-        if wishes != pool.remembered.wishes:
-            self.run_state.save_pool(pool.id, replace(pool.remembered, wishes=wishes))
+                desired_bounds[entry.owner] = DesiredBounds(bounds=Bounds(wish.min, entry.after))
+        if desired_bounds != pool.remembered.desired_bounds:
+            self.run_state.save_pool(pool.id, replace(pool.remembered, desired_bounds=desired_bounds))
 
     # The right to write
 
@@ -244,12 +246,12 @@ class Run:
         is_answered = complete and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
         written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
-        if is_news or is_answered or written or pool.new_wishes:
+        if is_news or is_answered or written or pool.new_intents:
             shows = self.record.dry_run_events is True
             self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool), shows_dry_run=shows)
         if complete and not self._is_dry(pool):
             state = closed(pool, state)
-        self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=in_trouble(pool, state)))
+        self.run_state.save_pool(pool.id, replace(state, digest=digest, is_failing=is_failing(pool, state)))
 
     def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
         """What came of the pool's groups, those included whose writes were refused in the rounds before."""
@@ -304,14 +306,17 @@ class Run:
 
     def _take_off(self, taken: TakenOff) -> None:
         """Take nodes that are given back off the rests of other requests, then answer: a crash takes none off twice."""
-        requests, giver = self.run_state.scale_requests, taken.scale_request
+        requests, draining_group = self.run_state.scale_requests, taken.scale_request
         for id, nodes in taken.nodes.items():
             rest = requests[id]
-            less = {"left": (rest.left or 0) - nodes, "less": {**rest.less, giver.id: nodes + taken.before.get(id, 0)}}
+            less = {
+                "left": (rest.left or 0) - nodes,
+                "less": {**rest.less, draining_group.id: nodes + taken.before.get(id, 0)},
+            }
             self.run_state.save_scale_request(rest.model_copy(update=less))
         answer = taken_off_words(taken)
-        self.run_state.end_scale_request(requests[giver.id], answer)
-        _log.warning("request %s: %s", giver.id, answer, extra={"cluster": self.summary.cluster})
+        self.run_state.end_scale_request(requests[draining_group.id], answer)
+        _log.warning("request %s: %s", draining_group.id, answer, extra={"cluster": self.summary.cluster})
 
     def _refuse(self, refusal: Refusal) -> None:
         request = self.run_state.scale_requests[refusal.scale_request.id]
@@ -336,7 +341,16 @@ class Run:
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
                 self.run_state.save_pool(
-                    id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing(), release=None)
+                    id,
+                    replace(
+                        state,
+                        adopted={},
+                        desired_bounds={},
+                        seen=None,
+                        published=None,
+                        convergence=ConvergenceState(),
+                        release=None,
+                    ),
                 )
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.has_restored = before.restoring
@@ -345,34 +359,36 @@ class Run:
     def _end_passes(self) -> None:
         """Forget the passes of converge that are over: late, or nothing is left to be moved."""
         control = self.remembered.control
-        asked = still_asked(control.asked_home, self.plan)
-        if asked != control.asked_home:
+        asked = still_asked(control.convergence_requested, self.plan)
+        if asked != control.convergence_requested:
             self.ports.store.save_record(
-                self.record, control.model_copy(update={"asked_home": asked}), self.remembered.versions
+                self.record, control.model_copy(update={"convergence_requested": asked}), self.remembered.versions
             )
 
     def _judge(self) -> None:
         """What trouble there is, as this run leaves it."""
-        before, after = self.remembered.verdict, self.record.opens_trouble_after
-        verdict = with_news(judge(before, self.plan, self.run_state.groups, after))
+        before, after = self.remembered.cluster_health, self.record.opens_trouble_after
+        cluster_health = with_news(evaluate(before, self.plan, self.run_state.groups, after))
         place = self.record.status_configmap
         if place is None:
-            verdict = replace(verdict, shown=None)
-            self.verdict = keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
+            cluster_health = replace(cluster_health, quote=None)
+            self.cluster_health = store_cluster_health(
+                self.ports, self.summary.cluster, before, cluster_health, self.remembered.versions
+            )
         else:
-            self._show(place, before, verdict)
+            self._show(place, before, cluster_health)
 
-    def _show(self, place: str, before: Verdict, verdict: Verdict) -> None:
+    def _show(self, place: str, before: ClusterHealth, cluster_health: ClusterHealth) -> None:
         """Beside what is kept of it, the verdict is written into the cluster, where that says anything new."""
         now, dry = self.ports.clock.now(), {pool.id for pool in self.plan.pools if self._is_dry(pool)}
-        document = status_document(self.summary.cluster, self.plan, self.outcomes, verdict, dry)
-        shown = is_to_be_shown(before.shown, document, place, now)
-        verdict = self.verdict = keep_verdict(
-            self.ports, self.summary.cluster, before, replace(verdict, shown=shown), self.remembered.versions
+        document = status_document(self.summary.cluster, self.plan, self.outcomes, cluster_health, dry)
+        quote = is_to_be_shown(before.quote, document, place, now)
+        cluster_health = self.cluster_health = store_cluster_health(
+            self.ports, self.summary.cluster, before, replace(cluster_health, quote=quote), self.remembered.versions
         )
-        if shown is not before.shown and self.api.show_status(place, status_text(document, now)):
-            verdict = replace(verdict, shown=replace(shown, tried_at=None))
-            self.ports.store.save_verdict(self.summary.cluster, verdict, self.remembered.versions)
+        if quote is not before.quote and self.api.show_status(place, status_text(document, now)):
+            cluster_health = replace(cluster_health, quote=replace(quote, tried_at=None))
+            self.ports.store.save_cluster_health(self.summary.cluster, cluster_health, self.remembered.versions)
 
     def _clean_up(self) -> None:
         """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId, State
-from evenkeel.domain.model.incidents import Shown, Trouble, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, PublishedStatus
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import problem_words, rfc3339
@@ -28,7 +28,11 @@ _AGAIN = timedelta(minutes=15)
 
 
 def status_document(
-    cluster: str, plan: Plan, outcomes: Mapping[GroupKey, Outcome], verdict: Verdict, dry: Collection[PoolId]
+    cluster: str,
+    plan: Plan,
+    outcomes: Mapping[GroupKey, Outcome],
+    cluster_health: ClusterHealth,
+    dry: Collection[PoolId],
 ) -> dict[str, Any]:
     """For people and programs, without a moment that passes by itself, a number of nodes or anybody else's words.
 
@@ -39,10 +43,12 @@ def status_document(
         left = [most]
         document = {
             "cluster": cluster,
-            "troubles": [_trouble(trouble, verdict) for trouble in verdict.troubles[:_MOST_TROUBLES]],
+            "incidents": [
+                _incident(incident, cluster_health) for incident in cluster_health.incidents[:_MOST_TROUBLES]
+            ],
             "pools": [_pool(pool, outcomes, left, dry_run=pool.id in dry) for pool in plan.pools[:_MOST_POOLS]],
             "notShown": {
-                "troubles": max(0, len(verdict.troubles) - _MOST_TROUBLES),
+                "incidents": max(0, len(cluster_health.incidents) - _MOST_TROUBLES),
                 "pools": max(0, len(plan.pools) - _MOST_POOLS),
                 "groups": max(0, sum(len(pool.groups) for pool in plan.pools[:_MOST_POOLS]) - most),
             },
@@ -52,13 +58,15 @@ def status_document(
     return document
 
 
-def is_to_be_shown(before: Shown | None, document: Mapping[str, Any], place: str, now: datetime) -> Shown:
+def is_to_be_shown(
+    before: PublishedStatus | None, document: Mapping[str, Any], place: str, now: datetime
+) -> PublishedStatus:
     """What is to be remembered of it: ``before`` itself where nothing is to be written now."""
     text = json.dumps([place, document])
     print_ = hashlib.sha256(text.encode()).hexdigest()[:32]
     if before is not None and before.print == print_ and not (before.tried_at and now >= before.tried_at + _AGAIN):
         return before
-    return Shown(print=print_, tried_at=now)
+    return PublishedStatus(print=print_, tried_at=now)
 
 
 def status_text(document: Mapping[str, Any], now: datetime) -> str:
@@ -66,15 +74,15 @@ def status_text(document: Mapping[str, Any], now: datetime) -> str:
     return json.dumps({"saidSince": rfc3339(now), **document}, indent=1)
 
 
-def _trouble(trouble: Trouble, verdict: Verdict) -> dict[str, Any]:
-    told = verdict.told.get(trouble.key)
+def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, Any]:
+    told = cluster_health.told.get(incident.key)
     return {
-        "kind": trouble.kind.value,
-        "pool": _cut(trouble.pool) or None,
-        "since": rfc3339(trouble.since),
-        "zones": [_cut(zone) for zone in trouble.zones[:_MOST_NAMED]],
-        "missing": told.missing if told else trouble.missing,  # told anew when it has doubled or halved
-        "class": trouble.failure_class.value if trouble.failure_class else None,
+        "kind": incident.kind.value,
+        "pool": _cut(incident.pool) or None,
+        "since": rfc3339(incident.since),
+        "zones": [_cut(zone) for zone in incident.zones[:_MOST_NAMED]],
+        "missing": told.missing if told else incident.missing,  # told anew when it has doubled or halved
+        "class": incident.failure_class.value if incident.failure_class else None,
     }
 
 
@@ -101,15 +109,15 @@ def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, A
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
     stands = plan.bounds if written and plan.bounds is not None else plan.group.bounds
-    shown: dict[str, Any] = {
+    quote: dict[str, Any] = {
         "name": _cut(str(plan.group.key)),
         "zone": _cut(plan.group.zone or "") or None,
         "state": plan.state.value,
     }
-    shown |= _bounds(stands)
+    quote |= _bounds(stands)
     if not plan.changes or written:
-        return shown
-    return {**shown, "wanted": {"requested": plan.requested, **_bounds(plan.bounds)}}
+        return quote
+    return {**quote, "wanted": {"requested": plan.requested, **_bounds(plan.bounds)}}
 
 
 def _bounds(bounds: Bounds | None) -> dict[str, int | None]:

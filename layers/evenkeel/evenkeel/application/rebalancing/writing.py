@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Clock, Cluster, Together, in_turn
+from evenkeel.application.ports import Clock, Cluster, Executor, sequentially
 from evenkeel.application.rebalancing.observing import contained
 from evenkeel.application.rebalancing.run_state import RunState, mark
 from evenkeel.application.rebalancing.run_summary import RunSummary
@@ -36,7 +36,7 @@ class Writer:
     run_state: RunState
     summary: RunSummary
     clock: Clock
-    together: Together
+    together: Executor
     is_late: Callable[[], bool]  # whether there is no time for another patch
     outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class Writer:
         for group, task in tasks:
             by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
         if by_object:
-            self.together([partial(in_turn, of_object) for of_object in by_object.values()])
+            self.together([partial(sequentially, of_object) for of_object in by_object.values()])
 
     def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
         """The fence alone. The rest of the group's change follows, unless this one failed."""

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.application.rebalancing.events import EventOutcome, Verdict, ZoneShift, foreign_account
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ZoneShift, foreign_account
 from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneStatement
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.values import near, shown
+from evenkeel.domain.model.values import near, quote
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
@@ -56,12 +56,14 @@ class RecordZoneShift:
             return refused
         if not clusters and unknown:
             message = f"zone {shift.zone} of {shift.region}: no registered cluster has it (zone_ids of its record)"
-            return EventOutcome(verdict=Verdict.IGNORED, message=message)
+            return EventOutcome(result=EventResult.IGNORED, message=message)
         if not clusters:
-            return EventOutcome(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
+            return EventOutcome(
+                result=EventResult.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing"
+            )
         condition = "impaired" if shift.impaired else "well again"
         return EventOutcome(
-            verdict=Verdict.RECORDED,
+            result=EventResult.RECORDED,
             message=f"zone {shift.zone} is {condition} for {', '.join(clusters)}, says {shift.by}",
         )
 
@@ -138,7 +140,7 @@ def check_zone(remembered: Remembered, zone: str, observe: Callable[[], Observat
         return ". Whether it has such a zone could not be seen: known node groups were not found"
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
     raise BadRequestError(
-        f"zone is {shown(zone)}: no node group of {remembered.record.id} is there; {known_zones}"
+        f"zone is {quote(zone)}: no node group of {remembered.record.id} is there; {known_zones}"
         f"{near(zone, [*names, *ids])}"
     )
 

@@ -75,11 +75,11 @@ def readiness_of(
     remembered, begin = known.remembered, now - needed
     found = _read(store, known, begin, now)
     states = {str(key): state for key, state in remembered.state.groups.items()}
-    shown = dry_run_of(found.decisions, found.begun, states, begin, now)
+    quote = dry_run_of(found.decisions, found.begun, states, begin, now)
     asked = None if ask is None else ask()
     control = remembered.control
     held = {
-        Hindrance.IN_TROUBLE: bool(remembered.verdict.troubles),
+        Hindrance.IN_TROUBLE: bool(remembered.cluster_health.incidents),
         Hindrance.UNREAD: asked is not None and bool(asked.unread),
         Hindrance.PAUSED: control.is_paused(now),
         Hindrance.RESTORING: control.restoring or bool(control.restoring_pools),
@@ -88,8 +88,8 @@ def readiness_of(
     }
     hindrances = [hindrance for hindrance, is_so in held.items() if is_so]
     if Hindrance.NO_POOLS not in hindrances:  # then nothing of what follows can be known
-        hindrances += shown.hindrances(needed)
-    return Readiness(dry_run=shown, hindrances=tuple(hindrances), asked=asked, whole=found.whole)
+        hindrances += quote.hindrances(needed)
+    return Readiness(dry_run=quote, hindrances=tuple(hindrances), asked=asked, whole=found.whole)
 
 
 @dataclass(kw_only=True)

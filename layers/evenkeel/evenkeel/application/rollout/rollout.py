@@ -18,16 +18,16 @@ from evenkeel.application.ports import (
     Bus,
     Clock,
     DetailType,
+    Executor,
     Queue,
     Registered,
     Remaining,
     Store,
-    Together,
-    in_turn,
+    sequentially,
 )
 from evenkeel.application.rollout.summary import halt_words, rollout_words
 from evenkeel.domain.fleet.check_times import Chunk
-from evenkeel.domain.model.incidents import Verdict
+from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.waves import READ_WITHIN, LeftOut, Phase, Rollout, unread_halts
 from evenkeel.texts.english import rfc3339
@@ -45,7 +45,7 @@ _LATELY = timedelta(hours=1, minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoOn:
+class AdvanceRollouts:
     """The use case with its ports: takes the rollout that is under way as far as it goes now."""
 
     store: Store
@@ -54,7 +54,7 @@ class GoOn:
     clock: Clock
     random_bytes: Callable[[int], bytes]
     dry_run: bool  # the stack's default
-    together: Together = in_turn
+    together: Executor = sequentially
     stack: str = NAMELESS
 
     def __call__(self, remaining: Remaining) -> str:
@@ -78,7 +78,7 @@ class GoOn:
 class _Steps:
     """One rollout on its way."""
 
-    ports: GoOn
+    ports: AdvanceRollouts
     rollout: Rollout
     version: int | None
     remaining: Remaining
@@ -88,9 +88,9 @@ class _Steps:
         """True: there may be more to do now."""
         match self.rollout.phase:
             case Phase.SWITCHING:
-                return self._halt_on_trouble() or self._switch_on()
+                return self._halt_on_incident() or self._switch_on()
             case Phase.WATCHING:
-                return self._halt_on_trouble() or self._next_wave()
+                return self._halt_on_incident() or self._next_wave()
             case Phase.HALTING:
                 return self._take_back()
             case _:
@@ -105,8 +105,8 @@ class _Steps:
         self.rollout = rollout
         _log.info("rollout: %s", rollout_words(rollout))
 
-    def _halt_on_trouble(self) -> bool:
-        halts = self.rollout.troubles(self.ports.store.verdicts())
+    def _halt_on_incident(self) -> bool:
+        halts = self.rollout.incidents(self.ports.store.cluster_healths())
         if halts:
             self._save(self.rollout.halting(halts, self._now))
         return bool(halts)
@@ -169,12 +169,14 @@ class _Steps:
         """Who comes next, and who is left out."""
         wave: list[str] = []
         left_out: dict[str, LeftOut] = {}
-        verdicts, now = self.ports.store.verdicts(), self._now
+        cluster_healths, now = self.ports.store.cluster_healths(), self._now
         for cluster in self.rollout.waiting:
             if len(wave) == self.rollout.size or self.remaining() < 2 * _SECONDS_TO_END:
                 break
             found = self.ports.store.registered(cluster)
-            why = why_left_out(found, verdicts.get(cluster, Verdict()), looked_at.get(cluster), now, self.ports.dry_run)
+            why = why_left_out(
+                found, cluster_healths.get(cluster, ClusterHealth()), looked_at.get(cluster), now, self.ports.dry_run
+            )
             if why is None:
                 wave.append(cluster)
             else:
@@ -269,7 +271,11 @@ def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
 
 
 def why_left_out(
-    found: Registered | None, verdict: Verdict, looked_at: datetime | None, now: datetime, stack_dry_run: bool
+    found: Registered | None,
+    cluster_health: ClusterHealth,
+    looked_at: datetime | None,
+    now: datetime,
+    stack_dry_run: bool,
 ) -> LeftOut | None:
     """Why a cluster is not switched on; None: it is."""
     if found is None:
@@ -280,7 +286,7 @@ def why_left_out(
         LeftOut.RECORD_SAYS: found.record.dry_run is not None,
         LeftOut.LIVE: not found.control.is_dry(found.record, stack_dry_run),
         LeftOut.PAUSED: found.control.is_paused(now) or found.control.restoring,
-        LeftOut.IN_TROUBLE: bool(verdict.troubles),
+        LeftOut.IN_TROUBLE: bool(cluster_health.incidents),
         LeftOut.UNSEEN: looked_at is None or now - looked_at > _LATELY,
     }
     return next((why for why, is_so in reasons.items() if is_so), None)

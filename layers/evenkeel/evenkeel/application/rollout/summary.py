@@ -8,7 +8,7 @@ from evenkeel.application.ports import Remembered
 from evenkeel.application.rollout.readiness import Readiness
 from evenkeel.domain.rollout.readiness import OFTEN, Hindrance
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
-from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, trouble_words
+from evenkeel.texts.english import MOST_NAMED, counted, incident_words, rfc3339
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
     LeftOut.GONE: "not registered any more",
@@ -23,12 +23,12 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 
 def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta, now: datetime) -> str:
     """The verdict in one line, and why not."""
-    shown = found.dry_run
+    quote = found.dry_run
     if not found.is_ready:
         why = "; ".join(hindrance_words(each, found, remembered, needed, now) for each in found.hindrances)
         return f"{remembered.record.id} is not ready: {why}"
-    times = f"{'' if found.whole else 'at least '}{shown.patches_per_day:.1f} patches a day"
-    facts = f"in {_days(shown.days)} of dry run {counted(shown.decisions, 'decision')}, {times}"
+    times = f"{'' if found.whole else 'at least '}{quote.patches_per_day:.1f} patches a day"
+    facts = f"in {_days(quote.days)} of dry run {counted(quote.decisions, 'decision')}, {times}"
     if found.asked and found.asked.plan and found.asked.plan.skipped:
         facts += f", {counted(len(found.asked.plan.skipped), 'object')} skipped"
     return f"{remembered.record.id} is ready: {facts}"
@@ -37,12 +37,12 @@ def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta,
 def hindrance_words(
     hindrance: Hindrance, found: Readiness, remembered: Remembered, needed: timedelta, now: datetime
 ) -> str:
-    shown = found.dry_run
+    quote = found.dry_run
     match hindrance:
         case Hindrance.IN_TROUBLE:
-            troubles = remembered.verdict.troubles
-            more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
-            return f"in trouble: {trouble_words(troubles[0], now)}{more}"
+            incidents = remembered.cluster_health.incidents
+            more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
+            return f"in trouble: {incident_words(incidents[0], now)}{more}"
         case Hindrance.UNREAD:
             return f"it cannot be read: {found.asked.unread if found.asked else ''}"
         case Hindrance.PAUSED:
@@ -52,14 +52,14 @@ def hindrance_words(
         case Hindrance.NO_POOLS:
             return "no pool of it is known: nothing would be written"
         case Hindrance.TOO_SHORT:
-            return f"its dry run has lasted {shown.days:.1f} of {_days(needed / timedelta(days=1))}"
+            return f"its dry run has lasted {quote.days:.1f} of {_days(needed / timedelta(days=1))}"
         case Hindrance.PUT_BACK:
-            return f"put back by others: {_named(_held(shown.put_back))}: have them leave out bounds and replicas"
+            return f"put back by others: {_named(_held(quote.put_back))}: have them leave out bounds and replicas"
         case Hindrance.WRITTEN_BY_OTHERS:
-            often = [f"{key} {times} times" for key, times in shown.rewritten.items() if times >= OFTEN]
+            often = [f"{key} {times} times" for key, times in quote.rewritten.items() if times >= OFTEN]
             return f"bounds written by others meanwhile: {_named(often)}"
         case Hindrance.RESTLESS:
-            return f"{shown.patches_per_day:.0f} patches a day would be written: its plan changes all the time"
+            return f"{quote.patches_per_day:.0f} patches a day would be written: its plan changes all the time"
         case Hindrance.RIGHTS:
             return f"rights are missing: {_named(found.asked.refused if found.asked else ())}"
 

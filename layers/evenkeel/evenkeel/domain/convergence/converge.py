@@ -28,14 +28,14 @@ from evenkeel.domain.model.convergence import (
     PASS_LASTS,
     SETTLES,
     Choice,
+    ConvergenceState,
     Converging,
-    Given,
-    Homing,
+    LastDrain,
     Step,
 )
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule, because
+from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
 from evenkeel.domain.rebalancing.replicas.removal import remove
 
 _COURSE = 100  # steps of a course that are told
@@ -45,19 +45,19 @@ _FIRST_SIGHT = timedelta(minutes=1)  # a look comes 15 s after a write, and a sc
 # ---------------------------------------------------------------- what has become of the step
 
 
-def mind_step(pool: PoolDraft) -> None:
+def update_step(pool: PoolDraft) -> None:
     """Before all else: how far the step has come, and its machine taken back where nothing comes of it any more.
 
     What is taken back must not be taken for stuck, and moved to another zone.
     """
     drafts = {draft.key: draft for draft in pool.groups}
-    pool.homing = homing = _bound(_followed(pool.pool.state.homing, drafts, pool.now), drafts, pool.now)
-    step = homing.step
+    pool.convergence = convergence = _bound(_followed(pool.pool.state.convergence, drafts, pool.now), drafts, pool.now)
+    step = convergence.step
     if step is None:
         return
     source, destination = drafts.get(step.source), drafts.get(step.destination)
     if destination is not None:
-        destination.stays = not step.is_undone
+        destination.protected = not step.is_undone
     if not step.is_open or destination is None:
         return
     step = _open_to_growth(pool, step, source)
@@ -72,41 +72,43 @@ def mind_step(pool: PoolDraft) -> None:
     if takes_back:
         destination.requested -= 1
         destination.step_max = destination.requested  # nobody is raised here in the same patch: it says what went
-        destination.stays = False
-        destination.because(Rule.STEP_TAKEN_BACK, why=why)
-    pool.homing = replace(homing, step=replace(step, less=destination.requested if takes_back else None))
+        destination.protected = False
+        destination.add_reason(Rule.STEP_TAKEN_BACK, why=why)
+    pool.convergence = replace(convergence, step=replace(step, less=destination.requested if takes_back else None))
 
 
-def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
+def _followed(convergence: ConvergenceState, drafts: Mapping[str, Draft], now: datetime) -> ConvergenceState:
     """What is remembered, with what the groups say of the step."""
-    step = homing.step
+    step = convergence.step
     if step is None:
-        return homing
+        return convergence
     source, destination = drafts.get(step.source), drafts.get(step.destination)
     if not step.ordered:
         if destination is None or not step.id or destination.group.move != step.id:
-            return replace(homing, step=None, begun=tuple(at for at in homing.begun if at != step.begun_at))
+            return replace(convergence, step=None, begun=tuple(at for at in convergence.begun if at != step.begun_at))
         step = replace(step, ordered=True)
     if step.is_open:
-        giver = drafts.get(step.giver)
-        if giver is not None and step.back and giver.group.move == step.back:
-            step = replace(step, given_at=now)
-            if giver is source:
-                homing = replace(homing, given=Given(source=step.source, requested=step.unbound - 1, at=now))
+        draining_group = drafts.get(step.draining_group)
+        if draining_group is not None and step.back and draining_group.group.move == step.back:
+            step = replace(step, delete_requested_at=now)
+            if draining_group is source:
+                convergence = replace(
+                    convergence, given=LastDrain(source=step.source, requested=step.unbound - 1, at=now)
+                )
         elif destination is None or _is_less(step, destination.group.requested):
-            ended = replace(homing, step=None)  # taken back, by us or by others
+            ended = replace(convergence, step=None)  # taken back, by us or by others
             return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
         elif source is not None and step.is_taken(source.group.requested):
-            return replace(homing, step=None)  # somebody else has taken one there
+            return replace(convergence, step=None)  # somebody else has taken one there
         else:
             if step.back:
-                step = replace(step, giver="", machine=None, back="")  # that patch was never written
+                step = replace(step, draining_group="", machine=None, back="")  # that patch was never written
             grown = 0 if source is None else min(source.group.requested, source.group.running)
             step = replace(step, ran=grown) if step.had < grown > step.ran else step
-    if step.given_at is not None and _is_gone(step, drafts.get(step.giver)):
-        homing = replace(homing, step=None)
-        return homing.held(now, AFTER_FAILURE) if step.is_undone else homing
-    return homing if step == homing.step else replace(homing, step=step)
+    if step.delete_requested_at is not None and _is_gone(step, drafts.get(step.draining_group)):
+        convergence = replace(convergence, step=None)
+        return convergence.held(now, AFTER_FAILURE) if step.is_undone else convergence
+    return convergence if step == convergence.step else replace(convergence, step=step)
 
 
 def _is_less(step: Step, requested: int) -> bool:
@@ -123,11 +125,11 @@ def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
     return now < step.begun_at + destination.provision_timeout
 
 
-def _is_gone(step: Step, giver: Draft | None) -> bool:
+def _is_gone(step: Step, draining_group: Draft | None) -> bool:
     """Whether the machine that was given is there no more, or another one has gone in its place."""
-    if giver is None:
+    if draining_group is None:
         return True
-    group = giver.group
+    group = draining_group.group
     if group.machines is None:
         return group.running <= group.requested
     named = next((machine for machine in group.machines if machine.ref == step.machine), None)
@@ -135,32 +137,36 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
     return named is None or (not named.deleting and staying <= group.requested)
 
 
-def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
+def _bound(convergence: ConvergenceState, drafts: Mapping[str, Draft], now: datetime) -> ConvergenceState:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
     if _word(drafts.values()) is not None:
-        return _shared(homing, drafts)
-    step, given = homing.step, homing.given
+        return _shared(convergence, drafts)
+    step, given = convergence.step, convergence.given
     causes = []
     if step is not None and step.is_open and _grew(drafts, step.source, step.unbound):
         causes.append(step.begun_at)
     if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
         causes.append(given.at)
     if not causes:
-        return _shared(homing, drafts) if any(draft.state is not State.HEALTHY for draft in drafts.values()) else homing
-    if homing.held_until is not None and max(causes) + HELD <= homing.held_until:
-        return homing
-    return homing.held(now, HELD)
+        return (
+            _shared(convergence, drafts)
+            if any(draft.state is not State.HEALTHY for draft in drafts.values())
+            else convergence
+        )
+    if convergence.held_until is not None and max(causes) + HELD <= convergence.held_until:
+        return convergence
+    return convergence.held(now, HELD)
 
 
-def _shared(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
+def _shared(convergence: ConvergenceState, drafts: Mapping[str, Draft]) -> ConvergenceState:
     """While a zone cannot deliver, others grow in its place: that says nothing of who is bound where, then or later."""
 
     def at_least(source: str, requested: int) -> int:
         return max(requested, drafts[source].group.requested) if source in drafts else requested
 
-    step, given = homing.step, homing.given
+    step, given = convergence.step, convergence.given
     return replace(
-        homing,
+        convergence,
         step=step and replace(step, stood_in=at_least(step.source, step.stood_in)),
         given=given and replace(given, requested=at_least(given.source, given.requested)),
     )
@@ -222,11 +228,11 @@ def _ends(step: Step, destination: Draft) -> datetime:
 def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft) -> Reason | None:
     """Why nothing comes of a step whose machine does not run yet; None: it is waited for."""
     if source is None:
-        return because(Rule.STEP_SOURCE_GONE, group=step.source)
+        return Reason.of(Rule.STEP_SOURCE_GONE, group=step.source)
     if source.group.requested > step.unbound:
-        return because(Rule.STEP_BOUND, zone=source.group.zone)
+        return Reason.of(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
-        return because(Rule.STEP_LATE, until=until)
+        return Reason.of(Rule.STEP_LATE, until=until)
     return _word(pool.groups, source) or _in_the_way(pool, source, destination)
 
 
@@ -244,71 +250,75 @@ def _in_the_way(pool: PoolDraft, source: Draft, destination: Draft, *, more: int
 def converge(pool: PoolDraft) -> None:
     """After all else that changes what is requested: the next patch of a step, or why there is none."""
     home = pool.pool
-    is_pass = home.asked_home is not None and pool.now < home.asked_home + PASS_LASTS
+    is_pass = home.convergence_requested is not None and pool.now < home.convergence_requested + PASS_LASTS
     wanted = home.level is Level.CONVERGE or is_pass
     ways = _ways(pool, pool.groups, _least(pool))
-    if pool.homing.step is not None:
-        _go_on(pool, pool.homing.step)
+    if pool.convergence.step is not None:
+        _continue_step(pool, pool.convergence.step)
     if not wanted:
-        pool.homing = replace(pool.homing, uneven_since=None)
+        pool.convergence = replace(pool.convergence, uneven_since=None)
         return
-    if pool.homing.step is None:
-        since = (pool.homing.uneven_since or pool.now) if ways else None
-        pool.homing = replace(pool.homing, uneven_since=since)
-        why = _begin(pool, ways, is_pass=is_pass) if ways else None
+    if pool.convergence.step is None:
+        since = (pool.convergence.uneven_since or pool.now) if ways else None
+        pool.convergence = replace(pool.convergence, uneven_since=since)
+        why = _start_step(pool, ways, is_pass=is_pass) if ways else None
         pool.converging = Converging(left=_left(pool), why=why, begins=pool.step is not None, step=pool.step)
     if pool.converging is not None:
         pool.converging = replace(pool.converging, course=_course(pool))
 
 
 def _left(pool: PoolDraft) -> int:
-    return max(0, pool.pool.converge.per_hour - len(pool.homing.spent(pool.now)))
+    return max(0, pool.pool.converge.per_hour - len(pool.convergence.spent(pool.now)))
 
 
-def _go_on(pool: PoolDraft, step: Step) -> None:
+def _continue_step(pool: PoolDraft, step: Step) -> None:
     """What an open step comes to in this look. It goes on where nobody wants converge any more: every step ends."""
     drafts = {draft.key: draft for draft in pool.groups}
     destination = drafts.get(step.destination)
     told = Converging(left=_left(pool), step=step)
-    if step.given_at is not None:
-        ends = step.given_at + (destination.provision_timeout if destination else pool.pool.provision_timeout)
+    if step.delete_requested_at is not None:
+        ends = step.delete_requested_at + (
+            destination.provision_timeout if destination else pool.pool.provision_timeout
+        )
         pool.look_at += [ends] if pool.now < ends else []
-        why = because(Rule.STEP_DRAINS, machine=str(step.machine), group=step.giver, since=step.given_at)
+        why = Reason.of(
+            Rule.STEP_DRAINS, machine=str(step.machine), group=step.draining_group, since=step.delete_requested_at
+        )
         pool.converging = replace(told, why=why, hangs_since=ends if pool.now >= ends else None)
         if destination is not None and pool.now >= ends:
-            destination.stays = False
+            destination.protected = False
         return
     source = drafts.get(step.source)
     if source is not None and source.journal_delta < 0:  # another zone takes it on: it has not gone for this step
         less = source.requested
         step = replace(step, had=min(step.had, less), ran=min(step.ran, less), stood_in=step.unbound)
-        pool.homing = replace(pool.homing, step=step)
+        pool.convergence = replace(pool.convergence, step=step)
     if destination is None:
         return
     ends = _ends(step, destination)
     pool.look_at += [ends] if pool.now < ends else []
     if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
-        why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
+        why = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
         hangs = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
         pool.converging = _kept(told, step, destination, ends) if hangs else replace(told, why=why)
         return
     if pool.requested - 1 < pool.pool.min:
-        pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
+        pool.convergence = replace(pool.convergence, step=None)  # PoolMinimum has been raised: the node more is wanted
         return
-    stays = _give(pool, step, drafts, is_late=pool.now >= ends)
-    hangs = stays is not None and pool.now >= ends
-    pool.converging = replace(told, why=stays, step=pool.step or step, hangs_since=ends if hangs else None)
+    protected = _give(pool, step, drafts, is_late=pool.now >= ends)
+    hangs = protected is not None and pool.now >= ends
+    pool.converging = replace(told, why=protected, step=pool.step or step, hangs_since=ends if hangs else None)
 
 
 def _kept(told: Converging, step: Step, destination: Draft, ends: datetime) -> Converging:
     """A machine that did not come and may not be taken back either: who holds it, and which it is, where it says so."""
-    why = because(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
+    why = Reason.of(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
     if preserved := destination.group.preserved:
-        why = because(Rule.PRESERVED, count=preserved)
+        why = Reason.of(Rule.PRESERVED, count=preserved)
         machines = destination.group.machines or ()
         kept = next((each for each in machines if each.preserved and not (each.has_node or each.deleting)), None)
-        step = replace(step, giver=step.destination, machine=None if kept is None else kept.ref)
-    why = because(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
+        step = replace(step, draining_group=step.destination, machine=None if kept is None else kept.ref)
+    why = Reason.of(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
     return replace(told, step=step, why=why, hangs_since=ends)
 
 
@@ -324,25 +334,25 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
     may_give = source is not None and source.group.requested <= step.unbound and _runs(step, destination)
     givers = [source] if source is not None and may_give and why is None else []
     givers += [destination] if is_late or not (givers or may_give) else []
-    for giver in givers:
-        choice = _choice(pool, giver)
-        if choice.machine is None or not remove(pool, {giver.key: (choice.machine,)}):
-            stays = choice.why or because(Rule.GROUP_AT_ITS_MIN, min=giver.requested)
-            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=stays)
+    for draining_group in givers:
+        choice = _choice(pool, draining_group)
+        if choice.machine is None or not remove(pool, {draining_group.key: (choice.machine,)}):
+            protected = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draining_group.requested)
+            why = why or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draining_group.group.zone, why=protected)
             continue
-        if giver is destination:
-            giver.stays = False
-            giver.because(Rule.STEP_UNDONE, group=step.source)
+        if draining_group is destination:
+            draining_group.protected = False
+            draining_group.add_reason(Rule.STEP_UNDONE, group=step.source)
         else:
-            giver.because(Rule.STEP_GIVES, zone=destination.group.zone)
-        if giver.step_max is not None:
-            giver.step_max = giver.requested
-        pool.step = replace(step, giver=giver.key, machine=choice.machine)
+            draining_group.add_reason(Rule.STEP_GIVES, zone=destination.group.zone)
+        if draining_group.step_max is not None:
+            draining_group.step_max = draining_group.requested
+        pool.step = replace(step, draining_group=draining_group.key, machine=choice.machine)
         return None
     return why
 
 
-def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
+def _start_step(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
     why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
     why = why or _word(pool.groups) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
@@ -357,15 +367,15 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
             continue
         choice = _choice(pool, source, destination)
         if choice.why is not None:
-            why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
+            why = why or Reason.of(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
             continue
         if (full := _in_the_way(pool, source, destination, more=1)) is not None:
             why = why or full
             continue
         destination.requested += 1
         destination.journal_delta += 1
-        destination.stays = True
-        destination.because(Rule.STEP_ORDERS, zone=source.group.zone)
+        destination.protected = True
+        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.zone)
         _keep_autoscalers_out(pool, source, destination)
         pool.surge = pool.pool.converge.surge
         step = Step(
@@ -388,34 +398,34 @@ def _goes_by_itself(pool: PoolDraft, source: Draft) -> Reason | None:
     """
     nodes = () if pool.advice is None else pool.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
-    until = (pool.homing.uneven_since or pool.now) + IDLE_GOES
+    until = (pool.convergence.uneven_since or pool.now) + IDLE_GOES
     is_ours = any(node.since is not None for node in idle)
     if not idle or not (is_ours or (pool.pool.autoscaler and pool.now < until)):
         return None
     if not is_ours:
         pool.look_at.append(until)
-    return because(Rule.CONVERGE_IDLE, zone=source.group.zone, node=idle[0].node)
+    return Reason.of(Rule.CONVERGE_IDLE, zone=source.group.zone, node=idle[0].node)
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     """What the record and the clock say. A pass that is asked for by hand waits for neither, but for its failures."""
-    homing, policy, now = pool.homing, pool.pool.converge, pool.now
-    since, held, asked = homing.held_since, homing.held_until, pool.pool.asked_home
+    convergence, policy, now = pool.convergence, pool.pool.converge, pool.now
+    since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
     if held is not None and now < held and not is_before:
-        return because(Rule.CONVERGE_HELD, until=held)
+        return Reason.of(Rule.CONVERGE_HELD, until=held)
     if is_pass:
         return None
-    if homing.uneven_since is not None and now < (until := homing.uneven_since + SETTLES):
+    if convergence.uneven_since is not None and now < (until := convergence.uneven_since + SETTLES):
         pool.look_at.append(until)
-        return because(Rule.CONVERGE_SETTLES, until=until)
+        return Reason.of(Rule.CONVERGE_SETTLES, until=until)
     opens = policy.opens(now)
     if opens != now:
-        return because(Rule.CONVERGE_WINDOW, until=opens)
-    if (spent := homing.spent(now)) and len(spent) >= policy.per_hour:
+        return Reason.of(Rule.CONVERGE_WINDOW, until=opens)
+    if (spent := convergence.spent(now)) and len(spent) >= policy.per_hour:
         until = min(spent) + BUDGET
         pool.look_at.append(until)
-        return because(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
+        return Reason.of(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
     return None
 
 
@@ -424,7 +434,7 @@ def _rollout(pool: PoolDraft) -> Reason | None:
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in ROLLOUTS:
-            return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
+            return Reason.of(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
     return None
 
 
@@ -448,25 +458,25 @@ def _doubt(draft: Draft) -> Reason | None:
     """Why nobody knows whether its zone delivers: it has failed, or has others say that it would."""
     if draft.state is State.PROBING:
         return _in_state(draft)
-    return None if draft.cautious_max is None else because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
+    return None if draft.throttled_max is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
 
 
 def _in_state(draft: Draft) -> Reason:
-    return because(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
+    return Reason.of(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
 
 
 def _under_way(pool: PoolDraft) -> Reason | None:
     """A move or a request: one journal, one story."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
     asked = pool.request is not None or pool.pool.scale_request is not None
-    return because(Rule.CONVERGE_BEHIND) if pool.moves or asked or changes else None
+    return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or asked or changes else None
 
 
 def _awaited(drafts: Iterable[Draft]) -> Reason | None:
     for draft in drafts:
         group = draft.group
         if group.requested != group.running:
-            return because(Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running)
+            return Reason.of(Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running)
     return None
 
 
@@ -475,7 +485,7 @@ def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
     spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
     if pool.requested + more + spoken_for < pool.pool.max + pool.pool.converge.surge:
         return None
-    return because(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
+    return Reason.of(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 
 
 # ---------------------------------------------------------------- who gives, who takes
@@ -489,7 +499,7 @@ def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) ->
     or for those in doubt that have failed before: else one that stays out would keep all others from being filled.
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
-    given = pool.homing.given
+    given = pool.convergence.given
 
     def turn(draft: Draft) -> tuple[float, float, bool, int]:
         failed = draft.doubted_since
@@ -504,7 +514,7 @@ def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) ->
         if fullest is not None and low.is_far_below(fullest):
             givers = [draft for draft in may_give if low.is_far_below(draft)]
             givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
-            return [(giver, low) for giver in givers]
+            return [(draining_group, low) for draining_group in givers]
     return []
 
 
@@ -514,13 +524,13 @@ def _least(pool: PoolDraft) -> dict[str, int]:
 
 def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
     """Which machine of a group may go; ``coming``: once one has come there. What only its pods can say is asked for."""
-    if draft.keeps_all is not None:
-        return Choice(why=draft.keeps_all)
+    if draft.drain_blocked_by is not None:
+        return Choice(why=draft.drain_blocked_by)
     if draft.key in pool.choices:
         return pool.choices[draft.key]
     pool.asks[draft.key] = "" if coming is None else coming.key
     if not pool.pool.converge.blind:
-        return Choice(why=because(Rule.CONVERGE_NO_VIEW))
+        return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # nobody has listed its machines yet
     may_go = [
@@ -530,15 +540,15 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     ]
     # Those that are unwell, then the newest: what has run for longest is moved last.
     may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
-    return Choice(machine=may_go[0].ref) if may_go else Choice(why=because(Rule.CONVERGE_NO_MACHINE))
+    return Choice(machine=may_go[0].ref) if may_go else Choice(why=Reason.of(Rule.CONVERGE_NO_MACHINE))
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Source and destination of every step until zones are level: with the one that begins, without one under way."""
     played = [replace(draft, step_max=None) for draft in pool.groups]
-    begins = pool.homing.step is None and pool.step is not None
-    is_owed = pool.homing.step is not None and pool.homing.step.is_open and pool.step is None
-    step = pool.step or pool.homing.step
+    begins = pool.convergence.step is None and pool.step is not None
+    is_owed = pool.convergence.step is not None and pool.convergence.step.is_open and pool.step is None
+    step = pool.step or pool.convergence.step
     for draft in played:
         if step is not None and ((begins and draft.key == step.destination) or (is_owed and draft.key == step.source)):
             draft.requested -= 1

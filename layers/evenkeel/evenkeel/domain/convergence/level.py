@@ -42,7 +42,7 @@ def hold_level(pool: PoolDraft) -> None:
         if low > pool.sizes[i].min:
             pool.sizes = [*pool.sizes[:i], pool.sizes[i]._replace(min=low), *pool.sizes[i + 1 :]]
             rule = Rule.LEVEL_KEPT if low == draft.requested else Rule.LEVEL_GIVES
-            draft.because(rule, min=low, until=pool.held_until)
+            draft.add_reason(rule, min=low, until=pool.held_until)
 
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
@@ -60,7 +60,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     if rests and until is not None:
         for draft in pool.groups:
             if draft.key in minima:
-                draft.because(Rule.LEVEL_RESTS, until=until + RESTS)
+                draft.add_reason(Rule.LEVEL_RESTS, until=until + RESTS)
         return False
     if _a_node_went(pool) or (helps and not stands):
         pool.held_until = pool.now + HELD
@@ -101,7 +101,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
 def _a_node_went(pool: PoolDraft) -> bool:
     """Whether others have lowered a healthy group since the last look."""
     before = pool.pool.state.seen
-    if before is None or pool.sighting.since != pool.now:
+    if before is None or pool.snapshot.since != pool.now:
         return False
     return any(
         draft.state is State.HEALTHY

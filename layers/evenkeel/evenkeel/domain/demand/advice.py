@@ -26,7 +26,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
+from evenkeel.domain.model.reasons import Reason, Rule, Topic
 from evenkeel.domain.model.workload import Node, Workload
 
 _LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
@@ -64,7 +64,7 @@ def advise(
     beside_another = _is_beside_another(workload, now) if stage.orders else None
     why_unread = unread(observation, pools)
     if why_unread is None and beside_another and workload.autoscaler_at is not None:
-        why_unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
+        why_unread = Reason.of(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
     if why_unread is not None:
         return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
@@ -81,8 +81,8 @@ def advise(
         beside_another=beside_another,
     )
     # While all that waits is too young, nobody has been asked.
-    shown = found.pools if stage.orders else [replace(each, blocked=()) for each in found.pools]
-    asked = {} if found.look_again is not None else {each.pool: each for each in shown}
+    quote = found.pools if stage.orders else [replace(each, blocked=()) for each in found.pools]
+    asked = {} if found.look_again is not None else {each.pool: each for each in quote}
     waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
     ripe = idle.look_at + timedelta(seconds=1) if idle is not None and idle.look_at is not None else None
     again = (found.look_again or waits, found.retry_at, ripe if stage.removes else None)
@@ -120,11 +120,11 @@ def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
 def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
     """Why nothing can be said of pods and nodes; None: something can, where they were read."""
     if observation.workload_unread:
-        return because(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
+        return Reason.of(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     for flavour in sorted({pool.pool.flavour for pool in pools}):
         clusters = {_workload_cluster(pool.pool) for pool in pools if pool.pool.flavour == flavour}
         if len(clusters) > 1:
-            return because(Rule.WORKLOADS_MIXED, clusters=tuple(sorted(clusters)))
+            return Reason.of(Rule.WORKLOADS_MIXED, clusters=tuple(sorted(clusters)))
     return None
 
 
@@ -198,14 +198,14 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     """
     room = pool.free_on_request
     busy = pool.moves or (pool.request is not None and not pool.request.is_of_plan)
-    groups = tuple(_offer(pool, draft, room, because(Rule.POOL_BUSY) if busy else None) for draft in pool.groups)
+    groups = tuple(_offer(pool, draft, room, Reason.of(Rule.POOL_BUSY) if busy else None) for draft in pool.groups)
     return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
 
 
 def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     why = _in_its_state(draft)
     may_have = draft.room_for_pods
-    keeps = draft.keeps_all
+    keeps = draft.drain_blocked_by
     return GroupOffer(
         group=draft.group.key,
         zone=draft.group.zone or "",
@@ -241,7 +241,7 @@ def _lasting(draft: Draft, why: Reason | None, keeps: Reason | None) -> Reason |
 
 
 def _unknown(draft: Draft) -> Reason | None:
-    return None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)
+    return None if draft.group.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
 
 
 def _in_its_state(draft: Draft) -> Reason | None:
@@ -249,7 +249,7 @@ def _in_its_state(draft: Draft) -> Reason | None:
     if draft.state is State.HEALTHY:
         return None
     why = next((reason for reason in draft.reasons if reason.rule.topic is Topic.STATE), None)
-    return why or because(Rule.IN_STATE, state=draft.state.value)
+    return why or Reason.of(Rule.IN_STATE, state=draft.state.value)
 
 
 def _coming(draft: Draft) -> int:
@@ -270,7 +270,7 @@ def _coming(draft: Draft) -> int:
 
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
     """A pool that is left alone whole: no node comes, and none goes. Half a list is over in a minute: clocks run on."""
-    why = because(rule)
+    why = Reason.of(rule)
     held, waits = (None, why) if rule is Rule.FEW_MEMBERS else (why, None)
     groups = tuple(
         GroupOffer(

@@ -6,7 +6,7 @@ Nothing is ordered for them, so no order shows it. Pods that fit no node by thei
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import is_daemon
 from evenkeel.domain.demand.requests import amount_text, request_of
 from evenkeel.domain.demand.world import World
@@ -16,7 +16,7 @@ from evenkeel.domain.model.past_orders import BlockedPods
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import Pod
 
-Left = Mapping[Kind, Sequence[Pod]]
+Left = Mapping[PodGroup, Sequence[Pod]]
 # DaemonSets that are named, the one that claims most first.
 _MOST_NAMED = 3
 
@@ -42,7 +42,7 @@ class Blocked:
                 found.append(BlockedPods(pods=names, why=why, daemons=daemons, groups=tuple(map(str, groups))))
         return tuple(sorted(found, key=lambda each: each.pods))
 
-    def _misfits_of(self, group: GroupKey) -> dict[Kind, Reason]:
+    def _misfits_of(self, group: GroupKey) -> dict[PodGroup, Reason]:
         """Return the kinds that a new node of a group does not hold, each with the first rule that says so."""
         placing = self._world.placing
         mark = placing.mark()
@@ -51,7 +51,7 @@ class Blocked:
         placing.back_to(mark)
         return found
 
-    def _fits_without_daemons(self, kind: Kind, group: GroupKey) -> bool:
+    def _fits_without_daemons(self, kind: PodGroup, group: GroupKey) -> bool:
         placing, fresh = self._world.placing, self._world.fresh[group]
         others = Counter(self._world.kinds.of(pod) for pod in fresh.pods if not is_daemon(pod))
         mark = placing.mark()

@@ -9,49 +9,49 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from evenkeel.domain.demand import node_affinity, ports, resources, spread, taints, volumes
-from evenkeel.domain.demand.node_info import Room, Shapes
+from evenkeel.domain.demand.node_info import NodeInfo, Shapes
 from evenkeel.domain.demand.pod_affinity import Namespaces, PodAffinity
-from evenkeel.domain.demand.pod_groups import Kind
-from evenkeel.domain.demand.topology_counts import Tallies
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.topology_counts import TopologyCounts
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node
 
 NOTHING: Mapping[str, int] = {}
 
 
 class _Step(NamedTuple):
-    room: Room
-    kind: Kind | None  # None: the room itself
+    room: NodeInfo
+    kind: PodGroup | None  # None: the room itself
     number: int  # put there (negative: taken from there); of a room 1 added, -1 removed
 
 
-class Placing:
+class ClusterSnapshot:
     """Rooms by the names of their nodes, in the order in which they were added."""
 
     def __init__(self, namespaces: Namespaces) -> None:
-        self.rooms: dict[str, Room] = {}
-        self._tallies = Tallies()
+        self.rooms: dict[str, NodeInfo] = {}
+        self._tallies = TopologyCounts()
         self._affinity = PodAffinity(self._tallies, namespaces)
         self._shapes = Shapes()
         self._users: Counter[str] = Counter()  # of claims that no second pod may use
         self._steps: list[_Step] = []
 
-    def add(self, node: Node, standing: Mapping[Kind, int], attached: Mapping[str, int] = NOTHING) -> Room:
+    def add(self, node: Node, standing: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING) -> NodeInfo:
         """A node with these pods on it, whether or not they fit.
 
         ``attached``: volumes by CSI driver that are attached to it beside those of the pods.
         """
-        room = Room(node, self._shapes.of(node), attached)
+        room = NodeInfo(node, self._shapes.of(node), attached)
         for kind, count in standing.items():
             room.change(kind, count)
         self._do(_Step(room, None, 1))
         return room
 
-    def remove(self, room: Room) -> None:
+    def remove(self, room: NodeInfo) -> None:
         """The node is gone, with all that stands on it."""
         self._do(_Step(room, None, -1))
 
-    def put(self, kind: Kind, room: Room, count: int = 1) -> None:
+    def put(self, kind: PodGroup, room: NodeInfo, count: int = 1) -> None:
         """Pods of a kind stand there from now on, whether or not they fit; negative: do not any more."""
         self._do(_Step(room, kind, count))
 
@@ -85,15 +85,15 @@ class Placing:
         for standing, number in room.kinds.items():
             self._use(standing, count * number)
 
-    def _use(self, kind: Kind, count: int) -> None:
+    def _use(self, kind: PodGroup, count: int) -> None:
         for claim in kind.volumes.exclusive:
             self._users[claim] += count
 
-    def depends_on_others(self, kind: Kind) -> bool:
+    def depends_on_others(self, kind: PodGroup) -> bool:
         """Whether where a pod of this kind fits changes with where other pods are placed."""
         return bool(kind.spread or kind.volumes.exclusive) or self._affinity.depends_on_others(kind)
 
-    def misfit(self, kind: Kind, room: Room) -> Reason | None:
+    def misfit(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
         """The first rule by which one more pod of this kind cannot stand there; None: it can."""
         return (
             self.obstacle(kind)
@@ -108,12 +108,12 @@ class Placing:
         )
 
     @staticmethod
-    def obstacle(kind: Kind) -> Reason | None:
+    def obstacle(kind: PodGroup) -> Reason | None:
         """Why no node at all will do."""
         return kind.volumes.obstacle
 
     @staticmethod
-    def standing_misfit(kind: Kind, room: Room) -> Reason | None:
+    def standing_misfit(kind: PodGroup, room: NodeInfo) -> Reason | None:
         """What keeps a kind from a node whatever stands on it: cordon, taints, labels. Found out once per shape."""
         if kind.by_node:
             return _standing_misfit(kind, room)
@@ -123,7 +123,7 @@ class Placing:
         return answers[kind]
 
     @staticmethod
-    def _volume_misfit(kind: Kind, room: Room) -> Reason | None:
+    def _volume_misfit(kind: PodGroup, room: NodeInfo) -> Reason | None:
         if not kind.volumes.reaches:
             return None
         if kind.by_node:
@@ -134,15 +134,15 @@ class Placing:
         return answers[kind]
 
     @staticmethod
-    def _port_taken(kind: Kind, room: Room) -> Reason | None:
+    def _port_taken(kind: PodGroup, room: NodeInfo) -> Reason | None:
         taken = ports.first_taken(kind.ports, room.taken_ports) if kind.ports else None
-        return None if taken is None else because(Rule.HOST_PORT_TAKEN, port=taken.port, protocol=taken.protocol)
+        return None if taken is None else Reason.of(Rule.HOST_PORT_TAKEN, port=taken.port, protocol=taken.protocol)
 
-    def _claim_in_use(self, kind: Kind) -> Reason | None:
+    def _claim_in_use(self, kind: PodGroup) -> Reason | None:
         used = next((claim for claim in sorted(kind.volumes.exclusive) if self._users[claim] > 0), None)
-        return None if used is None else because(Rule.CLAIM_IN_USE, claim=used)
+        return None if used is None else Reason.of(Rule.CLAIM_IN_USE, claim=used)
 
-    def fill(self, kind: Kind, room: Room, wanted: int) -> int:
+    def fill(self, kind: PodGroup, room: NodeInfo, wanted: int) -> int:
         """Put as many pods of a kind there as fit, at most as many as wanted. Returns how many."""
         if not self.depends_on_others(kind):
             count = 0 if self.misfit(kind, room) else resources.how_many(kind, room, wanted)
@@ -155,11 +155,11 @@ class Placing:
             count += 1
         return count
 
-    def find(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
+    def find(self, kind: PodGroup, rooms: Iterable[NodeInfo]) -> NodeInfo | None:
         """Put one pod of a kind into the first room where it fits, and say which; None: it fits none."""
         return next((room for room in rooms if self.fill_any(kind, (room,), 1)), None)
 
-    def fill_any(self, kind: Kind, rooms: Iterable[Room], wanted: int) -> int:
+    def fill_any(self, kind: PodGroup, rooms: Iterable[NodeInfo], wanted: int) -> int:
         """Put pods of a kind into the first rooms where they fit. Returns how many were put."""
         put = 0
         cpu, memory = kind.cpu, kind.memory
@@ -171,10 +171,10 @@ class Placing:
         return put
 
 
-def _standing_misfit(kind: Kind, room: Room) -> Reason | None:
+def _standing_misfit(kind: PodGroup, room: NodeInfo) -> Reason | None:
     if room.node.unschedulable and taints.first_not_tolerated([taints.UNSCHEDULABLE], kind.needs.tolerations):
-        return because(Rule.NODE_CORDONED)
+        return Reason.of(Rule.NODE_CORDONED)
     taint = taints.first_not_tolerated(room.node.taints, kind.needs.tolerations)
     if taint is not None:
-        return because(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
+        return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
     return node_affinity.misfit(kind.needs, room.labels, room.name)

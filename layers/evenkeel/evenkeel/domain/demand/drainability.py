@@ -11,7 +11,7 @@ from enum import StrEnum
 from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -22,7 +22,7 @@ _SYSTEM_POD_STAYS = timedelta(hours=1)
 _REPLICATING = frozenset({"ReplicationController", "ReplicaSet", "Job", "StatefulSet"})
 
 
-class Fate(StrEnum):
+class DrainDecision(StrEnum):
     """What becomes of a pod whose node goes."""
 
     ENDS = "ends"  # with its node, or has ended
@@ -30,18 +30,18 @@ class Fate(StrEnum):
     WAITED_FOR = "waited-for"  # the node goes once it has completed
 
 
-def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
+def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision | Reason:
     """What becomes of a pod whose node goes, or the rule by which it keeps the node."""
     if ends_with_node(pod, now):
-        return Fate.ENDS
+        return DrainDecision.ENDS
     said = pod.annotations.get(SAFE_TO_EVICT)
     if said == "on-completion":
-        return Fate.WAITED_FOR
+        return DrainDecision.WAITED_FOR
     if reason := _never_evicted(pod, budgets):
         return reason
     if said == "true":
-        return Fate.MOVES
-    return _blocked(pod, said, budgets, now) or Fate.MOVES
+        return DrainDecision.MOVES
+    return _blocked(pod, said, budgets, now) or DrainDecision.MOVES
 
 
 def ends_with_node(pod: Pod, now: datetime) -> bool:
@@ -57,11 +57,11 @@ def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:
     would never end. Cluster Autoscaler gives up such a node after two minutes; machine controllers do not.
     """
     if why := unplaceable(pod):
-        return because(Rule.POD_NOT_PLACEABLE, pod=str(pod), why=why)
+        return Reason.of(Rule.POD_NOT_PLACEABLE, pod=str(pod), why=why)
     found = budgets.of(pod) if pod.deleted_at is None else ()
     if len(found) < 2:
         return None
-    return because(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(str(budget) for budget in found))
+    return Reason.of(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(str(budget) for budget in found))
 
 
 def is_replicated(pod: Pod) -> bool:
@@ -71,17 +71,17 @@ def is_replicated(pod: Pod) -> bool:
 
 def _blocked(pod: Pod, said: str | None, budgets: Budgets, now: datetime) -> Reason | None:
     if not is_replicated(pod):
-        return because(Rule.NOT_REPLICATED, pod=str(pod))
+        return Reason.of(Rule.NOT_REPLICATED, pod=str(pod))
     if pod.namespace == _SYSTEM and not budgets.of(pod):
         # What is old enough may move, whatever the rules below say of it.
         young = now - pod.created_at <= _SYSTEM_POD_STAYS
-        return because(Rule.SYSTEM_POD, pod=str(pod)) if young else None
+        return Reason.of(Rule.SYSTEM_POD, pod=str(pod)) if young else None
     if said == "false":
-        return because(Rule.NOT_SAFE_TO_EVICT, pod=str(pod))
+        return Reason.of(Rule.NOT_SAFE_TO_EVICT, pod=str(pod))
     if local := _local_volume(pod):
-        return because(Rule.LOCAL_STORAGE, pod=str(pod), volume=local)
+        return Reason.of(Rule.LOCAL_STORAGE, pod=str(pod), volume=local)
     budget = budgets.exhausted(pod)
-    return because(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget)) if budget is not None else None
+    return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget)) if budget is not None else None
 
 
 def _local_volume(pod: Pod) -> str | None:

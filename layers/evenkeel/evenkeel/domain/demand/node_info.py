@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Mapping
 
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
 from evenkeel.domain.demand.taints import GOING
 from evenkeel.domain.model.reasons import Reason
@@ -16,8 +16,8 @@ class Shape:
     __slots__ = ("standing", "volumes")
 
     def __init__(self) -> None:
-        self.standing: dict[Kind, Reason | None] = {}
-        self.volumes: dict[Kind, Reason | None] = {}
+        self.standing: dict[PodGroup, Reason | None] = {}
+        self.volumes: dict[PodGroup, Reason | None] = {}
 
 
 class Shapes:
@@ -31,7 +31,7 @@ class Shapes:
         return self._found.setdefault((labels, frozenset(node.taints), node.unschedulable), Shape())
 
 
-class Room:
+class NodeInfo:
     """A node and what is free on it, counted as ``domain.demand.requests`` does."""
 
     __slots__ = (
@@ -66,12 +66,12 @@ class Room:
         self.attached: Counter[str] = Counter(attached)  # volumes by CSI driver
         self.ports: Counter[HostPort] = Counter()
         self.user_of: Counter[str] = Counter()  # claims that no second pod may use
-        self.kinds: Counter[Kind] = Counter()
+        self.kinds: Counter[PodGroup] = Counter()
         going = node.deleting or any(taint.key == GOING for taint in node.taints)
         # Cluster Autoscaler looks for places on no cordoned node, whatever a pod tolerates (plugin_runner.go:106-110).
         self.is_open = node.ready and not node.unschedulable and not going
 
-    def change(self, kind: Kind, count: int) -> None:
+    def change(self, kind: PodGroup, count: int) -> None:
         """So many pods of a kind come; negative: go."""
         self.kinds[kind] += count
         if not self.kinds[kind]:

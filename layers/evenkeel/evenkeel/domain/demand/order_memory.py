@@ -22,12 +22,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from evenkeel.domain.demand.drainability import is_replicated
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import comes_with_node
 from evenkeel.domain.demand.requests import PODS, counts, request_of
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import is_going
-from evenkeel.domain.demand.template_node import Fresh
+from evenkeel.domain.demand.template_node import TemplateNode
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -40,7 +40,7 @@ from evenkeel.domain.model.past_orders import (
     PastOrder,
     wait_after,
 )
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import HOSTNAME, Node, NodeTerm, Pod, Workload
 
 Orders = Mapping[str, PastOrder]
@@ -58,16 +58,16 @@ class OrderMemory:
     def __init__(self, workload: Workload, world: World, pools: Sequence[PoolOffer]) -> None:
         self._workload, self._world, self._pools, self._now = workload, world, pools, world.now
         self._fresh = world.fresh
-        self._digests: dict[Kind, str] = {}
-        self._vain: dict[Kind, Mapping[GroupKey, PastOrder]] = {}
-        self._until: dict[Kind, datetime | None] = {}
+        self._digests: dict[PodGroup, str] = {}
+        self._vain: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
+        self._until: dict[PodGroup, datetime | None] = {}
         self._latest = _latest(pools)
         self._waiting = self._pods_with_orders()
         self._kept = {pool.pool: self._unexpired(pool) for pool in pools}
         self._on_its_way: Counter[GroupKey] = Counter(world.starting.values())
         self._on_its_way.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
         self._helped: set[tuple[PoolId, str]] = set()  # orders of which every group's node helps
-        self._untried: set[tuple[Kind, GroupKey]] = set()  # where other nodes did not help a kind, and these may
+        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # where other nodes did not help a kind, and these may
         for pool in pools:
             self._judge_all(pool)
 
@@ -93,7 +93,7 @@ class OrderMemory:
                 found.setdefault(digest, []).extend(pods)
         return found
 
-    def digest(self, kind: Kind) -> str:
+    def digest(self, kind: PodGroup) -> str:
         """Return the digest of what a kind needs."""
         if kind not in self._digests:
             self._digests[kind] = pods_digest(kind)
@@ -116,7 +116,7 @@ class OrderMemory:
         for node in arrived:
             if is_any_ready and not node.ready:
                 continue
-            reason = self._misfit_if_empty(pod, node) if node.ready else because(Rule.NODE_NOT_READY)
+            reason = self._misfit_if_empty(pod, node) if node.ready else Reason.of(Rule.NODE_NOT_READY)
             if reason is None:
                 helps.add(str(node.group))
             elif reason.rule not in CHANGING or not self._is_awaited(order):
@@ -185,13 +185,13 @@ class OrderMemory:
 
     # ---------------------------------------------------------------- what follows from it
 
-    def vain(self, kind: Kind) -> Mapping[GroupKey, PastOrder]:
+    def vain(self, kind: PodGroup) -> Mapping[GroupKey, PastOrder]:
         """Return the groups whose expected node did not help pods of a kind, each with the last order there."""
         if kind not in self._vain:
             self._vain[kind] = self._find_vain(kind)
         return self._vain[kind]
 
-    def _find_vain(self, kind: Kind) -> Mapping[GroupKey, PastOrder]:
+    def _find_vain(self, kind: PodGroup) -> Mapping[GroupKey, PastOrder]:
         if not any(order.failed for orders in self._kept.values() for order in orders.values()):
             return _NOTHING
         own = max(self._failed_of(self.digest(kind)), key=lambda order: order.at, default=None)
@@ -219,7 +219,7 @@ class OrderMemory:
                     found[offer.group] = last
         return found
 
-    def _fits_some_node(self, kind: Kind, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
+    def _fits_some_node(self, kind: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
         """Return whether a Ready node of a group, of any age unless given, would hold a kind if it were empty."""
         pod = self._pods_by_digest.get(self.digest(kind))
         nodes = (
@@ -239,11 +239,11 @@ class OrderMemory:
         """A pod of each kind that waits."""
         return {self.digest(kind): pods[0] for kind, pods in self._world.kinds.group(self._world.waiting).items()}
 
-    def key(self, kind: Kind, group: GroupKey) -> str:
+    def key(self, kind: PodGroup, group: GroupKey) -> str:
         """Return the key of an order for a kind in a group."""
         return f"{self.digest(kind)}/{node_digest(kind, self._fresh[group])}"
 
-    def until(self, kind: Kind) -> datetime | None:
+    def until(self, kind: PodGroup) -> datetime | None:
         """Return when the next node may be ordered for a kind that earlier nodes did not help; None: one is coming.
 
         All orders for the kind count, of whatever pool: it does not go from one pool to the next without effect.
@@ -252,7 +252,7 @@ class OrderMemory:
             self._until[kind] = self._find_until(kind)
         return self._until[kind]
 
-    def _find_until(self, kind: Kind) -> datetime | None:
+    def _find_until(self, kind: PodGroup) -> datetime | None:
         mine = self._orders_of(self.digest(kind))
         if any(order.is_open and self._is_awaited(order) for order in mine):
             return None
@@ -272,7 +272,7 @@ class OrderMemory:
     def _failed_of(self, digest: str) -> list[PastOrder]:
         return [order for order in self._orders_of(digest) if order.failed]
 
-    def due(self, kind: Kind) -> list[GroupKey]:
+    def due(self, kind: PodGroup) -> list[GroupKey]:
         """Return the groups in which a node may be ordered again for a kind: untried ones, then that tried first."""
         vain = self.vain(kind)
         until = self.until(kind) if vain else None
@@ -293,13 +293,13 @@ class OrderMemory:
         turn = {group: (place - vain[group].failed) % len(groups) for place, group in enumerate(groups)}
         return sorted(groups, key=lambda group: (group not in untried, vain[group].at, turn[group]))
 
-    def why_not(self, kind: Kind, group: GroupKey) -> Reason | None:
+    def why_not(self, kind: PodGroup, group: GroupKey) -> Reason | None:
         """Return why no node is ordered in a group for a kind that would fit one; None: it may be."""
         order = self.vain(kind).get(group)
         if order is None:
             return None
         until = self.until(kind) or self._now + self._world.policy.startup
-        return because(Rule.ORDER_DID_NOT_HELP, node=order.node, why=order.why, until=until)
+        return Reason.of(Rule.ORDER_DID_NOT_HELP, node=order.node, why=order.why, until=until)
 
     def ineffective(self, pool: PoolId) -> tuple[IneffectiveOrder, ...]:
         """Return the orders of a pool whose nodes have arrived, and whose pods wait all the same."""
@@ -322,7 +322,7 @@ class OrderMemory:
         kept = self._kept[pool.pool]
         return pool.orders if kept == self._unexpired(pool) else kept
 
-    def with_ordered(self, pool: PoolId, ordered: Mapping[Kind, Collection[GroupKey]]) -> Orders:
+    def with_ordered(self, pool: PoolId, ordered: Mapping[PodGroup, Collection[GroupKey]]) -> Orders:
         """Return what a pool remembers once nodes are ordered, for each kind in these groups."""
         orders = dict(self._kept[pool])
         kinds = sorted(ordered.items(), key=lambda item: item[0].name)
@@ -373,7 +373,7 @@ def _of_pods(key: str) -> str:
 # ---------------------------------------------------------------- digests
 
 
-def pods_digest(kind: Kind) -> str:
+def pods_digest(kind: PodGroup) -> str:
     """Return a digest of what pods need of a node, equal for the pods that a controller makes in their place."""
     needs = kind.needs
     terms = (*needs.affinity, *needs.anti_affinity)
@@ -396,7 +396,7 @@ def pods_digest(kind: Kind) -> str:
     )
 
 
-def node_digest(kind: Kind, fresh: Fresh) -> str:
+def node_digest(kind: PodGroup, fresh: TemplateNode) -> str:
     """Return a digest of what pods of a kind read of an expected node. All else may differ from node to node."""
     node = fresh.node
     whole, taken = counts(node.allocatable), Counter[str]()
@@ -411,7 +411,7 @@ def node_digest(kind: Kind, fresh: Fresh) -> str:
     return _digest({key: node.labels.get(key) for key in _keys_read(kind)}, amounts, limits)
 
 
-def _keys_read(kind: Kind) -> set[str]:
+def _keys_read(kind: PodGroup) -> set[str]:
     """The labels of a node that decide where a kind may be. Each node has a hostname of its own."""
     needs, reaches = kind.needs, kind.volumes.reaches
     keys = {*needs.node_selector, *_keys_of(needs.node_terms), *(each.key for each in needs.spread)}

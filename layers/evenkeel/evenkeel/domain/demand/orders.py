@@ -16,7 +16,7 @@ from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, Shrinking
 from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId, State
-from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS, ScaleRequest
+from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
@@ -117,7 +117,7 @@ def _seems_broken(group: NodeGroup, release: Release) -> bool:
     return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 
 
-def removals_for_nobody(
+def removals_of_unneeded(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
     """A request to give back exactly the nodes that nobody needs, for each pool that has some."""
@@ -136,4 +136,4 @@ def _given_back(pool: PoolId, going: Sequence[Removal], now: datetime) -> ScaleR
             key = str(removal.group)
             machines[key] = (*machines.get(key, ()), removal.machine)
     count = sum(map(len, machines.values()))
-    return ScaleRequest(id=FOR_NOBODY, nodes=-count, at=now, pool=str(pool), machines=machines)
+    return ScaleRequest(id=UNNEEDED_NODES, nodes=-count, at=now, pool=str(pool), machines=machines)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.demand.placeable import unplaceable
 from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
 from evenkeel.domain.model.demand import DemandPolicy
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 
 _UNSCHEDULABLE = "Unschedulable"
@@ -36,25 +36,25 @@ def why_not_counted(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason | N
 def why_not_moved(pod: Pod, policy: DemandPolicy) -> Reason | None:
     """Why a pod of a node that is being drained raises no demand when it comes again elsewhere; None: it does."""
     if pod.deleted_at is not None:
-        return because(Rule.POD_GOING)
+        return Reason.of(Rule.POD_GOING)
     if comes_with_node(pod):
-        return because(Rule.POD_COMES_WITH_NODE)
+        return Reason.of(Rule.POD_COMES_WITH_NODE)
     if is_expendable(pod, policy):
-        return because(Rule.POD_EXPENDABLE, priority=pod.priority, least=policy.expendable_below)
+        return Reason.of(Rule.POD_EXPENDABLE, priority=pod.priority, least=policy.expendable_below)
     return unplaceable(pod)
 
 
 def _young(pod: Pod, now: datetime) -> Reason | None:
     until = pod.created_at + pod.scale_up_delay
-    return because(Rule.POD_YOUNG, until=until) if pod.scale_up_delay and now <= until else None
+    return Reason.of(Rule.POD_YOUNG, until=until) if pod.scale_up_delay and now <= until else None
 
 
 def _not_said_to_wait(pod: Pod) -> Reason | None:
     """Only what the scheduler found unschedulable counts. Silence means that it has not tried yet."""
     if pod.unscheduled is None or not pod.unscheduled.reason:
-        return because(Rule.POD_NOT_TRIED_YET)
+        return Reason.of(Rule.POD_NOT_TRIED_YET)
     if pod.unscheduled.reason != _UNSCHEDULABLE:
-        return because(Rule.POD_HELD_BACK, state=pod.unscheduled.reason)
+        return Reason.of(Rule.POD_HELD_BACK, state=pod.unscheduled.reason)
     return None
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from evenkeel.domain.demand.node_info import Room
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.selectors import matches
-from evenkeel.domain.demand.topology_counts import Tallies, Tally
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.demand.topology_counts import Tally, TopologyCounts
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import PodTerm
 
 Namespaces = Mapping[str, Mapping[str, str]]
@@ -16,32 +16,32 @@ Namespaces = Mapping[str, Mapping[str, str]]
 class PodAffinity:
     """The rule, over the pods that a set of tallies counts."""
 
-    def __init__(self, tallies: Tallies, namespaces: Namespaces) -> None:
+    def __init__(self, tallies: TopologyCounts, namespaces: Namespaces) -> None:
         self._tallies = tallies
         self._namespaces = namespaces
-        self._repelling: list[tuple[Kind, int]] = []  # kinds that stand somewhere, and terms that keep others away
+        self._repelling: list[tuple[PodGroup, int]] = []  # kinds that stand somewhere, and terms that keep others away
         self._kinds_read = 0
-        self._repelled: dict[Kind, tuple[int, list[Tally]]] = {}
+        self._repelled: dict[PodGroup, tuple[int, list[Tally]]] = {}
 
-    def misfit(self, kind: Kind, room: Room) -> Reason | None:
+    def misfit(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
         """Whom it has to be with, whom it keeps away from, who keeps it away, in that order."""
         if lonely := self._without_company(kind, room):
             return lonely
         for number, term in enumerate(kind.needs.anti_affinity):
             tally = self._tallies.of(("anti", kind, number), self._maker(term.key, self._one(kind, term)))
             if tally.at(room):
-                return because(Rule.KEEPS_AWAY, key=term.key, domain=room.labels[term.key])
+                return Reason.of(Rule.KEEPS_AWAY, key=term.key, domain=room.labels[term.key])
         for tally in self.repelled_by(kind):
             if tally.at(room):
-                return because(Rule.KEPT_AWAY, key=tally.key, domain=room.labels[tally.key])
+                return Reason.of(Rule.KEPT_AWAY, key=tally.key, domain=room.labels[tally.key])
         return None
 
-    def depends_on_others(self, kind: Kind) -> bool:
+    def depends_on_others(self, kind: PodGroup) -> bool:
         """Whether where it fits changes with where others, or pods of its own, are placed."""
         needs = kind.needs
         return bool(needs.affinity or needs.anti_affinity or self.repelled_by(kind))
 
-    def _without_company(self, kind: Kind, room: Room) -> Reason | None:
+    def _without_company(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
         """Every term needs a pod that matches all terms in its domain; the first of a group needs none."""
         terms = kind.needs.affinity
         tallies = [
@@ -50,15 +50,15 @@ class PodAffinity:
         ]
         for term in terms:
             if term.key not in room.labels:
-                return because(Rule.AFFINITY_KEY_MISSING, key=term.key)
+                return Reason.of(Rule.AFFINITY_KEY_MISSING, key=term.key)
         lonely = next((tally for tally in tallies if not tally.at(room)), None)
         if lonely is None:
             return None
         if not any(tally.total for tally in tallies) and self._all(kind)(kind):
             return None
-        return because(Rule.WITHOUT_COMPANY, key=lonely.key, domain=room.labels[lonely.key])
+        return Reason.of(Rule.WITHOUT_COMPANY, key=lonely.key, domain=room.labels[lonely.key])
 
-    def repelled_by(self, kind: Kind) -> list[Tally]:
+    def repelled_by(self, kind: PodGroup) -> list[Tally]:
         """Where pods stand whose anti-affinity is against this kind."""
         self._read_repelling()
         asked, tallies = self._repelled.get(kind, (0, []))
@@ -79,14 +79,14 @@ class PodAffinity:
             self._repelling += [(kind, number) for number in range(len(kind.needs.anti_affinity))]
         self._kinds_read = len(kinds)
 
-    def _one(self, kind: Kind, term: PodTerm) -> Callable[[Kind], bool]:
+    def _one(self, kind: PodGroup, term: PodTerm) -> Callable[[PodGroup], bool]:
         return lambda other: self._speaks_of(term, kind.namespace, other) and matches(term.selector, other.labels)
 
-    def _all(self, kind: Kind) -> Callable[[Kind], bool]:
+    def _all(self, kind: PodGroup) -> Callable[[PodGroup], bool]:
         each = [self._one(kind, term) for term in kind.needs.affinity]
         return lambda other: all(one(other) for one in each)
 
-    def _speaks_of(self, term: PodTerm, own: str, other: Kind) -> bool:
+    def _speaks_of(self, term: PodTerm, own: str, other: PodGroup) -> bool:
         """Whether a term is about pods of that namespace: named, selected, or, without either, its own."""
         if not term.namespaces and term.namespace_selector is None:
             return other.namespace == own
@@ -94,9 +94,9 @@ class PodAffinity:
         return other.namespace in term.namespaces or matches(term.namespace_selector, labels)
 
     @staticmethod
-    def _maker(key: str, takes: Callable[[Kind], bool]) -> Callable[[], Tally]:
+    def _maker(key: str, takes: Callable[[PodGroup], bool]) -> Callable[[], Tally]:
         return lambda: Tally(key, takes)
 
 
-def _is(kind: Kind) -> Callable[[Kind], bool]:
+def _is(kind: PodGroup) -> Callable[[PodGroup], bool]:
     return lambda other: other is kind

@@ -10,7 +10,7 @@ from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requi
 
 
 @dataclass(eq=False, slots=True)  # compared by identity: there is one object per kind and simulation
-class Kind:
+class PodGroup:
     """One kind of pod. ``request`` and its parts as ``domain.demand.requests`` counts them."""
 
     name: str  # of one of its pods, for people
@@ -49,16 +49,16 @@ class _Asked:
     alike: int  # the same for needs that are equal in all that placing reads
 
 
-class Kinds:
+class PodGroups:
     """Finds each pod's kind, always the same object for equal pods."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
-        self._found: dict[Hashable, Kind] = {}
+        self._found: dict[Hashable, PodGroup] = {}
         self._asked: dict[tuple[int, bool], _Asked] = {}  # by the needs themselves, which many pods share
         self._alike: dict[Hashable, int] = {}
 
-    def of(self, pod: Pod) -> Kind:
+    def of(self, pod: Pod) -> PodGroup:
         needs = pod.needs
         volumes = self._volumes.needs_of(pod)
         asked = self._asked.get((id(needs), pod.resize_infeasible)) or self._ask(pod)
@@ -73,7 +73,7 @@ class Kinds:
         )
         kind = self._found.get(equal)
         if kind is None:
-            kind = self._found[equal] = Kind(
+            kind = self._found[equal] = PodGroup(
                 str(pod),
                 pod.namespace,
                 pod.labels,
@@ -101,9 +101,9 @@ class Kinds:
         self._asked[id(needs), pod.resize_infeasible] = asked
         return asked
 
-    def group(self, pods: Iterable[Pod]) -> dict[Kind, list[Pod]]:
+    def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:
         """Pods by kind, the oldest first; the same whatever the order given."""
-        found: dict[Kind, list[Pod]] = {}
+        found: dict[PodGroup, list[Pod]] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
             found.setdefault(self.of(pod), []).append(pod)
         return found

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.drainability import Fate, fate
-from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.drainability import DrainDecision, drain_decision
+from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pending_pods import judged_from
 from evenkeel.domain.demand.pods import is_gpu
 from evenkeel.domain.demand.taints import GOING, is_going
@@ -20,7 +20,7 @@ from evenkeel.domain.demand.utilization import utilization
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, Hanging, PoolOffer, Removal, Shrinking, Unneeded
 from evenkeel.domain.model.groups import GroupKey, PoolId
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Pod, Workload
 
@@ -47,7 +47,7 @@ def unneeded(
 class _Candidate:
     """A node that is not needed, with what would become of its pods."""
 
-    room: Room
+    room: NodeInfo
     pool: PoolOffer
     offer: GroupOffer
     places: dict[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Shrinking:
         judged_at = judged_from(self._world.waiting, self._policy, self._now)
         if judged_at is not None and self._now < judged_at:
             # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
-            held = because(Rule.PODS_TOO_NEW, until=judged_at)
+            held = Reason.of(Rule.PODS_TOO_NEW, until=judged_at)
             standing = {name: since for name, since in clocks.items() if name in self._nodes}
             gone = frozenset(self._remembered.clocks.keys() - standing.keys())
             return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held), hanging=hanging)
@@ -165,30 +165,30 @@ class _Shrinking:
     def _kept(self, node: Node, home: tuple[PoolOffer, GroupOffer] | None) -> Reason | None:
         """What keeps a node, whatever stands on it, or because too much does."""
         if home is None:
-            return because(Rule.NODE_OF_NO_GROUP)
+            return Reason.of(Rule.NODE_OF_NO_GROUP)
         pool, offer = home
         if is_going(node, self._now):
-            return because(Rule.NODE_GOING)
+            return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
             return offer.held
         if node.machine is not None and node.machine.preserved:
-            return because(Rule.MACHINE_PRESERVED)
+            return Reason.of(Rule.MACHINE_PRESERVED)
         if node.name in self._world.starting:
-            return because(Rule.NODE_STARTING)
+            return Reason.of(Rule.NODE_STARTING)
         if node.annotations.get(KEPT) == "true":
-            return because(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
+            return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
         if offer.requested <= offer.min:
-            return because(Rule.GROUP_AT_ITS_MIN, min=offer.min)
+            return Reason.of(Rule.GROUP_AT_ITS_MIN, min=offer.min)
         if pool.requested <= pool.min:
-            return because(Rule.POOL_AT_ITS_MIN, min=pool.min)
+            return Reason.of(Rule.POOL_AT_ITS_MIN, min=pool.min)
         used = utilization(self._placing.rooms[node.name])
         if used is None:
-            return because(Rule.ALLOCATABLE_UNKNOWN)
+            return Reason.of(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
         threshold = self._threshold(offer, has_gpu=is_gpu(resource))
         if share > threshold:
             percent, most = int(share * 100), int(threshold * 100)
-            return because(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
+            return Reason.of(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
         return None
 
     def _threshold(self, offer: GroupOffer, *, has_gpu: bool) -> Fraction:
@@ -199,18 +199,22 @@ class _Shrinking:
 
     def _moving(self, node: str) -> list[Pod]:
         """The pods of a node that would need another place, whether or not they may have one."""
-        return [pod for pod in self._world.standing[node] if fate(pod, self._budgets, self._now) is not Fate.ENDS]
+        return [
+            pod
+            for pod in self._world.standing[node]
+            if drain_decision(pod, self._budgets, self._now) is not DrainDecision.ENDS
+        ]
 
     def _try(self, candidate: _Candidate) -> Reason | None:
         """Find a place for each pod, and give it away; or why the node has to stay, with everything as before."""
         moving = []
         for pod in self._world.standing[candidate.name]:
-            its = fate(pod, self._budgets, self._now)
+            its = drain_decision(pod, self._budgets, self._now)
             if isinstance(its, Reason):
                 return its
-            if its is Fate.WAITED_FOR:
+            if its is DrainDecision.WAITED_FOR:
                 candidate.waits_for = candidate.waits_for or str(pod)
-            elif its is Fate.MOVES:
+            elif its is DrainDecision.MOVES:
                 moving.append(pod)
         if reason := self._settle_elsewhere(candidate, moving):
             return reason
@@ -221,7 +225,7 @@ class _Shrinking:
     def _settle_elsewhere(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
         """A place for each of these pods, with the node gone; or why it has to stay, with everything as before."""
         if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
-            return because(Rule.NODE_AWAITED)
+            return Reason.of(Rule.NODE_AWAITED)
         rooms = (room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open)
         mark = self._placing.mark()
         places = resettle(self._world, candidate.room, moving, rooms)
@@ -248,7 +252,7 @@ class _Shrinking:
             reason = held or candidate.offer.waits or self._unripe(candidate, clocks[candidate.name])
             stuck = hangs.get(candidate.pool.pool)
             if reason is None and stuck is not None and candidate.places:
-                reason = because(Rule.DRAIN_HANGS, node=stuck.node, since=stuck.since)
+                reason = Reason.of(Rule.DRAIN_HANGS, node=stuck.node, since=stuck.since)
             if reason is None:
                 ripe.append(candidate)
             else:
@@ -281,9 +285,9 @@ class _Shrinking:
         """What holds every node for now."""
         grew, failed = self._remembered.grew_at, self._remembered.failed_at
         if grew is not None and self._now < (until := grew + self._policy.after_growth):
-            return because(Rule.AFTER_GROWTH, until=until)
+            return Reason.of(Rule.AFTER_GROWTH, until=until)
         if failed is not None and self._now < (until := failed + self._policy.after_failure):
-            return because(Rule.AFTER_FAILURE, until=until)
+            return Reason.of(Rule.AFTER_FAILURE, until=until)
         return None
 
     def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
@@ -293,9 +297,9 @@ class _Shrinking:
             own, default = offer.unready_for, policy.unready_for
         wanted: timedelta = default if own is None else own
         if self._now - since <= wanted:
-            return because(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
+            return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
         if candidate.waits_for:
-            return because(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
+            return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
         return None
 
     def _under_way(self, hanging: Sequence[Hanging]) -> tuple[int, int]:
@@ -321,7 +325,7 @@ class _Shrinking:
         return tuple(found)
 
     def _is_evicted(self, pod: Pod) -> bool:
-        return fate(pod, self._budgets, self._now) is not Fate.ENDS
+        return drain_decision(pod, self._budgets, self._now) is not DrainDecision.ENDS
 
 
 def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter[tuple[PoolId, str]]:
@@ -332,7 +336,7 @@ def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter
     return found
 
 
-def resettle(world: World, room: Room, moving: Sequence[Pod], rooms: Iterable[Room]) -> dict[str, str] | Reason:
+def resettle(world: World, room: NodeInfo, moving: Sequence[Pod], rooms: Iterable[NodeInfo]) -> dict[str, str] | Reason:
     """The place of each of these pods with their node gone, among these rooms; or the first pod that has none."""
     placing, node = world.placing, room.node
     placing.remove(room)
@@ -345,7 +349,7 @@ def resettle(world: World, room: Room, moving: Sequence[Pod], rooms: Iterable[Ro
     for pod in sorted(moving, key=lambda pod: (-kinds[str(pod)].cpu, -kinds[str(pod)].memory, str(pod))):
         place = placing.find(kinds[str(pod)], others)
         if place is None:
-            return because(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
+            return Reason.of(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
         places[str(pod)] = place.name
     placing.remove(ghost)
     return places
@@ -387,13 +391,13 @@ class _Limits:
         """Which limit a node has to wait for; None: it may go."""
         group, pool = candidate.offer.group, candidate.pool.pool
         if self._spare[group] < 1:
-            return because(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
+            return Reason.of(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
         if self._pool_spare[pool] < 1:
-            return because(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
+            return Reason.of(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
         if candidate.places and self._drains < 1:
-            return because(Rule.ONE_DRAIN_AT_A_TIME)
+            return Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
         if not candidate.places and self._empty < 1:
-            return because(Rule.EMPTY_AT_THEIR_MOST, most=self._most_empty)
+            return Reason.of(Rule.EMPTY_AT_THEIR_MOST, most=self._most_empty)
         return None
 
     def take(self, candidate: _Candidate) -> None:

@@ -12,16 +12,16 @@ from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.domain.demand.blocked import Blocked
-from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pending_pods import judged_from
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.requests import CPU, MEMORY, counts
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PoolDemand, PoolOffer, Unfit, Waiting
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod, Workload
 
 
@@ -134,7 +134,7 @@ class _Option:
     """What one pool could do: nodes by group, pods placed by kind, and the share of the new nodes left unused."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
-    placed: Counter[Kind] = field(default_factory=Counter)
+    placed: Counter[PodGroup] = field(default_factory=Counter)
     waste: Fraction = Fraction(0)
 
 
@@ -143,11 +143,11 @@ class _Given:
     """What one pool has been asked for so far."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
-    rooms: list[Room] = field(default_factory=list)
-    pods: dict[Kind, list[Pod]] = field(default_factory=dict)
-    retried: dict[Kind, set[GroupKey]] = field(default_factory=dict)  # whom the node that is ordered again is for
+    rooms: list[NodeInfo] = field(default_factory=list)
+    pods: dict[PodGroup, list[Pod]] = field(default_factory=dict)
+    retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)  # whom the node that is ordered again is for
 
-    def groups(self, kinds: Collection[Kind]) -> dict[Kind, set[GroupKey]]:
+    def groups(self, kinds: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
         """Return where its new nodes hold pods of these kinds."""
         found = {kind: set(groups) for kind, groups in self.retried.items()}
         for room in self.rooms:
@@ -161,7 +161,7 @@ class _Growth:
     """Pool after pool is asked for nodes until nobody is left who fits any."""
 
     def __init__(
-        self, world: World, pools: Sequence[PoolOffer], left: Mapping[Kind, list[Pod]], memory: OrderMemory
+        self, world: World, pools: Sequence[PoolOffer], left: Mapping[PodGroup, list[Pod]], memory: OrderMemory
     ) -> None:
         self._world = world
         self._memory = memory
@@ -202,7 +202,7 @@ class _Growth:
                     tried[pool.pool] = group
                     break
 
-    def _retry(self, kind: Kind, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
+    def _retry(self, kind: PodGroup, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
         """Order a node of a group for a kind, or count on the one that is ordered. Returns whether it would hold it."""
         given = self._given[pool.pool]
         mark = self._placing.mark()
@@ -232,9 +232,9 @@ class _Growth:
 
     # ---------------------------------------------------------------- what fits a fresh node of which group
 
-    def _misfits_of(self, pool: PoolOffer) -> dict[Kind, dict[GroupKey, Reason]]:
+    def _misfits_of(self, pool: PoolOffer) -> dict[PodGroup, dict[GroupKey, Reason]]:
         """For each kind that waits the groups of a pool that do not hold one more, and the first rule that says so."""
-        found: dict[Kind, dict[GroupKey, Reason]] = {kind: {} for kind in self._pods}
+        found: dict[PodGroup, dict[GroupKey, Reason]] = {kind: {} for kind in self._pods}
         for offer in pool.groups:
             closed = self._closed(pool, offer)
             if closed is not None:
@@ -255,14 +255,14 @@ class _Growth:
         if offer.closed is not None:
             return offer.closed
         if given.total() >= pool.room:
-            return because(Rule.POOL_AT_ITS_MAX)
+            return Reason.of(Rule.POOL_AT_ITS_MAX)
         if given[offer.group] >= offer.room:
-            return because(Rule.AT_ITS_MAX)
+            return Reason.of(Rule.AT_ITS_MAX)
         if offer.group not in self._world.fresh:
-            return because(Rule.FRESH_NODE_UNKNOWN)
-        return because(Rule.LOOK_AT_ITS_MOST, nodes=self._world.policy.most_nodes) if self._most < 1 else None
+            return Reason.of(Rule.FRESH_NODE_UNKNOWN)
+        return Reason.of(Rule.LOOK_AT_ITS_MOST, nodes=self._world.policy.most_nodes) if self._most < 1 else None
 
-    def _may_fit(self, pool: PoolOffer, kind: Kind) -> bool:
+    def _may_fit(self, pool: PoolOffer, kind: PodGroup) -> bool:
         """Whether some group of the pool holds the kind, or may once others are placed."""
         misfits = self._misfits[pool.pool][kind]
         return len(misfits) < len(pool.groups) or any(reason.rule in CHANGING for reason in misfits.values())
@@ -301,7 +301,7 @@ class _Growth:
         option.waste = self._waste(option)
         return option
 
-    def _by_size(self, pool: PoolOffer) -> list[Kind]:
+    def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
         """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88); then pods that spread."""
         groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
         whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
@@ -309,7 +309,7 @@ class _Growth:
         kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
         return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), not kind.spread, kind.name))
 
-    def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
+    def _place(self, pool: PoolOffer, kind: PodGroup, wanted: int, option: _Option) -> int:
         """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""
         lets_others_in = bool(kind.spread or kind.needs.affinity)
         new = self._world.rooms_for(kind, self._given[pool.pool].rooms)
@@ -320,7 +320,7 @@ class _Growth:
                 put += self._on_nodes_there(kind, self._given[pool.pool].rooms, wanted - put)
         return put
 
-    def _on_nodes_there(self, kind: Kind, new: Sequence[Room], wanted: int) -> int:
+    def _on_nodes_there(self, kind: PodGroup, new: Sequence[NodeInfo], wanted: int) -> int:
         """Each pod of a kind that spreads, or has to be with others, may make room for the next one on any node: so
         all of them are gone through again and again before one more is opened (kubernetes/autoscaler#8181).
         """
@@ -332,7 +332,7 @@ class _Growth:
             put += more
         return put
 
-    def _on_new_node(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
+    def _on_new_node(self, pool: PoolOffer, kind: PodGroup, wanted: int, option: _Option) -> int:
         """Open a node in the emptiest zone in which it holds a pod. Returns how many it holds; 0: no zone would."""
         given = self._given[pool.pool]
         new = given.nodes + option.nodes
@@ -397,7 +397,7 @@ class _Growth:
             ineffective=self._memory.ineffective(pool.pool),
         )
 
-    def left(self) -> dict[Kind, list[Pod]]:
+    def left(self) -> dict[PodGroup, list[Pod]]:
         """Return the pods that get no node anywhere, by kind."""
         return {kind: self._pods[kind][-count:] for kind, count in self._open.items() if count}
 
@@ -416,8 +416,8 @@ class _Growth:
                 by_group |= misfits
                 if misfits:
                     reason = _first(misfits)
-                    why.append(because(Rule.UNFIT_IN_POOL, pool=str(pool.pool), why=reason))
-            reason = because(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=tuple(why))
+                    why.append(Reason.of(Rule.UNFIT_IN_POOL, pool=str(pool.pool), why=reason))
+            reason = Reason.of(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=tuple(why))
             found.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
         return sorted(found, key=lambda each: (each.since, each.pods))
 
@@ -428,7 +428,7 @@ def _unfit(pods: Sequence[Pod], misfits: Mapping[GroupKey, Reason]) -> Unfit:
 
 def _first(misfits: Mapping[GroupKey, Reason]) -> Reason:
     """What the first group says, by its key. A pool without groups has nothing to say, and no pod."""
-    return misfits[min(misfits)] if misfits else because(Rule.POOL_AT_ITS_MAX)
+    return misfits[min(misfits)] if misfits else Reason.of(Rule.POOL_AT_ITS_MAX)
 
 
 def _names(pods: Iterable[Pod]) -> tuple[str, ...]:

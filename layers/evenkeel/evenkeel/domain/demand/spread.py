@@ -3,35 +3,37 @@
 from collections.abc import Callable
 
 from evenkeel.domain.demand import node_affinity
-from evenkeel.domain.demand.node_info import Room
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
-from evenkeel.domain.demand.topology_counts import Domains, DomainTally, Tallies, Tally
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.demand.topology_counts import Domains, DomainTally, Tally, TopologyCounts
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Spread
 
 
-def misfit(kind: Kind, room: Room, tallies: Tallies) -> Reason | None:
+def misfit(kind: PodGroup, room: NodeInfo, tallies: TopologyCounts) -> Reason | None:
     """The first constraint that one more pod of this kind in this room would break."""
     for number, constraint in enumerate(kind.spread):
         if constraint.key not in room.labels:
-            return because(Rule.SPREAD_KEY_MISSING, key=constraint.key)
+            return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
         tally = tallies.of(("spread", kind, number), _maker(kind, constraint, tallies))
         least = tally.least if isinstance(tally, DomainTally) and tally.domains >= constraint.min_domains else 0
         itself = int(matches(constraint.selector, kind.labels))
         skew = tally.at(room) + itself - least
         if skew > constraint.max_skew:
             domain = room.labels[constraint.key]
-            return because(Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew)
+            return Reason.of(
+                Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew
+            )
     return None
 
 
-def _maker(kind: Kind, constraint: Spread, tallies: Tallies) -> Callable[[], Tally]:
+def _maker(kind: PodGroup, constraint: Spread, tallies: TopologyCounts) -> Callable[[], Tally]:
     return lambda: DomainTally(_domains(kind, constraint, tallies), _counted(kind, constraint))
 
 
-def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
+def _counted(kind: PodGroup, constraint: Spread) -> Callable[[PodGroup], bool]:
     """Pods of the same namespace that stay. A selector that asks for nothing counts none, though it matches all."""
     if not constraint.selector:
         return lambda _: False
@@ -40,7 +42,7 @@ def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
     )
 
 
-def _domains(kind: Kind, constraint: Spread, tallies: Tallies) -> Domains:
+def _domains(kind: PodGroup, constraint: Spread, tallies: TopologyCounts) -> Domains:
     """Of nodes that have the keys of all constraints, and that affinity and taints let count."""
     keys = frozenset(other.key for other in kind.spread)
     needs = kind.needs
@@ -49,7 +51,7 @@ def _domains(kind: Kind, constraint: Spread, tallies: Tallies) -> Domains:
     asked = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
     tolerated = needs.tolerations if constraint.honors_taints else None
 
-    def holds(room: Room) -> bool:
+    def holds(room: NodeInfo) -> bool:
         if not room.labels.keys() >= keys:
             return False
         if by_affinity and node_affinity.misfit(needs, room.labels, room.name):

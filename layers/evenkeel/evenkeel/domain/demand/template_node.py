@@ -26,7 +26,7 @@ _MOST_PODS = Fraction(110)  # a kubelet's own default
 
 
 @dataclass(frozen=True)
-class Fresh:
+class TemplateNode:
     """A node that is not there yet, and the pods that come with it. Its name is to be replaced."""
 
     node: Node
@@ -36,7 +36,7 @@ class Fresh:
         return replace(self.node, name=name, labels={**self.node.labels, HOSTNAME: name})
 
 
-class FreshNodes:
+class TemplateNodes:
     """Fresh nodes by group, from one look at a workload cluster."""
 
     def __init__(self, workload: Workload, policy: DemandPolicy, now: datetime) -> None:
@@ -63,7 +63,7 @@ class FreshNodes:
 
         return max(nodes, key=lambda node: (is_complete(node), *_age(node)))
 
-    def of_pool(self, pool: PoolOffer) -> dict[GroupKey, Fresh]:
+    def of_pool(self, pool: PoolOffer) -> dict[GroupKey, TemplateNode]:
         """Return the next node of each group of which anything is known."""
         sampled = [self._samples[offer.group] for offer in pool.groups if offer.group in self._samples]
         newest = max(sampled, key=_age, default=None)
@@ -74,7 +74,7 @@ class FreshNodes:
                 found[offer.group] = fresh
         return found
 
-    def _of_group(self, offer: GroupOffer, newest: Node | None) -> Fresh | None:
+    def _of_group(self, offer: GroupOffer, newest: Node | None) -> TemplateNode | None:
         sample = self._samples.get(offer.group)
         if sample is not None:
             return self._from_sample(sample, self._shared_labels(sample, offer), offer)
@@ -84,9 +84,9 @@ class FreshNodes:
         if offer.template is None or not offer.template.complete:
             return None
         node = _from_template(offer.template, offer, self._policy.reserve)
-        return Fresh(node, tuple(pod for pod in self._daemon_sets if _runs_on(pod, node)))
+        return TemplateNode(node, tuple(pod for pod in self._daemon_sets if _runs_on(pod, node)))
 
-    def _from_sample(self, sample: Node, labels: Mapping[str, str], offer: GroupOffer) -> Fresh:
+    def _from_sample(self, sample: Node, labels: Mapping[str, str], offer: GroupOffer) -> TemplateNode:
         promised = offer.template.allocatable or offer.template.capacity if offer.template else {}
         late = {name: amount for name, amount in promised.items() if "/" in name}  # devices, if the sample's are gone
         node = replace(
@@ -98,7 +98,7 @@ class FreshNodes:
             annotations={},
             group=offer.group,
         )
-        return Fresh(node, self._with(sample, node))
+        return TemplateNode(node, self._with(sample, node))
 
     def _shared_labels(self, sample: Node, offer: GroupOffer) -> dict[str, str]:
         promised = offer.template.labels if offer.template else {}

@@ -7,30 +7,30 @@ cost nodes x pods; here a placed pod changes the few tallies that count its kind
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 
-from evenkeel.domain.demand.node_info import Room
-from evenkeel.domain.demand.pod_groups import Kind
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
 
 
 class Tally:
     """Pods of the kinds that it takes, per value of a label of nodes."""
 
-    def __init__(self, key: str, takes: Callable[[Kind], bool]) -> None:
+    def __init__(self, key: str, takes: Callable[[PodGroup], bool]) -> None:
         self.key = key
         self.takes = takes
         self.pods: Counter[str] = Counter()
         self.total = 0
 
-    def change(self, room: Room, count: int) -> None:
+    def change(self, room: NodeInfo, count: int) -> None:
         value = self.domain_of(room)
         if value is not None:
             self.total += count
             self._set(value, self.pods[value] + count)
 
-    def domain_of(self, room: Room) -> str | None:
+    def domain_of(self, room: NodeInfo) -> str | None:
         """The domain in which a room counts; None: it counts nowhere."""
         return room.labels.get(self.key)
 
-    def at(self, room: Room) -> int:
+    def at(self, room: NodeInfo) -> int:
         """Pods in the room's domain; 0 where it has none."""
         value = room.labels.get(self.key)
         return 0 if value is None else self.pods[value]
@@ -42,17 +42,17 @@ class Tally:
 class Domains:
     """Values of a label among the rooms that a constraint counts; one for all constraints that count the same rooms."""
 
-    def __init__(self, key: str, holds: Callable[[Room], bool]) -> None:
+    def __init__(self, key: str, holds: Callable[[NodeInfo], bool]) -> None:
         self.key = key
         self._holds = holds
-        self._domain: dict[Room, str] = {}
+        self._domain: dict[NodeInfo, str] = {}
         self._rooms: Counter[str] = Counter()
         self._tallies: list[DomainTally] = []
 
     def __len__(self) -> int:
         return len(self._rooms)
 
-    def of(self, room: Room) -> str | None:
+    def of(self, room: NodeInfo) -> str | None:
         return self._domain.get(room)
 
     def tell(self, tally: "DomainTally") -> None:
@@ -61,7 +61,7 @@ class Domains:
         for value in self._rooms:
             tally.domain_came(value)
 
-    def add_room(self, room: Room) -> None:
+    def add_room(self, room: NodeInfo) -> None:
         if self.key in room.labels and self._holds(room):
             value = self._domain[room] = room.labels[self.key]
             self._rooms[value] += 1
@@ -69,7 +69,7 @@ class Domains:
                 for tally in self._tallies:
                     tally.domain_came(value)
 
-    def remove_room(self, room: Room) -> None:
+    def remove_room(self, room: NodeInfo) -> None:
         value = self._domain.pop(room, None)
         if value is None:
             return
@@ -83,7 +83,7 @@ class Domains:
 class DomainTally(Tally):
     """A tally over these domains, which also knows the least of them."""
 
-    def __init__(self, domains: Domains, takes: Callable[[Kind], bool]) -> None:
+    def __init__(self, domains: Domains, takes: Callable[[PodGroup], bool]) -> None:
         super().__init__(domains.key, takes)
         self._domains = domains
         self._levels: Counter[int] = Counter()  # how many domains have so many pods
@@ -98,7 +98,7 @@ class DomainTally(Tally):
         """Pods in the emptiest domain."""
         return min(self._levels, default=0)
 
-    def domain_of(self, room: Room) -> str | None:
+    def domain_of(self, room: NodeInfo) -> str | None:
         return self._domains.of(room)
 
     def domain_came(self, value: str) -> None:
@@ -118,19 +118,19 @@ class DomainTally(Tally):
             del self._levels[level]
 
 
-class Tallies:
+class TopologyCounts:
     """Every tally that somebody has asked for, and where each kind stands."""
 
     def __init__(self) -> None:
-        self._rooms: dict[Room, None] = {}
-        self._where: dict[Kind, dict[Room, int]] = defaultdict(dict)
+        self._rooms: dict[NodeInfo, None] = {}
+        self._where: dict[PodGroup, dict[NodeInfo, int]] = defaultdict(dict)
         self._domains: dict[Hashable, Domains] = {}
         self._tallies: dict[Hashable, Tally] = {}
         self._order: list[Tally] = []
-        self._counting: dict[Kind, tuple[int, list[Tally]]] = {}  # how many tallies were asked, and which count it
+        self._counting: dict[PodGroup, tuple[int, list[Tally]]] = {}  # how many tallies were asked, and which count it
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[PodGroup]:
         """Every kind of which a pod has ever stood anywhere, in the order of their coming."""
         return list(self._where)
 
@@ -150,7 +150,7 @@ class Tallies:
                         tally.change(room, count)
         return tally
 
-    def domains(self, key: str, alike: Hashable, holds: Callable[[Room], bool]) -> Domains:
+    def domains(self, key: str, alike: Hashable, holds: Callable[[NodeInfo], bool]) -> Domains:
         """Of the rooms that hold; ``alike``: the same for everything that holds the same rooms."""
         found = self._domains.get((key, alike))
         if found is None:
@@ -159,21 +159,21 @@ class Tallies:
                 found.add_room(room)
         return found
 
-    def add_room(self, room: Room) -> None:
+    def add_room(self, room: NodeInfo) -> None:
         self._rooms[room] = None
         for domains in self._domains.values():
             domains.add_room(room)
         for kind, count in room.kinds.items():
             self.change(room, kind, count)
 
-    def remove_room(self, room: Room) -> None:
+    def remove_room(self, room: NodeInfo) -> None:
         for kind, count in room.kinds.items():
             self.change(room, kind, -count)
         for domains in self._domains.values():
             domains.remove_room(room)
         del self._rooms[room]
 
-    def change(self, room: Room, kind: Kind, count: int) -> None:
+    def change(self, room: NodeInfo, kind: PodGroup, count: int) -> None:
         rooms = self._where[kind]
         rooms[room] = rooms.get(room, 0) + count
         if not rooms[room]:
@@ -181,7 +181,7 @@ class Tallies:
         for tally in self._counters_of(kind):
             tally.change(room, count)
 
-    def _counters_of(self, kind: Kind) -> list[Tally]:
+    def _counters_of(self, kind: PodGroup) -> list[Tally]:
         asked, counters = self._counting.get(kind, (0, []))
         if asked < len(self._order):
             counters += [tally for tally in self._order[asked:] if tally.takes(kind)]

@@ -2,14 +2,14 @@
 
 from fractions import Fraction
 
-from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pods import GPU_LABELS, is_gpu
 from evenkeel.domain.demand.requests import CPU, MEMORY
 
 _USUAL_GPU = "nvidia.com/gpu"  # what Cluster Autoscaler takes a label to stand for
 
 
-def utilization(room: Room) -> tuple[str, Fraction] | None:
+def utilization(room: NodeInfo) -> tuple[str, Fraction] | None:
     """The resource of which most is asked for, and its share; None: nobody says how much there is.
 
     Of a node with a GPU only that counts: it is what it costs. A GPU that is not there yet is not used. A node may say

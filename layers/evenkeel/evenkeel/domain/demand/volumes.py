@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from evenkeel.domain.demand.selectors import any_term_matches, matches
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Claim, NodeTerm, Pod, Volume, Workload
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -70,16 +70,18 @@ def misfit(needs: VolumeNeeds, labels: Mapping[str, str], name: str) -> Reason |
     """Why a node of these labels and this name cannot reach the volumes; None: it can."""
     for reach in needs.reaches:
         if reach.node and reach.node != name:
-            return because(Rule.VOLUME_FOR_OTHER_NODE, claim=reach.claim, node=reach.node)
+            return Reason.of(Rule.VOLUME_FOR_OTHER_NODE, claim=reach.claim, node=reach.node)
         if reach.terms is not None and not any_term_matches(reach.terms, labels, name):
-            return because(Rule.VOLUME_OUT_OF_REACH, claim=reach.claim)
+            return Reason.of(Rule.VOLUME_OUT_OF_REACH, claim=reach.claim)
     if not any(label in labels for label in _ZONE_LABELS):
         return None
     for reach in needs.reaches:
         for key, values in reach.labels:
             if (found := _of_node(labels, key)) not in values:
                 wants = " or ".join(sorted(values))
-                return because(Rule.VOLUME_ELSEWHERE, claim=reach.claim, key=key, wants=wants, found=found or "missing")
+                return Reason.of(
+                    Rule.VOLUME_ELSEWHERE, claim=reach.claim, key=key, wants=wants, found=found or "missing"
+                )
     return None
 
 
@@ -113,10 +115,10 @@ class Volumes:
         for volume in claims:
             claim = self._claims.get((pod.namespace, volume.claim))
             if claim is None:
-                obstacle = obstacle or because(Rule.CLAIM_MISSING, claim=f"{pod.namespace}/{volume.claim}")
+                obstacle = obstacle or Reason.of(Rule.CLAIM_MISSING, claim=f"{pod.namespace}/{volume.claim}")
                 continue
             if volume.kind == "ephemeral" and claim.for_pod != pod.name:
-                obstacle = obstacle or because(Rule.CLAIM_OF_ANOTHER, claim=str(claim))
+                obstacle = obstacle or Reason.of(Rule.CLAIM_OF_ANOTHER, claim=str(claim))
                 continue
             found = self._reach(claim)
             if isinstance(found, Reach):
@@ -176,13 +178,13 @@ class Volumes:
     def _reach(self, claim: Claim) -> Reach | Reason:
         """From where a claim's volume can be reached; or why from nowhere."""
         if claim.deleting:
-            return because(Rule.CLAIM_GOING, claim=str(claim))
+            return Reason.of(Rule.CLAIM_GOING, claim=str(claim))
         if claim.lost:
-            return because(Rule.CLAIM_LOST, claim=str(claim))
+            return Reason.of(Rule.CLAIM_LOST, claim=str(claim))
         if claim.volume:
             volume = self._volumes.get(claim.volume)
             if volume is None:
-                return because(Rule.VOLUME_MISSING, claim=str(claim), volume=claim.volume)
+                return Reason.of(Rule.VOLUME_MISSING, claim=str(claim), volume=claim.volume)
             return Reach(str(claim), volume.terms, tuple(_zones(volume)))
         return self._unbound(claim)
 
@@ -194,7 +196,7 @@ class Volumes:
         """
         storage = self._classes.get(claim.storage_class)
         if storage is None or not storage.waits:
-            return because(Rule.CLAIM_UNBOUND, claim=str(claim), storage_class=claim.storage_class)
+            return Reason.of(Rule.CLAIM_UNBOUND, claim=str(claim), storage_class=claim.storage_class)
         if claim.selected_node:
             return Reach(str(claim), node=claim.selected_node)
         ways = [volume.terms for volume in self._free[storage.name] if _serves(volume, claim)]

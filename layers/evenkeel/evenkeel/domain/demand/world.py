@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.demand.cluster_snapshot import NOTHING, Placing
-from evenkeel.domain.demand.node_info import Room
+from evenkeel.domain.demand.cluster_snapshot import NOTHING, ClusterSnapshot
+from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pending_pods import is_expendable, standing_on, why_not_counted, why_not_moved
 from evenkeel.domain.demand.placeable import unplaceable
-from evenkeel.domain.demand.pod_groups import Kind, Kinds
+from evenkeel.domain.demand.pod_groups import PodGroup, PodGroups
 from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
 from evenkeel.domain.demand.taints import is_going
-from evenkeel.domain.demand.template_node import Fresh, FreshNodes, is_starting
+from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, is_starting
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
@@ -26,10 +26,10 @@ class World:
         self.policy = policy
         self.now = now
         volumes = Volumes(workload)
-        self.kinds = Kinds(volumes)
-        self.placing = Placing(workload.namespaces)
-        nodes_fresh = FreshNodes(workload, policy, now)
-        self.fresh: dict[GroupKey, Fresh] = {}
+        self.kinds = PodGroups(volumes)
+        self.placing = ClusterSnapshot(workload.namespaces)
+        nodes_fresh = TemplateNodes(workload, policy, now)
+        self.fresh: dict[GroupKey, TemplateNode] = {}
         for pool in pools:
             self.fresh |= nodes_fresh.of_pool(pool)
         self.not_counted: list[NotCounted] = []
@@ -38,10 +38,10 @@ class World:
         self.starting: dict[str, GroupKey] = {}  # young nodes that are not yet what they will be, and whose
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
         # Groups whose next node does not hold a kind, although it seems to. Earlier orders have shown that.
-        self.vain: Callable[[Kind], Collection[GroupKey]] = lambda _: ()
+        self.vain: Callable[[PodGroup], Collection[GroupKey]] = lambda _: ()
         self._timeouts = {offer.group: offer.provision_timeout for pool in pools for offer in pool.groups}
         self._sort_out(workload)
-        self._comes_with: dict[GroupKey, Counter[Kind]] = {}
+        self._comes_with: dict[GroupKey, Counter[PodGroup]] = {}
         self._attached = volumes.attached_without_pod(self.standing)
         for node in sorted(workload.nodes, key=lambda node: node.name):
             self.add_node(self._as_it_will_be(node), self._kinds_on(node.name))
@@ -72,11 +72,11 @@ class World:
             else:
                 self.not_counted.append(NotCounted(pod=str(pod), reason=reason))
 
-    def add_node(self, node: Node, standing: Mapping[Kind, int]) -> Room:
+    def add_node(self, node: Node, standing: Mapping[PodGroup, int]) -> NodeInfo:
         """Return the room of a node with these pods, and with the volumes that are attached to it without a pod."""
         return self.placing.add(node, standing, self._attached.get(node.name, NOTHING))
 
-    def _kinds_on(self, node: str) -> Counter[Kind]:
+    def _kinds_on(self, node: str) -> Counter[PodGroup]:
         return Counter(self.kinds.of(pod) for pod in self.standing[node])
 
     def _as_it_will_be(self, node: Node) -> Node:
@@ -94,23 +94,23 @@ class World:
         """Whose node that still starts it is, while nothing stands there but what comes with every node."""
         return None if any(not comes_with_node(pod) for pod in self.standing[node]) else self.starting[node]
 
-    def add_fresh(self, group: GroupKey) -> Room:
+    def add_fresh(self, group: GroupKey) -> NodeInfo:
         """A node more of a group, with the pods that come with it. No real node is called like it."""
         fresh = self.fresh[group]
         if group not in self._comes_with:
             self._comes_with[group] = Counter(self.kinds.of(pod) for pod in fresh.pods)
         return self.placing.add(fresh.named(f"{group} (new {len(self.placing.rooms)})"), self._comes_with[group])
 
-    def open_rooms(self) -> list[Room]:
+    def open_rooms(self) -> list[NodeInfo]:
         """Every node that takes pods, those that are not there yet included."""
         return [room for room in self.placing.rooms.values() if room.is_open]
 
-    def rooms_for(self, kind: Kind, rooms: Sequence[Room]) -> Sequence[Room]:
+    def rooms_for(self, kind: PodGroup, rooms: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
         """Return the rooms that count for a kind: in groups that did not help it, only nodes that are there."""
         vain = self.vain(kind)
         return [room for room in rooms if room.name in self.there or room.node.group not in vain] if vain else rooms
 
-    def place_waiting(self) -> tuple[dict[Kind, list[Pod]], list[str]]:
+    def place_waiting(self) -> tuple[dict[PodGroup, list[Pod]], list[str]]:
         """Give who waits the room that is there or on its way. Returns who is left, by kind, and who was placed.
 
         The highest priority first, then the largest: what is placed keeps its place for the rest of the look, so that

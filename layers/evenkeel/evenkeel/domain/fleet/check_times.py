@@ -21,7 +21,7 @@ SECOND_LOOKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=
 _LONGEST_DELAY = timedelta(minutes=15)
 # A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
 # The fourth such look comes when that is trouble, where the record does not say otherwise.
-SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), TROUBLE_AFTER - timedelta(minutes=3), TROUBLE_AFTER)
+RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), TROUBLE_AFTER - timedelta(minutes=3), TROUBLE_AFTER)
 # Messages are late by seconds. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
 # So far may the clocks of those be apart who ask for a look and who take it.
@@ -82,7 +82,7 @@ def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Silence:
+class Unreachable:
     """A cluster that does not answer; ``looks`` 0: it answers again."""
 
     since: datetime
@@ -112,17 +112,17 @@ class Silence:
 
         None: that is when the next look is due.
         """
-        soon = max(now, self.last_look + SILENT_LOOKS[0])
+        soon = max(now, self.last_look + RETRY_DELAYS[0])
         return replace(self, next_look=soon) if soon < self.next_look else None
 
 
-def after_silence(silence: Silence | None, now: datetime, why: str) -> Silence | None:
+def after_silence(silence: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
     """What is remembered after one more look that was not answered; None: it was not the one that is due."""
     if silence is None or silence.is_over:
-        return Silence(since=now, looks=1, last_look=now, next_look=now + SILENT_LOOKS[0], why=why)
+        return Unreachable(since=now, looks=1, last_look=now, next_look=now + RETRY_DELAYS[0], why=why)
     if not silence.is_due(now):
         return None
-    wait = SILENT_LOOKS[min(silence.looks, len(SILENT_LOOKS) - 1)]
+    wait = RETRY_DELAYS[min(silence.looks, len(RETRY_DELAYS) - 1)]
     return replace(silence, looks=silence.looks + 1, last_look=now, next_look=now + wait, why=why)
 
 
@@ -136,7 +136,7 @@ _SETTLED_ANEW_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class SteadyState:
     """What a look saw when nothing was to be done, nor anything that will have to be by itself."""
 
     at: datetime

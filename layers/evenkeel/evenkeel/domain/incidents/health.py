@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, State, is_outage
-from evenkeel.domain.model.incidents import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
@@ -38,7 +38,7 @@ Groups = Mapping[GroupKey, GroupState]
 """What is remembered of groups, as a run leaves it."""
 
 
-def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verdict:
+def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, after: timedelta) -> ClusterHealth:
     """The verdict about a cluster that was read and planned for.
 
     Args:
@@ -47,30 +47,30 @@ def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verd
         groups: What is remembered of the groups.
         after: How long a node may be missing that others may take over, before that is trouble.
     """
-    known = {trouble.key: trouble for trouble in before.troubles}
-    troubles: list[Trouble] = []
+    known = {incident.key: incident for incident in before.incidents}
+    incidents: list[Incident] = []
     for pool in plan.pools:
         id = str(pool.id)
         if pool.valid and not pool.judged:  # half of a list, perhaps: this look says nothing of it
-            troubles += [trouble for trouble in before.troubles if trouble.pool == id]
+            incidents += [incident for incident in before.incidents if incident.pool == id]
             continue
         found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after, demand=plan.demand)
-        troubles += [trouble for trouble in found.all() if trouble is not None]
-    return before.with_troubles([*troubles, *_beside_another(before, plan)])
+        incidents += [incident for incident in found.all() if incident is not None]
+    return before.with_incidents([*incidents, *_beside_another(before, plan)])
 
 
-def _beside_another(before: Verdict, plan: Plan) -> list[Trouble]:
+def _beside_another(before: ClusterHealth, plan: Plan) -> list[Incident]:
     """Another autoscaler is at work. While nobody has looked for one, what was known stays."""
-    known = [trouble for trouble in before.troubles if trouble.kind is TroubleKind.TWO_AUTOSCALERS]
+    known = [incident for incident in before.incidents if incident.kind is IncidentKind.TWO_AUTOSCALERS]
     found = None if plan.demand is None else plan.demand.beside_another
     if plan.demand is None or found is False:
         return []
-    return known or ([Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=plan.now)] if found else [])
+    return known or ([Incident(kind=IncidentKind.TWO_AUTOSCALERS, since=plan.now)] if found else [])
 
 
 def judge_unread(
-    before: Verdict, kind: TroubleKind, said: str, since: datetime, now: datetime, after: timedelta
-) -> Verdict:
+    before: ClusterHealth, kind: IncidentKind, said: str, since: datetime, now: datetime, after: timedelta
+) -> ClusterHealth:
     """The verdict about a cluster that could not be read. What was known of its pools stays: nobody knows better.
 
     ``since``: when it could not be read for the first time. One that does not answer may be about to; what else keeps
@@ -78,21 +78,23 @@ def judge_unread(
     """
     unread = before.unread
     if unread is None or unread.kind is not kind:
-        begins = kind is not TroubleKind.UNREACHABLE or now - since >= after - _SLACK
+        begins = kind is not IncidentKind.UNREACHABLE or now - since >= after - _SLACK
         if begins:
             began = since if unread is None else unread.since
-            unread = Trouble(kind=kind, since=began, said=_excerpt(said))
-    rest = [trouble for trouble in before.troubles if not trouble.kind.of_cluster]
-    return before.with_troubles([*rest, *([] if unread is None else [unread])])
+            unread = Incident(kind=kind, since=began, said=_excerpt(said))
+    rest = [incident for incident in before.incidents if not incident.kind.of_cluster]
+    return before.with_incidents([*rest, *([] if unread is None else [unread])])
 
 
-def unreadable(before: Verdict, said: str, now: datetime) -> Verdict:
+def unreadable(before: ClusterHealth, said: str, now: datetime) -> ClusterHealth:
     """The verdict about a cluster whose record nobody can read, as whoever asks finds it."""
     since = now if before.unread is None else before.unread.since
-    return _as_a_whole(before, Trouble(kind=TroubleKind.INVALID_RECORD, since=since, said=said))
+    return _as_a_whole(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, said=said))
 
 
-def unless_stopped(before: Verdict, scan_interval: int, looked_at: datetime | None, now: datetime) -> Verdict:
+def unless_stopped(
+    before: ClusterHealth, scan_interval: int, looked_at: datetime | None, now: datetime
+) -> ClusterHealth:
     """The verdict, and that nobody looks, which only whoever asks can find. Why one was not read goes before.
 
     ``scan_interval`` in seconds; ``looked_at`` None: nobody knows when.
@@ -101,12 +103,14 @@ def unless_stopped(before: Verdict, scan_interval: int, looked_at: datetime | No
         return before
     stands = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
     return (
-        before if now - looked_at < stands else _as_a_whole(before, Trouble(kind=TroubleKind.STOPPED, since=looked_at))
+        before
+        if now - looked_at < stands
+        else _as_a_whole(before, Incident(kind=IncidentKind.STOPPED, since=looked_at))
     )
 
 
-def _as_a_whole(before: Verdict, trouble: Trouble) -> Verdict:
-    return before.with_troubles([trouble, *(each for each in before.troubles if not each.kind.of_cluster)])
+def _as_a_whole(before: ClusterHealth, incident: Incident) -> ClusterHealth:
+    return before.with_incidents([incident, *(each for each in before.incidents if not each.kind.of_cluster)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +119,12 @@ class _Found:
 
     pool: PoolPlan
     groups: Groups
-    known: Mapping[str, Trouble]
+    known: Mapping[str, Incident]
     now: datetime
     after: timedelta
     demand: Advice | None  # what pods and nodes say of the cluster; None: they were not read
 
-    def all(self) -> Iterator[Trouble | None]:
+    def all(self) -> Iterator[Incident | None]:
         yield self._missing()
         yield self._invalid()
         yield self._refused()
@@ -130,10 +134,10 @@ class _Found:
         yield self._ineffective_order()
         yield self._step_hangs()
 
-    def _before(self, kind: TroubleKind) -> Trouble | None:
+    def _before(self, kind: IncidentKind) -> Incident | None:
         return self.known.get(f"{self.pool.id}/{kind.value}")
 
-    def _since(self, kind: TroubleKind, began: datetime) -> datetime:
+    def _since(self, kind: IncidentKind, began: datetime) -> datetime:
         before = self._before(kind)
         return began if before is None else before.since
 
@@ -145,8 +149,8 @@ class _Found:
 
     # Missing nodes
 
-    def _missing(self) -> Trouble | None:
-        before = self._before(TroubleKind.MISSING)
+    def _missing(self) -> Incident | None:
+        before = self._before(IncidentKind.MISSING)
         counted = frozenset(before.groups) if before else frozenset()
         nodes = {
             plan.group.key: self._missing_of(plan, was=str(plan.group.key) in counted) for plan in self.pool.groups
@@ -168,10 +172,10 @@ class _Found:
         told = "" if failing is None else failing.message
         if before is not None and failing is not None and before.failure_class is failing.failure_class and before.said:
             told = before.said  # a cloud's words name the request: they would be new each time
-        return Trouble(
-            kind=TroubleKind.MISSING,
+        return Incident(
+            kind=IncidentKind.MISSING,
             pool=str(self.pool.id),
-            since=self._since(TroubleKind.MISSING, self._began(nodes)),
+            since=self._since(IncidentKind.MISSING, self._began(nodes)),
             zones=_zones(concerned),
             groups=_keys(concerned),
             missing=missing,
@@ -227,7 +231,7 @@ class _Found:
         state = self.groups.get(plan.group.key)
         if state is None:
             return False
-        return _is_stalled(plan, state) or (state.in_trouble and plan.state in (State.FENCED, State.PROBING))
+        return _is_stalled(plan, state) or (state.is_failing and plan.state in (State.FENCED, State.PROBING))
 
     def _lasts(self, nodes: Mapping[GroupKey, int]) -> bool:
         """Whether a node is missing for so long that it is trouble although others may take it over."""
@@ -285,7 +289,7 @@ class _Found:
         return not (demand.unmet or demand.not_counted or pool.asked.pending)
 
     def _worst(
-        self, concerned: list[GroupPlan], nodes: Mapping[GroupKey, int], before: Trouble | None
+        self, concerned: list[GroupPlan], nodes: Mapping[GroupKey, int], before: Incident | None
     ) -> GroupState | None:
         """The group that says best why nodes are missing: a reason, that of before, of most nodes."""
         usual = None if before is None else before.failure_class
@@ -300,12 +304,12 @@ class _Found:
 
     # What else is wrong with a pool
 
-    def _invalid(self) -> Trouble | None:
+    def _invalid(self) -> Incident | None:
         if self.pool.valid or not self.pool.problems:
             return None  # what a restore finds of a pool without members has no problem
-        return self._trouble(TroubleKind.INVALID, self.now, problems=self.pool.problems[:_MOST_PROBLEMS])
+        return self._incident(IncidentKind.INVALID, self.now, problems=self.pool.problems[:_MOST_PROBLEMS])
 
-    def _refused(self) -> Trouble | None:
+    def _refused(self) -> Incident | None:
         refused = [
             (plan, state, state.write_refused_at)
             for plan, state in self._states()
@@ -316,32 +320,34 @@ class _Found:
         plans = [plan for plan, _, _ in refused]
         words = _excerpt(refused[0][1].write_refused)
         since = min(at for _, _, at in refused)
-        return self._trouble(TroubleKind.REFUSED, since, zones=_zones(plans), groups=_keys(plans), said=words)
+        return self._incident(IncidentKind.REFUSED, since, zones=_zones(plans), groups=_keys(plans), said=words)
 
-    def _contested(self) -> Trouble | None:
+    def _contested(self) -> Incident | None:
         contested = [(plan, state) for plan, state in self._states() if state.contested_since is not None]
         if not contested:
             return None
         plans = [plan for plan, _ in contested]
         who = ", ".join(sorted({state.contested_by for _, state in contested if state.contested_by}))
         since = min(state.contested_since for _, state in contested if state.contested_since is not None)
-        return self._trouble(TroubleKind.CONTESTED, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(who))
+        return self._incident(
+            IncidentKind.CONTESTED, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(who)
+        )
 
-    def _over_committed(self) -> Trouble | None:
+    def _over_committed(self) -> Incident | None:
         """More is requested than PoolMaximum, and stays so. Taking back what has no machine is our own next step."""
         if not self.pool.overcommitted:
             return None
         seen = self.pool.remembered.seen
         stood = self.now if seen is None else seen.since
-        if self._before(TroubleKind.OVER_COMMITTED) is None and self.now - stood < self.after:
+        if self._before(IncidentKind.OVER_COMMITTED) is None and self.now - stood < self.after:
             return None
         problems = tuple(problem for problem in self.pool.problems if problem.kind is ProblemKind.OVER_COMMITTED)
-        return self._trouble(TroubleKind.OVER_COMMITTED, stood, problems=problems)
+        return self._incident(IncidentKind.OVER_COMMITTED, stood, problems=problems)
 
-    def _drain_hangs(self) -> Trouble | None:
+    def _drain_hangs(self) -> Incident | None:
         """Of who could not be read, what was known stays."""
         if self.pool.demand is None:
-            return self._before(TroubleKind.DRAIN_HANGS) if self.demand is not None else None
+            return self._before(IncidentKind.DRAIN_HANGS) if self.demand is not None else None
         hanging = [node.hangs for node in self.pool.demand.nodes if node.hangs is not None]
         if not hanging:
             return None
@@ -349,17 +355,17 @@ class _Found:
         plans = [plan for plan in self.pool.groups if plan.group.key in groups]
         names = ", ".join(each.node for each in hanging[:_MOST_NAMES])
         since = min(each.since for each in hanging)
-        return self._trouble(
-            TroubleKind.DRAIN_HANGS, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(names)
+        return self._incident(
+            IncidentKind.DRAIN_HANGS, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(names)
         )
 
-    def _ineffective_order(self) -> Trouble | None:
+    def _ineffective_order(self) -> Incident | None:
         """Nodes that were ordered for pods have arrived and do not help them, or new ones would not for DaemonSets.
 
         While pods are not read, it stays.
         """
         if self.pool.demand is None:
-            return self._before(TroubleKind.INEFFECTIVE_ORDER) if self.demand is not None else None
+            return self._before(IncidentKind.INEFFECTIVE_ORDER) if self.demand is not None else None
         orders = self.pool.demand.asked.ineffective[:_MOST_PROBLEMS]
         ordered_for = {pod for order in self.pool.demand.asked.ineffective for pod in order.pods}
         blocked = [each for each in self.pool.demand.asked.blocked if not ordered_for.intersection(each.pods)]
@@ -390,21 +396,23 @@ class _Found:
             for each in blocked
         ]
         found = {"zones": _zones(plans), "groups": _keys(plans), "problems": tuple(problems)}
-        return self._trouble(TroubleKind.INEFFECTIVE_ORDER, self.now, **found)
+        return self._incident(IncidentKind.INEFFECTIVE_ORDER, self.now, **found)
 
-    def _step_hangs(self) -> Trouble | None:
+    def _step_hangs(self) -> Incident | None:
         """A step of converge that only people, or whoever holds the machine, can end."""
         told = self.pool.converging
         if told is None or told.step is None or told.hangs_since is None:
             return None
-        plans = [plan for plan in self.pool.groups if str(plan.group.key) in (told.step.giver, told.step.source)]
+        plans = [
+            plan for plan in self.pool.groups if str(plan.group.key) in (told.step.draining_group, told.step.source)
+        ]
         machine = told.step.machine.name if told.step.machine else ""
         hangs = {"zones": _zones(plans), "groups": _keys(plans), "said": machine}
-        return self._trouble(TroubleKind.STEP_HANGS, told.hangs_since, **hangs)
+        return self._incident(IncidentKind.STEP_HANGS, told.hangs_since, **hangs)
 
-    def _trouble(self, kind: TroubleKind, began: datetime, **more: object) -> Trouble:
-        trouble = Trouble(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))
-        return replace(trouble, **more)  # type: ignore[arg-type]
+    def _incident(self, kind: IncidentKind, began: datetime, **more: object) -> Incident:
+        incident = Incident(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))
+        return replace(incident, **more)  # type: ignore[arg-type]
 
 
 def _rolls(plan: GroupPlan) -> bool:
@@ -441,51 +449,51 @@ def _excerpt(text: str) -> str:
 _LONGEST_OUTBOX = 80
 
 
-def with_news(verdict: Verdict) -> Verdict:
+def with_news(cluster_health: ClusterHealth) -> ClusterHealth:
     """With what nobody was told of yet put into the outbox, as far as there is room, and remembered as told."""
-    news = untold(verdict)[: max(0, _LONGEST_OUTBOX - len(verdict.outbox))]
+    news = untold(cluster_health)[: max(0, _LONGEST_OUTBOX - len(cluster_health.outbox))]
     if not news:
-        return verdict
-    told = dict(verdict.told)
+        return cluster_health
+    told = dict(cluster_health.told)
     for each in news:
         if each.news is News.CLOSED:
             del told[each.key]
         else:
-            told[each.key] = _told_of(each.trouble)
-    return replace(verdict, told=told, outbox=(*verdict.outbox, *news))
+            told[each.key] = _told_of(each.incident)
+    return replace(cluster_health, told=told, outbox=(*cluster_health.outbox, *news))
 
 
-def untold(verdict: Verdict) -> tuple[TroubleNews, ...]:
+def untold(cluster_health: ClusterHealth) -> tuple[IncidentChange, ...]:
     """What is neither told nor in the outbox: what is over first, then the worst."""
-    open_now = {trouble.key: trouble for trouble in verdict.troubles}
+    open_now = {incident.key: incident for incident in cluster_health.incidents}
     over = [
-        Trouble(kind=told.kind, since=told.since, pool=told.pool, missing=told.missing)
-        for key, told in sorted(verdict.told.items())
+        Incident(kind=told.kind, since=told.since, pool=told.pool, missing=told.missing)
+        for key, told in sorted(cluster_health.told.items())
         if key not in open_now or open_now[key].since != told.since
     ]
-    news = [TroubleNews(news=News.CLOSED, trouble=trouble) for trouble in over]
-    for key, trouble in open_now.items():
-        told = verdict.told.get(key)
-        if told is None or told.since != trouble.since:
-            news.append(TroubleNews(news=News.OPENED, trouble=trouble))
-        elif _has_changed(told, trouble):
-            news.append(TroubleNews(news=News.CHANGED, trouble=trouble))
+    news = [IncidentChange(news=News.CLOSED, incident=incident) for incident in over]
+    for key, incident in open_now.items():
+        told = cluster_health.told.get(key)
+        if told is None or told.since != incident.since:
+            news.append(IncidentChange(news=News.OPENED, incident=incident))
+        elif _has_changed(told, incident):
+            news.append(IncidentChange(news=News.CHANGED, incident=incident))
     return tuple(news)
 
 
-def _told_of(trouble: Trouble) -> Told:
-    matter = _fingerprint(trouble)
-    return Told(kind=trouble.kind, since=trouble.since, pool=trouble.pool, missing=trouble.missing, matter=matter)
+def _told_of(incident: Incident) -> Told:
+    matter = _fingerprint(incident)
+    return Told(kind=incident.kind, since=incident.since, pool=incident.pool, missing=incident.missing, matter=matter)
 
 
-def _has_changed(told: Told, trouble: Trouble) -> bool:
+def _has_changed(told: Told, incident: Incident) -> bool:
     """Whether people should hear of it again. Of the number of nodes only when it has doubled or halved: machines that
     come back one by one are no news each.
     """
-    missing = trouble.missing
+    missing = incident.missing
     other_number = missing > 0 and (missing >= 2 * told.missing or 2 * missing <= told.missing)
-    return _fingerprint(trouble) != told.matter or (other_number and missing != told.missing)
+    return _fingerprint(incident) != told.matter or (other_number and missing != told.missing)
 
 
-def _fingerprint(trouble: Trouble) -> str:
-    return hashlib.sha256(json.dumps(trouble.matter, default=str).encode()).hexdigest()[:16]
+def _fingerprint(incident: Incident) -> str:
+    return hashlib.sha256(json.dumps(incident.matter, default=str).encode()).hexdigest()[:16]

@@ -128,15 +128,17 @@ class Step:
     id: str = ""  # of the move that orders it; empty: not written down yet
     ordered: bool = False  # the destination has carried that id
     less: int | None = None  # what it requests once its machine has been taken back; None: that is awaited
-    giver: str = ""  # the group whose machine is taken away: the source, or the destination where the step is undone
+    draining_group: str = (
+        ""  # the group whose machine is taken away: the source, or the destination where the step is undone
+    )
     machine: MachineRef | None = None  # which of its machines
     back: str = ""  # of the move that takes it away
-    given_at: datetime | None = None  # when the giver was first seen with that id
+    delete_requested_at: datetime | None = None  # when the giver was first seen with that id
 
     @property
     def is_open(self) -> bool:
         """Whether a machine more than before is asked for: ordered, and none given for it."""
-        return self.ordered and self.given_at is None
+        return self.ordered and self.delete_requested_at is None
 
     @property
     def unbound(self) -> int:
@@ -149,7 +151,7 @@ class Step:
 
     @property
     def is_undone(self) -> bool:
-        return self.given_at is not None and self.giver == self.destination
+        return self.delete_requested_at is not None and self.draining_group == self.destination
 
     @property
     def groups(self) -> frozenset[str]:
@@ -157,7 +159,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class LastDrain:
     """The source of the last step, watched for demand that was bound to it."""
 
     source: str
@@ -166,17 +168,17 @@ class Given:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Homing:
+class ConvergenceState:
     """What is remembered of a pool for converge."""
 
     uneven_since: datetime | None = None  # since when a zone is far below another
     step: Step | None = None
     begun: tuple[datetime, ...] = ()  # steps of the last hour
-    given: Given | None = None
+    given: LastDrain | None = None
     held_since: datetime | None = None  # when demand was bound to a source, or a step came to nothing
     held_until: datetime | None = None  # and until when no step begins therefore
 
-    def held(self, now: datetime, length: timedelta) -> "Homing":
+    def held(self, now: datetime, length: timedelta) -> "ConvergenceState":
         """No step for so long from now; none shortens another, and a pass that was asked for before ends with it."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
@@ -211,8 +213,8 @@ class Converging:
     hangs_since: datetime | None = None  # it should have ended then, and nobody but people can end it
 
 
-def opened_step(homing: Homing, step: Step, id: str) -> Homing:
+def opened_step(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
     """Before the patch of a step: written down under the id of its move."""
     if step.ordered:
-        return replace(homing, step=replace(step, back=id))
-    return replace(homing, step=replace(step, id=id), begun=(*homing.spent(step.begun_at), step.begun_at))
+        return replace(convergence, step=replace(step, back=id))
+    return replace(convergence, step=replace(step, id=id), begun=(*convergence.spent(step.begun_at), step.begun_at))

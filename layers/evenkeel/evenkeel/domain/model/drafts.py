@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
-from evenkeel.domain.model.convergence import Choices, Converging, Homing, Step
+from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.states import STEPS_APART, Publication, Release, Sighting
+from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
@@ -32,12 +32,12 @@ class Draft:
     held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     contested: bool = False  # somebody keeps putting back what we write
-    cautious_max: int | None = (
+    throttled_max: int | None = (
         None  # where other clusters could not buy the same: one more than stood when they said so
     )
     slow_start_max: int | None = None  # where a zone has begun to deliver again: what runs and may be on its way
     step_max: int | None = None  # while a step of converge is open: what it requests, so that nobody else orders there
-    stays: bool = False  # a machine has come with a step of converge: it keeps what it requests
+    protected: bool = False  # a machine has come with a step of converge: it keeps what it requests
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
@@ -55,8 +55,8 @@ class Draft:
     rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
     reasons: list[Reason] = field(default_factory=list)
 
-    def because(self, rule: Rule, **facts: Fact) -> None:
-        """Another reason for what becomes of the group."""
+    def add_reason(self, rule: Rule, **facts: Fact) -> None:
+        """Add a reason for what the group requests and publishes."""
         self.reasons.append(Reason(rule, facts))
 
     @property
@@ -96,7 +96,7 @@ class Draft:
     def cap(self) -> int | None:
         """The most that operator, owner of the replicas, others' words and a slow start let it grow to; None: any."""
         share = None if self.group.worker_range is None else self.group.worker_range.max
-        caps = (self.group.zone_max, share, self.cautious_max, self.slow_start_max, self.step_max)
+        caps = (self.group.zone_max, share, self.throttled_max, self.slow_start_max, self.step_max)
         return min([cap for cap in caps if cap is not None], default=None)
 
     @property
@@ -124,17 +124,17 @@ class Draft:
         return (self.requested + 1) * other.group.weight <= (other.requested - 1) * self.group.weight
 
     @property
-    def keeps_all(self) -> Reason | None:
+    def drain_blocked_by(self) -> Reason | None:
         """Why none of its machines can be taken away by name now; None: some may be."""
         group = self.group
         if self.state is State.FROZEN:
-            return because(Rule.IN_STATE, state=self.state.value)
+            return Reason.of(Rule.IN_STATE, state=self.state.value)
         if not self.replicas_are_ours:
-            return because(Rule.REPLICAS_OF_OTHERS)
+            return Reason.of(Rule.REPLICAS_OF_OTHERS)
         if group.launched is not None:
-            return because(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.kind)
+            return Reason.of(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.kind)
         if self.requested != group.requested:
-            return because(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)
+            return Reason.of(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)
         return None if group.machines is None else disagree(group.machines, group.requested, self.marked)
 
     @property
@@ -172,9 +172,9 @@ class PoolDraft:
     pool: Pool
     now: datetime
     groups: list[Draft]
-    sighting: Sighting
+    snapshot: MemberSnapshot
     grower: str = ""  # key of the group that others have let grow most since the last look
-    ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
+    pool_max: int = 0  # PoolMaximum less the room that is spoken for, as it was found
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
     advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
@@ -201,7 +201,7 @@ class PoolDraft:
     publication: Publication | None = None  # what Balanced has dealt out
     deal_ends: datetime | None = None  # when time alone may change that
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
-    homing: Homing = field(default_factory=Homing)  # what is remembered for converge
+    convergence: ConvergenceState = field(default_factory=ConvergenceState)  # what is remembered for converge
     step: Step | None = None  # of converge, as this plan's patch is to leave it
     surge: int = 0  # nodes above PoolMaximum that an open step may have
     converging: Converging | None = None  # what is told of converge

@@ -133,7 +133,7 @@ class OwnerNumbers:
     max_field: str
     set_by: str = ""  # who wrote max there last, besides us (managedFields); empty: not read, or nobody says
     takes_ours: bool = False  # our bounds are written there too, so what stands there may be ours
-    needs_leave: bool = False  # written only where the record says so: it takes the fields from whoever applied them
+    needs_consent: bool = False  # written only where the record says so: it takes the fields from whoever applied them
     besides: tuple[tuple[str, str], ...] = ()  # what else stands there that people may ask for, by field
 
 

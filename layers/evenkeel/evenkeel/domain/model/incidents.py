@@ -14,7 +14,7 @@ from evenkeel.domain.model.reasons import Reason
 TROUBLE_AFTER = timedelta(minutes=5)
 
 
-class TroubleKind(StrEnum):
+class IncidentKind(StrEnum):
     """Kinds of trouble, the worst first. The value stands in JSON."""
 
     # Nodes that pods wait for come before a cluster that cannot be seen: its autoscaler goes on with the last bounds.
@@ -44,21 +44,21 @@ class TroubleKind(StrEnum):
 
 _OF_CLUSTER = frozenset(
     {
-        TroubleKind.UNREACHABLE,
-        TroubleKind.ACCESS,
-        TroubleKind.TOO_LARGE,
-        TroubleKind.INVALID_RECORD,
-        TroubleKind.STOPPED,
+        IncidentKind.UNREACHABLE,
+        IncidentKind.ACCESS,
+        IncidentKind.TOO_LARGE,
+        IncidentKind.INVALID_RECORD,
+        IncidentKind.STOPPED,
     }
 )
-_RANK = {kind: rank for rank, kind in enumerate(TroubleKind)}
+_RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class Incident:
     """One trouble of a cluster, or of a pool of it."""
 
-    kind: TroubleKind
+    kind: IncidentKind
     since: datetime
     pool: str = ""  # its id; empty: of the whole cluster
     zones: tuple[str, ...] = ()  # where, sorted
@@ -88,11 +88,11 @@ class Trouble:
     @property
     def matter(self) -> tuple[object, ...]:
         """What people are told anew where it changes. Words are not among it: clouds put the request's id into them."""
-        if self.kind is TroubleKind.INEFFECTIVE_ORDER:  # pods and nodes come and go under new names
+        if self.kind is IncidentKind.INEFFECTIVE_ORDER:  # pods and nodes come and go under new names
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
-        who = self.said if self.kind in (TroubleKind.CONTESTED, TroubleKind.DRAIN_HANGS) else ""
+        who = self.said if self.kind in (IncidentKind.CONTESTED, IncidentKind.DRAIN_HANGS) else ""
         matter = (self.zones, self.failure_class, who, problems)
         return (*matter, "untaken") if self.untaken else matter
 
@@ -101,7 +101,7 @@ class Trouble:
 class Told:
     """What was told last of a trouble that is open, as far as anybody was told."""
 
-    kind: TroubleKind
+    kind: IncidentKind
     since: datetime
     pool: str = ""
     missing: int = 0
@@ -117,21 +117,21 @@ class News(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TroubleNews:
+class IncidentChange:
     """Something that is to be told. Told twice, it has the same key, the same moment and the same order."""
 
     news: News
-    trouble: Trouble  # of one that is over, only what was told of it
+    incident: Incident  # of one that is over, only what was told of it
     at: datetime | None = None  # when it was found; None: it has just been, or by the release before
     order: int = 0  # among what was found in the same second
 
     @property
     def key(self) -> str:
-        return self.trouble.key
+        return self.incident.key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class PublishedStatus:
     """What the cluster's status ConfigMap says, as a fingerprint."""
 
     print: str
@@ -143,28 +143,28 @@ _MOST_TROUBLES = 80
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ClusterHealth:
     """All trouble of one cluster, the worst first, and what was told of it, by ``key``.
 
     What is to be told stands in ``outbox`` from before it is told until after, in order.
     """
 
-    troubles: tuple[Trouble, ...] = ()
+    incidents: tuple[Incident, ...] = ()
     told: Mapping[str, Told] = field(default_factory=dict)
-    outbox: tuple[TroubleNews, ...] = ()
-    shown: Shown | None = None  # None: the cluster has no status ConfigMap
+    outbox: tuple[IncidentChange, ...] = ()
+    quote: PublishedStatus | None = None  # None: the cluster has no status ConfigMap
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no trouble, and nothing about any is to be told."""
-        return not (self.troubles or self.told or self.outbox)
+        return not (self.incidents or self.told or self.outbox)
 
     @property
-    def unread(self) -> Trouble | None:
+    def unread(self) -> Incident | None:
         """Why the cluster could not be read, where it could not; the other troubles are then of before."""
-        return next((trouble for trouble in self.troubles if trouble.kind.of_cluster), None)
+        return next((incident for incident in self.incidents if incident.kind.of_cluster), None)
 
-    def with_troubles(self, troubles: Sequence[Trouble]) -> "Verdict":
+    def with_incidents(self, incidents: Sequence[Incident]) -> "ClusterHealth":
         """Other trouble, of which nobody has been told yet."""
-        worst_first = sorted(troubles, key=lambda trouble: trouble.severity)
-        return replace(self, troubles=tuple(worst_first[:_MOST_TROUBLES]))
+        worst_first = sorted(incidents, key=lambda incident: incident.severity)
+        return replace(self, incidents=tuple(worst_first[:_MOST_TROUBLES]))

@@ -43,7 +43,7 @@ SCALE_REQUEST_KEPT = timedelta(hours=1)
 # The ids of the requests that a plan makes itself. First those for pods that wait. Nobody else's has a space in it.
 FOR_PODS = "pods that wait"
 # The same for nodes that nobody needs.
-FOR_NOBODY = "nodes that nobody needs"
+UNNEEDED_NODES = "nodes that nobody needs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class ScaleRequest:
     @property
     def is_of_plan(self) -> bool:
         """Whether it follows from what pods need, and is known only to the plan that made it and to its journal."""
-        return self.id in (FOR_PODS, FOR_NOBODY)
+        return self.id in (FOR_PODS, UNNEEDED_NODES)
 
     @property
     def gives_number(self) -> bool:

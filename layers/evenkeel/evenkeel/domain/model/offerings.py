@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.model.values import BadValueError, quote
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _PARTS = 5  # and one more where the zone is an account's
@@ -31,7 +31,7 @@ class Offering:
         *account, zone = self.zone.split("/", 1)
         for part in (self.provider, self.region, *account, zone, self.machine_type, self.capacity_type):
             if not _PART.fullmatch(part):
-                raise BadValueError(f"{shown(part)} is no part of an offering's name")
+                raise BadValueError(f"{quote(part)} is no part of an offering's name")
 
     def __str__(self) -> str:
         return "/".join((self.provider, self.region, self.zone, self.machine_type, self.capacity_type))
@@ -113,7 +113,7 @@ class Buyer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word:
+class CapacityReport:
     """One cluster's last failure to buy an offering. ``cluster`` is empty where it does not want to be named."""
 
     failed_at: datetime
@@ -125,7 +125,7 @@ class Word:
 class OfferingState:
     """What clusters say of an offering: words by API server, and when a machine last came that was tried since."""
 
-    words: Mapping[str, Word] = field(default_factory=dict)
+    words: Mapping[str, CapacityReport] = field(default_factory=dict)
     delivered_at: datetime | None = None
 
 
@@ -133,5 +133,5 @@ class OfferingState:
 class Experience:
     """What one look at a cluster says of an offering that it buys. None: nothing."""
 
-    word: Word | None = None
+    word: CapacityReport | None = None
     delivered_at: datetime | None = None

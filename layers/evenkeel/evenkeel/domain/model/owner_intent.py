@@ -9,7 +9,7 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import PoolState
 
 
-def wish_of(group: NodeGroup, state: PoolState) -> Bounds | None:
+def desired_bounds_of(group: NodeGroup, state: PoolState) -> Bounds | None:
     """What the people of the group's owner want; None where it has none, or nobody wants anything."""
     if group.owner is None:
         return None
@@ -23,7 +23,7 @@ def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
     return Bounds(bounds.min, max(bounds.min, relief.wanted(bounds.max)))
 
 
-def is_new_wish(group: NodeGroup, state: PoolState) -> bool:
+def is_new_intent(group: NodeGroup, state: PoolState) -> bool:
     """Whether somebody has set other numbers at the owner since it was remembered what is wanted there."""
     if group.owner is None or not _is_written(group, state) or _stands_ours(group, state):
         return False
@@ -34,7 +34,7 @@ def is_put_back(group: NodeGroup, state: PoolState) -> bool:
     """Whether somebody has put what is wanted back over what we wrote."""
     if group.owner is None or not _is_written(group, state) or _stands_ours(group, state):
         return False
-    known = state.wishes.get(group.owner.ref.id)
+    known = state.desired_bounds.get(group.owner.ref.id)
     return group.owner.bounds == _before(group, state) and (known is None or bool(known.ours))
 
 
@@ -43,7 +43,7 @@ def _is_written(group: NodeGroup, state: PoolState) -> bool:
     owner = group.owner
     if owner is None or not owner.takes_ours:
         return False
-    return owner.ref.id in state.wishes or (group.published is not None and group.published.bounds is not None)
+    return owner.ref.id in state.desired_bounds or (group.published is not None and group.published.bounds is not None)
 
 
 def _stands_ours(group: NodeGroup, state: PoolState) -> bool:
@@ -51,7 +51,7 @@ def _stands_ours(group: NodeGroup, state: PoolState) -> bool:
     owner = group.owner
     if owner is None or not owner.takes_ours:
         return False
-    known = state.wishes.get(owner.ref.id)
+    known = state.desired_bounds.get(owner.ref.id)
     said = group.published.bounds if group.published is not None else None
     return owner.bounds == said or (known is not None and owner.bounds in known.ours)
 
@@ -61,7 +61,7 @@ def _before(group: NodeGroup, state: PoolState) -> Bounds | None:
 
     Not remembered by the object's uid: what the annotation says, or a release that remembered groups.
     """
-    if group.owner is not None and (known := state.wishes.get(group.owner.ref.id)) is not None:
+    if group.owner is not None and (known := state.desired_bounds.get(group.owner.ref.id)) is not None:
         return known.bounds
     if group.has_adopted:
         return group.adopted

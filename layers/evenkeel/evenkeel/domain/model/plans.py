@@ -59,9 +59,9 @@ class GroupPlan:
         return self.short_provision != self.group.short_provision
 
     @property
-    def is_cautious(self) -> bool:
+    def is_throttled(self) -> bool:
         """Whether other clusters' words keep it at one machine more."""
-        return any(reason.rule is Rule.CAUTIOUS for reason in self.reasons)
+        return any(reason.rule is Rule.THROTTLED for reason in self.reasons)
 
     @property
     def lowers_requested(self) -> bool:
@@ -143,7 +143,7 @@ class PoolPlan:
         return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
 
     @property
-    def new_wishes(self) -> tuple[Problem, ...]:
+    def new_intents(self) -> tuple[Problem, ...]:
         """What somebody has set anew at the owner of a group's bounds: told once, with the look that finds it."""
         return tuple(problem for problem in self.problems if problem.kind is ProblemKind.NEW_WISH)
 
@@ -169,10 +169,10 @@ class PoolPlan:
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
             **self._relief_news,
-            "trouble": [
-                [str(plan.group.key), "cautious" if plan.is_cautious else plan.state]
+            "incident": [
+                [str(plan.group.key), "cautious" if plan.is_throttled else plan.state]
                 for plan in self.groups
-                if plan.state in (State.FENCED, State.PROBING) or plan.is_cautious
+                if plan.state in (State.FENCED, State.PROBING) or plan.is_throttled
             ],
             "changes": []
             if applied

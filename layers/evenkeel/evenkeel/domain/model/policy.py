@@ -62,7 +62,9 @@ class Policy:
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
-    asked_home: Mapping[str, datetime] = field(default_factory=dict)  # pool's name or id -> when a pass was asked for
+    convergence_requested: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # pool's name or id -> when a pass was asked for
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     write_topology: bool = False  # whether bounds may be written to a Cluster's topology
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits in a suspect zone; None: as ever

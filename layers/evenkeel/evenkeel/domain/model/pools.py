@@ -11,7 +11,7 @@ from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
@@ -36,7 +36,7 @@ class Members:
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
     level: Level = Level.OFF
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
-    asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
+    convergence_requested: datetime | None = None  # when a pass of converge was last asked for by hand
     dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
     max_step: int | None = None  # nodes that one run may add; None: any number
     autoscaler_loop: timedelta = timedelta(seconds=10)
@@ -114,7 +114,7 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
     Where they stand at an owner: what its people want now.
     """
     if group.owner is not None and group.owner.takes_ours:
-        return wish_of(group, state)
+        return desired_bounds_of(group, state)
     if str(group.key) in state.adopted:
         return state.adopted[str(group.key)]
     return group.adopted if group.has_adopted else group.bounds

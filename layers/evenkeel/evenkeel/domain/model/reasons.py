@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Union
+from typing import Self, Union
 
 
 class Topic(StrEnum):
@@ -43,7 +43,7 @@ class Rule(StrEnum):
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
     FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
-    CAUTIOUS = "cautious", Topic.STATE
+    THROTTLED = "cautious", Topic.STATE
     SLOW_START = "slow-start", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
@@ -357,6 +357,7 @@ class Reason:
     rule: Rule
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
-
-def because(rule: Rule, **facts: Fact) -> Reason:
-    return Reason(rule, facts)
+    @classmethod
+    def of(cls, rule: Rule, **facts: Fact) -> Self:
+        """Return the reason with its facts by name."""
+        return cls(rule, facts)

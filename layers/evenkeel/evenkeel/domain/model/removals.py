@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from evenkeel.domain.model.groups import Machine
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str]) -> Reason | None:
@@ -16,9 +16,9 @@ def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str])
     """
     staying = [machine for machine in machines if not machine.deleting]
     if len(staying) != requested:
-        return because(Rule.MACHINES_AWAITED, requested=requested, machines=len(staying))
+        return Reason.of(Rule.MACHINES_AWAITED, requested=requested, machines=len(staying))
     others = sorted(machine.name for machine in staying if is_marked_by_others(machine, ours))
-    return because(Rule.MARKED_BY_OTHERS, machine=others[0]) if others else None
+    return Reason.of(Rule.MARKED_BY_OTHERS, machine=others[0]) if others else None
 
 
 def is_marked_by_others(machine: Machine, ours: Collection[str]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.convergence import Homing
+from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
@@ -45,8 +45,10 @@ class GroupState:
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
     slow_start: int = 0  # since its zone delivers again: so many machines may be on their way; 0: as many as there may
     # What other clusters' failures mean for it; none of it is a failure of its own (domain/offerings/reports.py)
-    warned_requested: int | None = None  # requested when the warning that lasts began, or less since; None: none lasts
-    warned_until: datetime | None = None  # the end of the fence that came with it
+    throttled_requested: int | None = (
+        None  # requested when the warning that lasts began, or less since; None: none lasts
+    )
+    throttled_until: datetime | None = None  # the end of the fence that came with it
     cleared_at: datetime | None = None  # when a machine last came in spite of a warning
 
     @property
@@ -67,7 +69,7 @@ class GroupState:
         )
 
     @property
-    def in_trouble(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether there is a failure that no success has answered yet."""
         return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
 
@@ -112,7 +114,7 @@ class Publication:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
+class MemberSnapshot:
     """What was requested when a pool was last looked at, and since when it has been seen so. Groups by key."""
 
     since: datetime
@@ -123,7 +125,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class DesiredBounds:
     """What people want of an object that takes our bounds (``domain.model.owner_intent``)."""
 
     bounds: Bounds
@@ -160,14 +162,14 @@ class PoolState:
     """What is remembered of a pool."""
 
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before us, per member; None: it had none
-    wishes: Mapping[str, Wish] = field(default_factory=dict)  # by OwnerRef.id
+    desired_bounds: Mapping[str, DesiredBounds] = field(default_factory=dict)  # by OwnerRef.id
     digest: str = ""  # of the last news
     move: Move | None = None  # the last move, until nothing of it is owed any more
-    seen: Sighting | None = None
+    seen: MemberSnapshot | None = None
     published: Publication | None = None  # under Balanced
     held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
-    homing: Homing = field(default_factory=Homing)  # for converge
-    in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
+    convergence: ConvergenceState = field(default_factory=ConvergenceState)  # for converge
+    is_failing: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
     grew_at: datetime | None = None  # when nodes were last asked for, by pods or by people

@@ -17,7 +17,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SHOWN = 60
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as it may stand in an error: short, printable, on one line."""
     if not isinstance(value, str):
         # Of a container a glimpse: what YAML's aliases fold together could fill the memory when it is written out.

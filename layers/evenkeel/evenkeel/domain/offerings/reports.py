@@ -23,14 +23,14 @@ from datetime import datetime
 
 from evenkeel.domain.model.failures import FailureClass, is_own_affair
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
-from evenkeel.domain.model.offerings import Experience, Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 
 # Two would do for everybody but those who say them; the third is so that they, too, hear of two others.
-WORDS_KEPT = 3
+REPORTS_KEPT = 3
 # Two clusters that cannot buy it are no accident of one of them.
-WORDS_THAT_FENCE = 2
+REPORTS_TO_FENCE = 2
 
 
 _USUAL = BackoffPolicy()
@@ -43,33 +43,33 @@ def merged(one: OfferingState, other: OfferingState) -> OfferingState:
     """
     delivered = [at for at in (one.delivered_at, other.delivered_at) if at is not None]
     delivered_at = max(delivered, default=None)
-    words: dict[str, Word] = {}
+    words: dict[str, CapacityReport] = {}
     for server, word in (*one.words.items(), *other.words.items()):
         is_answered = delivered_at is not None and word.failed_at <= delivered_at
         if not is_answered and (server not in words or _age(word) > _age(words[server])):
             words[server] = word
-    newest = sorted(words, key=lambda server: (*_age(words[server]), server), reverse=True)[:WORDS_KEPT]
+    newest = sorted(words, key=lambda server: (*_age(words[server]), server), reverse=True)[:REPORTS_KEPT]
     return OfferingState(words={server: words[server] for server in sorted(newest)}, delivered_at=delivered_at)
 
 
-def _age(word: Word) -> tuple[datetime, datetime, str]:
+def _age(word: CapacityReport) -> tuple[datetime, datetime, str]:
     return word.failed_at, word.until, word.cluster
 
 
-def standing(state: OfferingState | None, now: datetime, policy: BackoffPolicy) -> list[Word]:
+def standing(state: OfferingState | None, now: datetime, policy: BackoffPolicy) -> list[CapacityReport]:
     """The words that no machine has answered and nobody has forgotten, the newest first."""
     words = [] if state is None else [word for word in state.words.values() if not is_answered(word, state)]
     return sorted((word for word in words if not policy.is_forgotten(word.failed_at, now)), key=_age, reverse=True)
 
 
-def words_about(
+def reports_about(
     group: NodeGroup, offerings: Mapping[Offering, OfferingState], now: datetime, policy: BackoffPolicy
-) -> list[Word]:
+) -> list[CapacityReport]:
     """What is said of the offering that a group buys."""
     return standing(offerings.get(group.offering), now, policy) if offerings and group.offering is not None else []
 
 
-def is_answered(word: Word, state: OfferingState) -> bool:
+def is_answered(word: CapacityReport, state: OfferingState) -> bool:
     """Whether a machine has come since."""
     return state.delivered_at is not None and word.failed_at <= state.delivered_at
 
@@ -89,7 +89,7 @@ def changes(
     return after if answers else None
 
 
-def _adds(state: OfferingState, server: str, word: Word, now: datetime, policy: BackoffPolicy) -> bool:
+def _adds(state: OfferingState, server: str, word: CapacityReport, now: datetime, policy: BackoffPolicy) -> bool:
     if policy.is_forgotten(word.failed_at, now):
         return False
     words = {voice: said for voice, said in state.words.items() if said in standing(state, now, policy)}
@@ -99,7 +99,7 @@ def _adds(state: OfferingState, server: str, word: Word, now: datetime, policy: 
     if word.until <= now:
         return not words and own is None
     half = now + (word.until - now) / 2
-    return sum(said.until >= half for said in words.values()) < WORDS_KEPT
+    return sum(said.until >= half for said in words.values()) < REPORTS_KEPT
 
 
 def experiences(
@@ -120,13 +120,13 @@ def experiences(
     return found
 
 
-def _word(state: GroupState, now: datetime) -> Word | None:
+def _word(state: GroupState, now: datetime) -> CapacityReport | None:
     """Its last failure, if the offering is what failed, and nothing has come since."""
-    if not state.in_trouble or state.fence_ended or state.failure_class is not FailureClass.CAPACITY:
+    if not state.is_failing or state.fence_ended or state.failure_class is not FailureClass.CAPACITY:
         return None
     if state.last_failure is None or state.backoff_until is None or is_own_affair(state.message):
         return None
-    return Word(failed_at=min(state.last_failure, now), until=state.backoff_until)
+    return CapacityReport(failed_at=min(state.last_failure, now), until=state.backoff_until)
 
 
 def _delivered_at(state: GroupState) -> datetime | None:
@@ -135,11 +135,11 @@ def _delivered_at(state: GroupState) -> datetime | None:
     return max((at for at in moments if at is not None), default=None)
 
 
-def heed(
+def apply_reports(
     group: NodeGroup,
     before: GroupState | None,
     after: GroupState | None,
-    words: Sequence[Word],
+    words: Sequence[CapacityReport],
     now: datetime,
     policy: BackoffPolicy,
 ) -> GroupState | None:
@@ -153,17 +153,17 @@ def heed(
     state = after or GroupState()
     heard = [word for word in words if state.cleared_at is None or word.failed_at > state.cleared_at]
     stands = max(group.requested, group.running)
-    if state.warned_requested is None:
+    if state.throttled_requested is None:
         trusts_itself = state.cleared_at is not None and now < state.cleared_at + policy.initial
         if not heard or trusts_itself:
             return after
-        return replace(state, warned_requested=stands, warned_until=_fenced_until(heard, now, policy))
-    if group.running > state.warned_requested or _has_succeeded(before, state):
-        return replace(state, cleared_at=now, warned_requested=None, warned_until=None)
+        return replace(state, throttled_requested=stands, throttled_until=_fenced_until(heard, now, policy))
+    if group.running > state.throttled_requested or _has_succeeded(before, state):
+        return replace(state, cleared_at=now, throttled_requested=None, throttled_until=None)
     if not heard:
-        return replace(state, warned_requested=None, warned_until=None)
-    until = state.warned_until or _fenced_until(heard, now, policy)  # fenced once for each warning
-    followed = replace(state, warned_requested=min(state.warned_requested, stands), warned_until=until)
+        return replace(state, throttled_requested=None, throttled_until=None)
+    until = state.throttled_until or _fenced_until(heard, now, policy)  # fenced once for each warning
+    followed = replace(state, throttled_requested=min(state.throttled_requested, stands), throttled_until=until)
     return after if followed == after else followed
 
 
@@ -172,7 +172,7 @@ def _has_succeeded(before: GroupState | None, after: GroupState) -> bool:
     return before is not None and (before.last_success, before.ended) != (after.last_success, after.ended)
 
 
-def _fenced_until(words: Sequence[Word], now: datetime, policy: BackoffPolicy) -> datetime | None:
+def _fenced_until(words: Sequence[CapacityReport], now: datetime, policy: BackoffPolicy) -> datetime | None:
     """Until when enough clusters are in backoff, but no longer than a first backoff of the group's own would last."""
     ends = sorted((word.until for word in words if word.until > now), reverse=True)
-    return min(ends[WORDS_THAT_FENCE - 1], now + policy.initial) if len(ends) >= WORDS_THAT_FENCE else None
+    return min(ends[REPORTS_TO_FENCE - 1], now + policy.initial) if len(ends) >= REPORTS_TO_FENCE else None

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from evenkeel.domain.model.convergence import opened_step
 from evenkeel.domain.model.moves import FOR_PODS, Move
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.rebalancing.writes import bounds_of
 
@@ -21,7 +21,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if not pool.changes:
         return state
     release = pool.releases or state.release
-    state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool), release=release)
+    state = replace(state, adopted={**state.adopted, **pool.adopted}, desired_bounds=_wishes(pool), release=release)
     if pool.closes and state.closed_at is None:
         state = replace(state, closed_at=time_of(id))
     if pool.added:
@@ -29,7 +29,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if not pool.moves:
         return state
     if pool.step is not None:  # it has a journal of its own: nothing is ever owed to another zone
-        return replace(state, move=Move(id=id), homing=opened_step(state.homing, pool.step, id))
+        return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.step, id))
     move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
     request = pool.scale_request
     if request is not None:
@@ -50,23 +50,25 @@ def _requested(pool: PoolPlan) -> dict[str, int]:
     return {str(plan.group.key): plan.requested for plan in pool.groups}
 
 
-def _wishes(pool: PoolPlan) -> dict[str, Wish]:
+def _wishes(pool: PoolPlan) -> dict[str, DesiredBounds]:
     """What is wanted of the objects that are about to be written, and what may then be found there of ours.
 
     What stands there now was read before: of what we wrote earlier nothing else can come back.
     """
-    wishes = dict(pool.remembered.wishes)
+    desired_bounds = dict(pool.remembered.desired_bounds)
     owners = {plan.group.owner.ref.id for plan in pool.groups if plan.group.owner is not None}
     if all(plan.group.owner is not None for plan in pool.groups):  # objects that were made anew are others
-        wishes = {id: wish for id, wish in wishes.items() if id in owners}
+        desired_bounds = {id: wish for id, wish in desired_bounds.items() if id in owners}
     for plan in pool.changes:
-        owner, wanted = plan.group.owner, wish_of(plan.group, pool.remembered)
+        owner, wanted = plan.group.owner, desired_bounds_of(plan.group, pool.remembered)
         if owner is None or not owner.takes_ours or wanted is None:
             continue
         # Pinned is ours, whatever is wanted: until its patch has arrived, that must be found there.
         ours = [owner.bounds] if owner.bounds != wanted or plan.group.pinned else []
-        wishes[owner.ref.id] = Wish(bounds=wanted, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)])))
-    return wishes
+        desired_bounds[owner.ref.id] = DesiredBounds(
+            bounds=wanted, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)]))
+        )
+    return desired_bounds
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:

@@ -23,7 +23,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief, ReliefStep
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT
@@ -94,7 +94,7 @@ def relieve(
         return (planned if before is None else _remembering(planned, None)), None
     if not relief.begun and not _ripe(relief, now):
         begins = min(relief.dead.values()) + PATIENCE
-        waits = because(Rule.RELIEF_WAITS, zones=tuple(sorted(relief.dead)), until=begins)
+        waits = Reason.of(Rule.RELIEF_WAITS, zones=tuple(sorted(relief.dead)), until=begins)
         return _remembering(planned, relief, waits), begins
     owner = _only_owner(planned)
     shoot = observation.shoots.get(planned.id.namespace)
@@ -154,7 +154,7 @@ def _is_dead(plan: GroupPlan, state: GroupState | None) -> bool:
     return (
         plan.state in (State.FENCED, State.PROBING)
         and state is not None
-        and state.in_trouble
+        and state.is_failing
         and state.failure_class.moves_elsewhere
     )
 
@@ -187,11 +187,11 @@ def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
 def _unknown(relief: Relief, shoot: Shoot | Reason | None, owner: OwnerRef | None) -> Reason | None:
     """What is told where nothing can be decided."""
     if owner is None:
-        return because(Rule.RELIEF_NOT, why=because(Rule.RELIEF_NO_WORKER))
+        return Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_NO_WORKER))
     if isinstance(shoot, Reason):
-        return because(Rule.RELIEF_NOT, why=shoot)
+        return Reason.of(Rule.RELIEF_NOT, why=shoot)
     if relief.is_left:
-        return because(Rule.RELIEF_LEFT, number=relief.stands or max(relief.ours), wish=relief.wish)
+        return Reason.of(Rule.RELIEF_LEFT, number=relief.stands or max(relief.ours), wish=relief.wish)
     return None
 
 
@@ -219,7 +219,7 @@ class _Case:
         if number is None or number == self.worker.maximum:
             return self._told(relief, problems, note), None
         if (obstacle := self._obstacle(relief, number)) is not None:
-            return self._told(relief, problems, because(Rule.RELIEF_NOT, why=obstacle)), self._next(relief)
+            return self._told(relief, problems, Reason.of(Rule.RELIEF_NOT, why=obstacle)), self._next(relief)
         return replace(self._told(relief, problems, note), relief=self._step(relief, number)), None
 
     def _told(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
@@ -266,20 +266,22 @@ class _Case:
         """The number that is to stand there, and why; None: it stays as it is."""
         replicas = self._replicas
         if replicas is None:
-            return None, because(Rule.RELIEF_NOT, why=because(Rule.RELIEF_ZONES_DIFFER))
+            return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
         found, keeps = self.worker.maximum, least_that_keeps(replicas)
         if self._is_urgent(relief) and keeps > found:
-            return max(self._copied, keeps), because(Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish)
+            return max(self._copied, keeps), Reason.of(
+                Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish
+            )
         ripe = _ripe(relief, self.now)
         if self.on and ripe:
             return self._raised(relief, replicas, ripe)
         if not relief.begun or found == relief.wish:
             return None, None
         if self.on and any(plan.state is not State.HEALTHY for plan in self.planned.groups):
-            return None, because(Rule.RELIEF_STANDS, place=self.place, number=found, wish=relief.wish)
+            return None, Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=relief.wish)
         if keeps > relief.wish:
-            return None, because(Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish)
-        return relief.wish, because(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.wish)
+            return None, Reason.of(Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish)
+        return relief.wish, Reason.of(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.wish)
 
     def _raised(self, relief: Relief, replicas: Sequence[int], ripe: Collection[str]) -> tuple[int | None, Reason]:
         found, zones = self.worker.maximum, len(replicas)
@@ -290,10 +292,10 @@ class _Case:
             for plan in self.planned.groups
             if plan.group.zone in ripe
         }
-        standing = because(Rule.RELIEF_STANDS, place=self.place, number=found, wish=wish) if found != wish else None
+        standing = Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=wish) if found != wish else None
         why = self._no_use(relief, wish, maximum, replicas, left)
         if why is not None:
-            return None, standing or because(Rule.RELIEF_NOT, why=why)
+            return None, standing or Reason.of(Rule.RELIEF_NOT, why=why)
         # Never lower while a zone is dead: what once was enough may be so again.
         alive = [index for index in range(zones) if index not in left]
         enough = least_that_suffices(maximum - sum(left.values()), zones, alive)
@@ -301,10 +303,10 @@ class _Case:
         if self.shoot.most_nodes is not None and number > self.shoot.most_nodes:
             number = self.shoot.most_nodes
         if number <= found:
-            return None, standing or because(Rule.RELIEF_NOT, why=because(Rule.RELIEF_AT_LIMIT, limit=number))
+            return None, standing or Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_AT_LIMIT, limit=number))
         dead = tuple(sorted(ripe))
         share = shares(number, zones)[alive[0]]
-        raised = because(Rule.RELIEF_RAISES, place=self.place, found=found, number=number, zones=dead, share=share)
+        raised = Reason.of(Rule.RELIEF_RAISES, place=self.place, found=found, number=number, zones=dead, share=share)
         return number, raised
 
     def _no_use(
@@ -312,22 +314,22 @@ class _Case:
     ) -> Reason | None:
         """Why a higher maximum would not help, or is not wanted."""
         if relief.put_back:
-            return because(Rule.RELIEF_PUT_BACK)
+            return Reason.of(Rule.RELIEF_PUT_BACK)
         if self.worker.minimum >= wish:
             # Its groups are no groups of cluster-autoscaler's that it may scale; where all are so, there is none.
-            return because(Rule.RELIEF_FIXED)
+            return Reason.of(Rule.RELIEF_FIXED)
         healthy = [plan for plan in self.planned.groups if plan.state is State.HEALTHY]
         if not healthy:
-            return because(Rule.RELIEF_NO_ZONE)
+            return Reason.of(Rule.RELIEF_NO_ZONE)
         may = shares(self.worker.maximum, len(replicas))
         alive = sum(share for index, share in enumerate(may) if index not in left)
         if alive >= maximum - sum(left.values()):
-            return because(Rule.RELIEF_SUFFICES, alive=alive)
+            return Reason.of(Rule.RELIEF_SUFFICES, alive=alive)
         if any(self._is_tried(plan) for plan in self.planned.groups if plan.group.zone in relief.dead):
-            return because(Rule.RELIEF_TRIED)
+            return Reason.of(Rule.RELIEF_TRIED)
         index_of = self.worker.zones.index
         if all(plan.group.requested < may[index_of(str(plan.group.zone))] for plan in healthy):
-            return because(Rule.RELIEF_ROOM)
+            return Reason.of(Rule.RELIEF_ROOM)
         return None
 
     def _is_tried(self, plan: GroupPlan) -> bool:
@@ -362,14 +364,14 @@ class _Case:
         happened = relief.taken_back or self.worker.maximum != relief.wish
         recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
-            return because(Rule.RELIEF_UNDER_WAY)
+            return Reason.of(Rule.RELIEF_UNDER_WAY)
         known = relief.refused
         if (
             known is not None
             and (known.number, known.generation) == (number, self.shoot.generation)
             and self.now - known.at < _REFUSED_FOR
         ):
-            return because(Rule.RELIEF_REFUSED, number=number, said=known.said)
+            return Reason.of(Rule.RELIEF_REFUSED, number=number, said=known.said)
         return None
 
     def _step(self, relief: Relief, number: int) -> ReliefStep:

@@ -13,7 +13,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import adopted_bounds, is_called, rule_of
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.safety import safe_bounds
 
@@ -124,20 +124,20 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
         return replace(as_it_is, reasons=(obstacle,))
     as_it_is = replace(as_it_is, short_provision=None, pins=False, leaves=True)
     if group.bounds_held and not group.has_ours_with_bounds:
-        return replace(as_it_is, reasons=(because(Rule.RESTORED_WITHOUT_BOUNDS),))
+        return replace(as_it_is, reasons=(Reason.of(Rule.RESTORED_WITHOUT_BOUNDS),))
     adopted = adopted_bounds(group, pool)
     if adopted is None:
-        return replace(as_it_is, bounds=None, reasons=(because(Rule.RESTORED_TO_NONE),))
+        return replace(as_it_is, bounds=None, reasons=(Reason.of(Rule.RESTORED_TO_NONE),))
     bounds, cuts = safe_bounds(adopted.min, adopted.max, group, group.requested)
-    restored = because(Rule.RESTORED, min=adopted.min, max=adopted.max)
+    restored = Reason.of(Rule.RESTORED, min=adopted.min, max=adopted.max)
     return replace(as_it_is, bounds=bounds, reasons=(restored, *cuts))
 
 
 def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:
     """Why a group is left as it is."""
     if not carries_ours(group):
-        return because(Rule.NOTHING_OF_OURS)
+        return Reason.of(Rule.NOTHING_OF_OURS)
     if group.frozen_because is not None:
-        return because(Rule.NOT_RESTORED_YET, why=group.frozen_because)
+        return Reason.of(Rule.NOT_RESTORED_YET, why=group.frozen_because)
     edited = any(fault.field.endswith("adopted-bounds") for fault in group.faults)
-    return because(Rule.NOT_RESTORED) if edited and str(group.key) not in pool.adopted else None
+    return Reason.of(Rule.NOT_RESTORED) if edited and str(group.key) not in pool.adopted else None

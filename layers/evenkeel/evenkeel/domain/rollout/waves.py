@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
 
-from evenkeel.domain.model.incidents import TroubleKind, Verdict
+from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 
 # A wave must have been looked at since it went live. One that is not, within so long after its time, is taken back.
 LONGEST_WAIT = timedelta(minutes=30)
@@ -55,7 +55,7 @@ class Halt:
     """What has halted a rollout: trouble of a cluster that it has switched on. No cluster: a person has."""
 
     cluster: str = ""
-    kind: TroubleKind | None = None
+    kind: IncidentKind | None = None
     pool: str = ""
 
 
@@ -114,11 +114,11 @@ class Rollout:
         """Nothing more is switched on, and the present wave goes back. ``by`` and ``reason``: where a person says so"""
         return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
-    def troubles(self, verdicts: Mapping[str, Verdict]) -> tuple[Halt, ...]:
+    def incidents(self, cluster_healths: Mapping[str, ClusterHealth]) -> tuple[Halt, ...]:
         """Trouble of any cluster that it has switched on. None was in trouble when its wave came."""
-        found = [(id, verdicts[id].troubles) for id in (*self.wave, *self.proven) if id in verdicts]
+        found = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
         return tuple(
-            Halt(cluster=id, kind=troubles[0].kind, pool=troubles[0].pool) for id, troubles in found if troubles
+            Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in found if incidents
         )
 
     @property
@@ -169,4 +169,4 @@ def wave_size(text: str, clusters: int) -> int | None:
 
 def unread_halts(clusters: Collection[str]) -> tuple[Halt, ...]:
     """That nobody has looked at these is trouble as well."""
-    return tuple(Halt(cluster=id, kind=TroubleKind.STOPPED) for id in clusters)
+    return tuple(Halt(cluster=id, kind=IncidentKind.STOPPED) for id in clusters)

@@ -6,7 +6,7 @@ from typing import Any
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignored, one_line
 from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.config import read_model
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 # kubernetes.io/cluster/<name>: machine-controller-manager, OpenShift, EKS; the other is CAPA's own.
 _CLUSTER_TAGS = ("sigs.k8s.io/cluster-api-provider-aws/cluster/", "kubernetes.io/cluster/")
@@ -17,7 +17,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     detail = read_model(CloudTrailCall, event.get("detail"), "CloudTrail event: detail")
     call = f"{detail.eventSource} {detail.eventName}"
     if call not in ("ec2.amazonaws.com RunInstances", "ec2.amazonaws.com CreateFleet"):
-        return ignored("no failure", f"CloudTrail event: {shown(call)} launches no instances")
+        return ignored("no failure", f"CloudTrail event: {quote(call)} launches no instances")
     errors = [(detail.errorCode, detail.errorMessage or "")] if detail.errorCode else list(_fleet_errors(detail))
     if not errors or errors[0][0] == "Client.DryRunOperation":
         return ignored("no failure", f"CloudTrail event: {detail.eventName} did not fail")

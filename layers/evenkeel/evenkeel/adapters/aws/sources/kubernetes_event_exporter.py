@@ -17,7 +17,7 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.application.rebalancing.events import Failure, InboundEvent
 from evenkeel.config import Count, KubernetesName, Moment, read_model
 from evenkeel.domain.model.failures import FailureClass, classify
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object
 
@@ -83,10 +83,10 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
         subject = f"{involved.apiVersion} {involved.kind}"
-        return ignored("no failure", f"kubernetes event: {shown(subject)} is no machine of a known API")
+        return ignored("no failure", f"kubernetes event: {quote(subject)} is no machine of a known API")
     if detail.type != "Warning" or detail.reason not in REASONS:
         subject = f"{detail.type} {detail.reason}"
-        return ignored("no failure", f"kubernetes event: {shown(subject)} reports no failed machine")
+        return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
         return _nameless()
     # A message of no known kind may be about the machine's object alone (a webhook, a timeout of the API server); the

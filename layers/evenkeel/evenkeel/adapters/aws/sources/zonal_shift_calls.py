@@ -9,7 +9,7 @@ from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignore
 from evenkeel.adapters.aws.sources.zonal_shift import ARC, MANUAL_SHIFT, ShiftedZone
 from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
 from evenkeel.config import read_model
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 _EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
 
@@ -19,7 +19,7 @@ def _shift_call(event: Mapping[str, Any]) -> InboundEvent:
     envelope = read_model(Envelope, event, "zonal shift call")
     detail = read_model(CloudTrailCall, event.get("detail"), "zonal shift call: detail")
     if detail.eventName not in ("StartZonalShift", "UpdateZonalShift") or detail.errorCode:
-        return ignored("no failure", f"zonal shift call: {shown(detail.eventName)} sets no end, or failed")
+        return ignored("no failure", f"zonal shift call: {quote(detail.eventName)} sets no end, or failed")
     request = detail.requestParameters or {}
     expiry = _EXPIRES_IN.fullmatch(str(request.get("expiresIn")))
     if expiry is None:

@@ -21,7 +21,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote as url_quote
 
 from kubernetes.client import ApiClient, Configuration
 
@@ -40,7 +40,7 @@ from evenkeel.adapters.kubernetes.client.transport import (
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import get_path
-from evenkeel.adapters.kubernetes.read.list_cache import KeptGroups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.adapters.lru import Room
 from evenkeel.application.errors import AccessError
@@ -58,7 +58,7 @@ from evenkeel.config import (
 )
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.servers import read_server
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
@@ -117,7 +117,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     name = context or config.get("current-context")
     if not name:
         raise AccessError(f"{where}: current-context is missing, and the record names no context")
-    description = f"of the name {shown(context)}" if context else "of the name in current-context"
+    description = f"of the name {quote(context)}" if context else "of the name in current-context"
     context_entry = _entry(config, "contexts", "context", name, description, where)
     cluster = _entry(config, "clusters", "cluster", context_entry.get("cluster"), "that the context names", where)
     user = _entry(config, "users", "user", context_entry.get("user"), "that the context names", where)
@@ -376,7 +376,7 @@ class RecordedClusters:
         self._tokens: Shared[Token] = Shared(clock.now)
         self._opened: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
         self._workloads: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
-        self._kept = KeptGroups()
+        self._kept = ListCache()
         self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MOST_PLACES, clock.now)
         # By server and authority: what a server said that others believe is kept for none but those.
         self._served: Room[tuple[str, bytes], dict[str, list[str]]] = Room(_MOST_PLACES, clock.now)
@@ -545,7 +545,7 @@ def _secret_place(access: SecretAccess) -> str:
 
 def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -> str:
     """The kubeconfig in a Secret of the cluster that holds the machine objects. Nothing of it is ever quoted."""
-    path = f"/api/v1/namespaces/{quote(access.namespace)}/secrets/{quote(access.name)}"
+    path = f"/api/v1/namespaces/{url_quote(access.namespace)}/secrets/{url_quote(access.name)}"
     found = api.get(path, remaining)
     where = f"{api.name}: {_secret_place(access)}"
     if found is None:

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from sys import intern
 from typing import Any, Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import quote as url_quote
+from urllib.parse import urlencode
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -247,7 +248,7 @@ class KubernetesApi:
         return served
 
     def _versions(self, group: str, remaining: Remaining) -> list[str]:
-        path = f"/apis/{quote(group)}"
+        path = f"/apis/{url_quote(group)}"
         status, body = self._ask("GET", path, remaining)
         if status == 404:
             return []

@@ -13,7 +13,7 @@ from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Sc
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
 TEMPLATE_LABELS: Path = ("spec", "template", "metadata", "labels")
@@ -177,13 +177,13 @@ def bound_keys_of(group: str) -> BoundKeys:
 def being_deleted(scalable: Scalable) -> Reason | None:
     """A freeze rule of every API."""
     is_going = get_path(scalable.item, ("metadata", "deletionTimestamp")) is not None
-    return because(Rule.OBJECT_BEING_DELETED) if is_going else None
+    return Reason.of(Rule.OBJECT_BEING_DELETED) if is_going else None
 
 
 def paused(scalable: Scalable) -> Reason | None:
     """A freeze rule: the controller of the scalable does nothing now."""
     is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
-    return because(Rule.OBJECT_PAUSED) if is_paused else None
+    return Reason.of(Rule.OBJECT_PAUSED) if is_paused else None
 
 
 def rolling(scalable: Scalable) -> Reason | None:
@@ -195,7 +195,7 @@ def rolling(scalable: Scalable) -> Reason | None:
         bool((get_path(item, ("spec", "replicas")) or 0) or (get_path(item, ("status", "replicas")) or 0))
         for item in scalable.sets
     )
-    return because(Rule.ROLLING_SETS, sets=holding) if holding > 1 else None
+    return Reason.of(Rule.ROLLING_SETS, sets=holding) if holding > 1 else None
 
 
 def joined_by_node_ref(machine: Object) -> Joined:

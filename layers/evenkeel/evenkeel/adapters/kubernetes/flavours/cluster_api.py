@@ -40,9 +40,9 @@ from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
@@ -62,9 +62,9 @@ def _cluster_paused(scalable: Scalable) -> Reason | None:
     if parent is None:
         return None
     if get_path(parent, ("spec", "paused")) is True:
-        return because(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
+        return Reason.of(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
     if get_path(parent, ("metadata", "deletionTimestamp")) is not None:
-        return because(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
+        return Reason.of(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
     return None
 
 
@@ -76,15 +76,15 @@ def _pool_left_out(pool: Object) -> Reason | None:
     """
     manager = mapping(get_path(pool, ("metadata", "annotations"))).get(_REPLICAS_MANAGED_BY)
     if manager is not None and manager != "false":
-        return because(Rule.REPLICAS_MANAGED, by=shown(manager))
+        return Reason.of(Rule.REPLICAS_MANAGED, by=quote(manager))
     if TOPOLOGY_OWNED in mapping(get_path(pool, ("metadata", "labels"))):
-        return because(Rule.TOPOLOGY_MAKES_POOL)
+        return Reason.of(Rule.TOPOLOGY_MAKES_POOL)
     domains = get_path(pool, _DOMAINS)
     if isinstance(domains, list) and len(domains) > 1:
-        return because(Rule.SPANS_ZONES, zones=tuple(str(domain) for domain in domains))
+        return Reason.of(Rule.SPANS_ZONES, zones=tuple(str(domain) for domain in domains))
     places = (*_ZONE_PATHS, ("metadata", "labels", ZONE_LABEL))
     if not domains and all(get_path(pool, path) is None for path in places):
-        return because(Rule.NAMES_NO_ZONE)
+        return Reason.of(Rule.NAMES_NO_ZONE)
     return None
 
 

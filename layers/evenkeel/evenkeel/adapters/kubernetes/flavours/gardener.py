@@ -33,7 +33,7 @@ from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
 _MCM = "machine.sapcloud.io"
@@ -52,13 +52,13 @@ def _frozen_by_condition(scalable: Scalable) -> Reason | None:
     condition = condition_of(scalable.item, ("status", "conditions"), "Frozen")
     if condition is None or condition.get("status") != "True":
         return None
-    return because(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
+    return Reason.of(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
 
 
 def _frozen_by_label(scalable: Scalable) -> Reason | None:
     if scalable.labels.get("freeze") != "True":
         return None
-    return because(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
+    return Reason.of(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
 
 
 def _joined(machine: Object) -> Joined:

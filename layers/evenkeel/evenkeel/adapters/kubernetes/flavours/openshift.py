@@ -27,8 +27,8 @@ from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
-from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import quote
 
 _MAPI = "machine.openshift.io"
 MACHINE_API, CLUSTER_API = "MachineAPI", "ClusterAPI"
@@ -57,8 +57,8 @@ def _owned_by_another_api(scalable: Scalable) -> Reason | None:
         return None
     wanted, found = (get_path(scalable.item, (place, "authoritativeAPI")) for place in ("spec", "status"))
     if authority is None:
-        return because(Rule.AUTHORITY_MOVES, wanted=shown(wanted or ""), found=shown(found or ""))
-    return because(Rule.NOT_AUTHORITATIVE, field="status.authoritativeAPI", value=shown(found))
+        return Reason.of(Rule.AUTHORITY_MOVES, wanted=quote(wanted or ""), found=quote(found or ""))
+    return Reason.of(Rule.NOT_AUTHORITATIVE, field="status.authoritativeAPI", value=quote(found))
 
 
 def _launched_at(machine: Object) -> datetime | None:

@@ -22,7 +22,7 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundKeys, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 
 TOPOLOGY_OWNED = "topology.cluster.x-k8s.io/owned"
 TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"
@@ -76,8 +76,8 @@ class ClusterTopology(AppliedBounds):
             return None
         entry = self._entry(scalable)
         if entry is None:
-            return because(Rule.TOPOLOGY_ENTRY_MISSING)
-        return None if entry.get("replicas") is None else because(Rule.TOPOLOGY_SETS_REPLICAS)
+            return Reason.of(Rule.TOPOLOGY_ENTRY_MISSING)
+        return None if entry.get("replicas") is None else Reason.of(Rule.TOPOLOGY_SETS_REPLICAS)
 
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
         wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))

@@ -11,8 +11,8 @@ from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
-from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import read_count, shown
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import quote, read_count
 
 # What the operator writes on a MachineSet whose bounds a MachineAutoscaler owns: <namespace>/<name>
 # (cluster-autoscaler-operator machinetarget.go:80-104).
@@ -60,8 +60,8 @@ class MachineAutoscaler(BoundsInSpec):
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
         # The annotations are copies: what is written there does not last, and is nobody's wish.
-        owner = f"MachineAutoscaler {shown(scalable.annotations[OWNED_BY])}"
-        return because(Rule.OWNER_MISSING, owner=owner)
+        owner = f"MachineAutoscaler {quote(scalable.annotations[OWNED_BY])}"
+        return Reason.of(Rule.OWNER_MISSING, owner=owner)
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
         return {"minReplicas": bounds.min, "maxReplicas": bounds.max}

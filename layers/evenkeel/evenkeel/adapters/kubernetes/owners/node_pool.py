@@ -24,8 +24,8 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds, Pinning
-from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import read_count, shown
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import quote, read_count
 from evenkeel.domain.rebalancing.annotations import read_published
 
 # What the operator writes on the scalable and its machines: <namespace>/<name> of the NodePool.
@@ -106,14 +106,14 @@ class NodePool(BoundsInSpec):
         if MADE_FROM not in scalable.annotations:
             return None
         item = self._item(scalable)
-        owner = f"NodePool {shown(scalable.annotations[MADE_FROM])}"
+        owner = f"NodePool {quote(scalable.annotations[MADE_FROM])}"
         if item is None:
             # Its copies on the scalable are put back within seconds, and are nobody's wish.
-            return because(Rule.OWNER_NOT_READ, owner=owner)
+            return Reason.of(Rule.OWNER_NOT_READ, owner=owner)
         if _is_paused(item):
-            return because(Rule.OWNER_PAUSED, owner=owner, until=shown(get_path(item, _UNTIL)))
+            return Reason.of(Rule.OWNER_PAUSED, owner=owner, until=quote(get_path(item, _UNTIL)))
         is_theirs = get_path(item, _SCALING) is None and _pinned(item) is None
-        return because(Rule.OWNER_SETS_REPLICAS, owner=owner) if is_theirs else None
+        return Reason.of(Rule.OWNER_SETS_REPLICAS, owner=owner) if is_theirs else None
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
         return {"autoScaling": {"min": bounds.min, "max": bounds.max}, "replicas": None}

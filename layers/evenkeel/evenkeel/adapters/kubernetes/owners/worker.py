@@ -11,7 +11,7 @@ from evenkeel.adapters.kubernetes.managed_fields import last_writer
 from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner, ref_of
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, OwnerRef
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, read_count
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
@@ -86,7 +86,7 @@ class Worker(ReplicasOwner):
             if group.worker_range is not None:
                 pools.setdefault((group.key.namespace, group.pool_label), []).append(group)
         return {
-            member.key: because(Rule.HIBERNATED)
+            member.key: Reason.of(Rule.HIBERNATED)
             for members in pools.values()
             if not any(member.requested for member in members)
             and any(member.worker_range and member.worker_range.min for member in members)

@@ -12,7 +12,7 @@ from evenkeel.adapters.kubernetes.flavours.openshift import CLUSTER_API, authori
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 
 # Where the two stand (cluster-capi-operator admission-policies/default).
 _MACHINE_API_NAMESPACE, _CLUSTER_API_NAMESPACE = "openshift-machine-api", "openshift-cluster-api"
@@ -46,7 +46,7 @@ def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], l
             if twin is not None:
                 left_out, kept = (member.group, twin) if have_moved else (twin, member.group)
                 rule = Rule.TWIN_HAS_MOVED if have_moved else Rule.TWIN_WAITS
-                reasons[left_out.key] = because(rule, twin=str(kept.key))
+                reasons[left_out.key] = Reason.of(rule, twin=str(kept.key))
     skipped = [
         Skipped(namespace=member.group.key.namespace, name=member.group.key.name, reason=reasons[member.group.key])
         for member in members

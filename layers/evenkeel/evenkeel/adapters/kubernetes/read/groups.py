@@ -35,16 +35,16 @@ from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import (
     BadValueError,
     Fault,
+    quote,
     read_count,
     read_flag,
     read_percent,
     read_step,
     read_weight,
-    shown,
 )
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.bounds.distribute import read_int_or_percent
@@ -99,13 +99,13 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             cluster = next((c for path in flavour.cluster_paths if isinstance(c := get_path(item, path), str)), "")
             labels = string_map(get_path(item, ("metadata", "labels")))
             if not name:
-                why = because(Rule.NAMELESS, kind=kind.kind)
+                why = Reason.of(Rule.NAMELESS, kind=kind.kind)
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
-                why = because(Rule.NOT_DISCOVERED)
+                why = Reason.of(Rule.NOT_DISCOVERED)
             elif (left_out := _left_out(flavour, kind.kind, item)) is not None:
                 why = left_out
             elif (other := groups.get(key)) is not None:
-                why = because(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
+                why = Reason.of(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
             else:
                 groups[key] = reader.read(key, kind.kind, item, cluster, labels)
                 continue
@@ -202,7 +202,7 @@ class _GroupReader:
             if reason is not None:
                 return reason
         if self._flavour.absent_replicas is None and get_path(scalable.item, ("spec", "replicas")) is None:
-            return because(Rule.REPLICAS_UNSET)
+            return Reason.of(Rule.REPLICAS_UNSET)
         return None
 
     def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
         reading.faults.append(
-            Fault(object=reading.name, field=OWN + "zone-min", value=shown(zone_min), problem=problem)
+            Fault(object=reading.name, field=OWN + "zone-min", value=quote(zone_min), problem=problem)
         )
     return {
         "fencing_enabled": _or(read(OWN + "fence", read_flag), True),
@@ -327,12 +327,12 @@ def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, 
     left = [(old, key) for old, key in zip(former, flavour.bound_keys, strict=True) if old in annotations]
     if not left:
         return
-    wanted = ", ".join(f"{key}: {shown(annotations[old])}" for old, key in left)
+    wanted = ", ".join(f"{key}: {quote(annotations[old])}" for old, key in left)
     reading.notes.append(
         Fault(
             object=reading.name,
             field=" and ".join(old for old, _ in left),
-            value=", ".join(shown(annotations[old]) for old, _ in left),
+            value=", ".join(quote(annotations[old]) for old, _ in left),
             problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
         )
     )
@@ -355,8 +355,8 @@ def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim
             f"a kind that Evenkeel does not know, which controls a {kind} here: if it sets bounds or replicas there, "
             "set them on it, and leave its groups out by the record's discovery; else all is well"
         )
-        value = shown(controller.api_version)  # the same for all that it controls, so that a pool tells it once
-        name = shown(f"{controller.kind} {controller.name}")[1:-1]
+        value = quote(controller.api_version)  # the same for all that it controls, so that a pool tells it once
+        name = quote(f"{controller.kind} {controller.name}")[1:-1]
         reading.notes.append(Fault(object=name, field="apiVersion", value=value, problem=problem))
 
 
@@ -375,7 +375,7 @@ def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str
     if zone is None or (isinstance(zone, str) and zone):
         return zone
     problem = "a zone is a name such as eu-central-1a"
-    reading.faults.append(Fault(object=reading.name, field="zone", value=shown(zone), problem=problem))
+    reading.faults.append(Fault(object=reading.name, field="zone", value=quote(zone), problem=problem))
     return None
 
 
@@ -405,7 +405,7 @@ def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
         max_field=high,
         set_by=last_writer(claim.object, claim.paths),
         takes_ours=True,
-        needs_leave=isinstance(claim.owner, AppliedBounds),
+        needs_consent=isinstance(claim.owner, AppliedBounds),
     )
 
 
@@ -426,7 +426,7 @@ def _option(
         return None if value is None else reader(str(value).lower())
     except BadValueError as error:
         problem = f"{error}; the default counts"
-        reading.notes.append(Fault(object=reading.name, field=name, value=shown(value), problem=problem))
+        reading.notes.append(Fault(object=reading.name, field=name, value=quote(value), problem=problem))
         return None
 
 

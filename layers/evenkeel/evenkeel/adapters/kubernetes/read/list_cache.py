@@ -21,7 +21,7 @@ class _Kept(NamedTuple):
     groups: ReadGroups
 
 
-class KeptGroups:
+class ListCache:
     """The groups of clusters that are only looked at, read one cluster at a time: reading takes the most memory.
 
     Groups follow from lists and settings alone, so where these are the same to the byte, so are the groups: nothing

@@ -29,9 +29,9 @@ from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.adapters.kubernetes.read.machines import ScalableId, scalable_of, scalables_of
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.offerings import Buyer, Offering
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate, Taint
-from evenkeel.domain.model.values import Fault, shown
+from evenkeel.domain.model.values import Fault, quote
 from evenkeel.domain.rebalancing.membership.templates import merged, read_labels, read_taints
 
 # What Cluster Autoscaler reads of a group's nodes (cloudprovider/clusterapi/clusterapi_utils.go:35-44).
@@ -149,12 +149,12 @@ def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemp
     labels, odd_labels = read_labels(_text(annotations.get(f"{CAPACITY}labels")))
     taints, odd_taints = read_taints(_text(annotations.get(f"{CAPACITY}taints")))
     reading.notes += [
-        Fault(object=reading.name, field=CAPACITY + name, value=shown(annotations[CAPACITY + name]), problem=problem)
+        Fault(object=reading.name, field=CAPACITY + name, value=quote(annotations[CAPACITY + name]), problem=problem)
         for name, problems in (("labels", odd_labels), ("taints", odd_taints))
         for problem in problems[:_NOTES_EACH]
     ]
     reading.notes += [
-        Fault(object=reading.name, field=name, value=shown(annotations[name]), problem=_UNSUPPORTED)
+        Fault(object=reading.name, field=name, value=quote(annotations[name]), problem=_UNSUPPORTED)
         for name in sorted(annotations)
         if name.startswith(CAPACITY) and name not in _SUPPORTED
     ][:_NOTES_EACH]
@@ -289,11 +289,11 @@ def _why_closed(template: NodeTemplate, faults: list[Fault], unseen: bool, unrea
         for resource in ("cpu", "memory")
         if resource not in template.capacity and CAPACITY + resource not in unreadable
     )
-    steps = tuple(because(Rule.UNREADABLE_VALUE, **vars(fault)) for fault in faults)
+    steps = tuple(Reason.of(Rule.UNREADABLE_VALUE, **vars(fault)) for fault in faults)
     if missing:
-        steps = (*steps, because(Rule.ANNOTATE, annotations=missing))
+        steps = (*steps, Reason.of(Rule.ANNOTATE, annotations=missing))
     if unseen:
-        return because(Rule.UNSEEN_AT_ZERO, steps=steps)
+        return Reason.of(Rule.UNSEEN_AT_ZERO, steps=steps)
     if unread is not None:
-        return because(Rule.UNREAD_AT_ZERO, steps=steps, object=str(unread))
-    return because(Rule.UNKNOWN_AT_ZERO, steps=steps)
+        return Reason.of(Rule.UNREAD_AT_ZERO, steps=steps, object=str(unread))
+    return Reason.of(Rule.UNKNOWN_AT_ZERO, steps=steps)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from evenkeel.adapters.kubernetes.amounts import read_amount
-from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.model.workload import (
     DEFAULT_SCHEDULER,
     Amounts,
@@ -523,7 +523,7 @@ def amounts(values: Mapping[str, Any] | None) -> Amounts:
         try:
             found[name] = _amount(value) if isinstance(value, str) else read_amount(value)
         except BadValueError as error:
-            raise BadValueError(f"{name} is {shown(value)}: {error}") from None
+            raise BadValueError(f"{name} is {quote(value)}: {error}") from None
     return found
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import Publication
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
@@ -63,9 +63,9 @@ def _after_change(
     if not at_bound:
         deal.level_out(fresh.grower, 0)
         return fresh, None
-    still_until = pool.sighting.since + pool.pool.standstill
+    still_until = pool.snapshot.since + pool.pool.standstill
     if pool.now < still_until:
-        deal.keep(last, because(Rule.HEADROOM_STANDS_GROWING))
+        deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_GROWING))
         return replace(last, grower=fresh.grower), still_until
     deal.lend(at_bound)
     return replace(fresh, lent=True), None
@@ -77,11 +77,11 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
         deal.level_out(last.grower, last.turn)
         if not deal.is_as(last):
             deal = _Deal(pool.pool.max, pool.groups)
-            deal.keep(last, because(Rule.HEADROOM_STANDS_UNREAD))
+            deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_UNREAD))
         return deal, last
     if last.lent and pool.awaited:
         # Pods still wait for it: for as long as it serves them, it stays.
-        deal.keep(last, because(Rule.HEADROOM_AWAITED))
+        deal.keep(last, Reason.of(Rule.HEADROOM_AWAITED))
         return deal, last
     if last.lent or not deal.is_scarce:
         # What was lent and not used goes back. Else nothing changes: the same deal for the same pool.
@@ -125,7 +125,7 @@ class _Deal:
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for i in self._probing:
-                self._give(i, self._drafts[i].probe, because(Rule.HEADROOM_PROBE))
+                self._give(i, self._drafts[i].probe, Reason.of(Rule.HEADROOM_PROBE))
         self.basis = f"{maximum} " + " ".join(
             [_basis(draft, state, cap) for draft, state, cap in zip(drafts, self._states, caps, strict=True)]
         )
@@ -177,7 +177,7 @@ class _Deal:
         wanted = [(i, nodes - self._extra[i]) for i, nodes in self._awaited(awaited) if nodes > self._extra[i]]
         buckets = [Bucket(level=0, room=nodes, tie=self._drafts[i].tie) for i, nodes in wanted]
         for (i, _), more in zip(wanted, water_fill(buckets, self._left), strict=True):
-            self._give(i, more, because(Rule.HEADROOM_AWAITED))
+            self._give(i, more, Reason.of(Rule.HEADROOM_AWAITED))
 
     def _awaited(self, awaited: Mapping[str, int]) -> list[tuple[int, int]]:
         groups = self._healthy + self._probing
@@ -192,7 +192,7 @@ class _Deal:
         self._one_each(set(self._healthy) - set(at_bound))
         buckets = [Bucket(level=0, room=self._caps[i] - self._extra[i], tie=self._drafts[i].tie) for i in at_bound]
         for i, more in zip(at_bound, water_fill(buckets, self._left), strict=True):
-            self._give(i, more, because(Rule.HEADROOM_LENT))
+            self._give(i, more, Reason.of(Rule.HEADROOM_LENT))
         self._level_rest()  # what their caps leave of it
 
     def level_out(self, grower: str, turn: int) -> None:
@@ -206,7 +206,7 @@ class _Deal:
     def _one_each(self, groups: set[int]) -> None:
         for i in self._smallest_first:
             if not self._extra[i] and i in groups:
-                self._give(i, 1, because(Rule.HEADROOM_ONE))
+                self._give(i, 1, Reason.of(Rule.HEADROOM_ONE))
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
@@ -215,8 +215,8 @@ class _Deal:
         start = turn % len(order)
         order = order[start:] + order[:start]
         if self._keys[order[0]] == grower and order[0] in healthy:
-            self._give(order[0], self._left, because(Rule.HEADROOM_LAST_STAY))
-        reason = because(Rule.HEADROOM_LAST_UNUSED if turn else Rule.HEADROOM_LAST)
+            self._give(order[0], self._left, Reason.of(Rule.HEADROOM_LAST_STAY))
+        reason = Reason.of(Rule.HEADROOM_LAST_UNUSED if turn else Rule.HEADROOM_LAST)
         for i in order:
             self._give(i, 1, reason)
         for i in order:
@@ -234,7 +234,7 @@ class _Deal:
             )
             for i in self._healthy
         ]
-        levelled = because(Rule.HEADROOM_LEVELLED)
+        levelled = Reason.of(Rule.HEADROOM_LEVELLED)
         for i, more in zip(self._healthy, water_fill(buckets, self._left), strict=True):
             self._give(i, more, levelled)
 
@@ -265,7 +265,7 @@ class _Deal:
             Size(
                 minima[i],
                 target + self._extra[i],
-                because(
+                Reason.of(
                     Rule.STRATEGY,
                     strategy=BALANCED.name,
                     nodes=self._extra[i],

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
@@ -24,7 +24,7 @@ def _others(drafts: Sequence[Draft]) -> list[int]:
 
 
 def _why(pool: PoolDraft, **facts: Fact) -> Reason:
-    return because(Rule.STRATEGY, strategy=pool.pool.strategy.name, **facts)
+    return Reason.of(Rule.STRATEGY, strategy=pool.pool.strategy.name, **facts)
 
 
 def _lax_greedy(pool: PoolDraft) -> list[Size]:
@@ -75,7 +75,7 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
     ]
     for i, more in zip(open_zones, water_fill(buckets, missing), strict=True):
         minima[i] += more
-    fenced = because(Rule.MIN_ZERO_WHILE_FENCED)
+    fenced = Reason.of(Rule.MIN_ZERO_WHILE_FENCED)
     return [
         Size(
             minima[i],
@@ -102,8 +102,8 @@ def _last_bounds(pool: PoolDraft, draft: Draft) -> Size:
     """What stays published where every zone is fenced."""
     strategy, bounds = pool.pool.strategy.name, draft.group.bounds
     if bounds is None:
-        return Size(0, draft.requested, because(Rule.NO_LAST_BOUNDS, strategy=strategy))
-    return Size(bounds.min, bounds.max, because(Rule.LAST_BOUNDS_STAY, strategy=strategy))
+        return Size(0, draft.requested, Reason.of(Rule.NO_LAST_BOUNDS, strategy=strategy))
+    return Size(bounds.min, bounds.max, Reason.of(Rule.LAST_BOUNDS_STAY, strategy=strategy))
 
 
 LAX_GREEDY = Strategy(

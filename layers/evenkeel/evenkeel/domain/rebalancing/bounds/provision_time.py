@@ -22,4 +22,4 @@ def shorten_provision_time(pool: PoolDraft) -> None:
         draft.short_provision = None
         if wanted is not None and is_taken and wanted < draft.provision_timeout:
             draft.short_provision = wanted
-            draft.because(Rule.SHORT_PROVISION, seconds=int(wanted.total_seconds()))
+            draft.add_reason(Rule.SHORT_PROVISION, seconds=int(wanted.total_seconds()))

@@ -7,7 +7,7 @@ operator: hostedcluster_controller.go). So one always does, and that group's fen
 from collections.abc import Iterable
 
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 
 
@@ -57,7 +57,7 @@ def without_foreign(groups: Iterable[NodeGroup], state: PoolState) -> tuple[Node
 def _frozen_if_foreign(group: NodeGroup, state: PoolState) -> NodeGroup:
     if not group.pinned or group.owner is None:
         return group
-    known = state.wishes.get(group.owner.ref.id)
+    known = state.desired_bounds.get(group.owner.ref.id)
     if known is not None and group.owner.bounds in known.ours:
         return group
-    return group.frozen(because(Rule.OWNER_SETS_REPLICAS, owner=str(group.owner.ref)))
+    return group.frozen(Reason.of(Rule.OWNER_SETS_REPLICAS, owner=str(group.owner.ref)))

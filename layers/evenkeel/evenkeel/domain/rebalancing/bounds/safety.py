@@ -8,7 +8,7 @@ above replicas refuses small growth (kubernetes/autoscaler#4942).
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def size(pool: PoolDraft) -> None:
@@ -22,20 +22,20 @@ def publish(pool: PoolDraft) -> None:
         if draft.state is State.FROZEN:
             continue
         if draft.group.bounds_held:
-            draft.because(Rule.BOUNDS_HELD, owner=str(draft.group.owner and draft.group.owner.ref))
+            draft.add_reason(Rule.BOUNDS_HELD, owner=str(draft.group.owner and draft.group.owner.ref))
             continue
         maximum = _capped(pool, draft, proposal)
         minimum = max(proposal.min, draft.zone_share)
         if minimum > proposal.min:
-            draft.because(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
-        if draft.stays and minimum < draft.requested:
+            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
+        if draft.protected and minimum < draft.requested:
             minimum = draft.requested
-            draft.because(Rule.STEP_MIN, min=minimum)
+            draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
         draft.pins = draft.state is State.FENCED and draft.group.may_be_pinned
         if draft.pins:
-            draft.because(Rule.PINNED, requested=draft.requested)
+            draft.add_reason(Rule.PINNED, requested=draft.requested)
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
@@ -43,38 +43,38 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.fencing_enabled:
         maximum = draft.requested
-        draft.because(Rule.FENCE, requested=draft.requested)
+        draft.add_reason(Rule.FENCE, requested=draft.requested)
     elif (why := _why_closed(pool, draft)) is not None:
         maximum = _closed(pool, draft, why)
         draft.closes = maximum < proposal.max
     else:
         draft.reasons.append(proposal.why)
         if pool.opens:
-            draft.because(Rule.OPENED)
+            draft.add_reason(Rule.OPENED)
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
             maximum = draft.requested + draft.probe
-            draft.because(Rule.PROBE, max=maximum)
-    if draft.cautious_max is not None and maximum > max(draft.cautious_max, draft.requested):
-        maximum = max(draft.cautious_max, draft.requested)
-        draft.because(Rule.CAUTIOUS_MAX, max=maximum)
+            draft.add_reason(Rule.PROBE, max=maximum)
+    if draft.throttled_max is not None and maximum > max(draft.throttled_max, draft.requested):
+        maximum = max(draft.throttled_max, draft.requested)
+        draft.add_reason(Rule.CAUTIOUS_MAX, max=maximum)
     if draft.slow_start_max is not None and maximum > max(draft.slow_start_max, draft.requested):
         maximum = max(draft.slow_start_max, draft.requested)
-        draft.because(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
+        draft.add_reason(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
     if draft.step_max is not None and maximum > max(draft.step_max, draft.requested):
         maximum = max(draft.step_max, draft.requested)
-        draft.because(Rule.STEP_MAX, max=maximum)
+        draft.add_reason(Rule.STEP_MAX, max=maximum)
     if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
         maximum = max(group.worker_range.max, draft.requested)
-        draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)
+        draft.add_reason(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)
     if group.zone_max is not None and maximum > max(group.zone_max, draft.requested):
         maximum = max(group.zone_max, draft.requested)
-        draft.because(Rule.ZONE_MAX, max=maximum, zone_max=group.zone_max)
+        draft.add_reason(Rule.ZONE_MAX, max=maximum, zone_max=group.zone_max)
     if pool.pool.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
         # Its patch comes first, before any that lowers a max.
-        stays = max(group.bounds.max, draft.requested)
-        if maximum > stays:
-            maximum = stays
-            draft.because(Rule.GIVES_UP_FIRST, max=maximum)
+        protected = max(group.bounds.max, draft.requested)
+        if maximum > protected:
+            maximum = protected
+            draft.add_reason(Rule.GIVES_UP_FIRST, max=maximum)
     return maximum
 
 
@@ -99,10 +99,10 @@ def _closed(pool: PoolDraft, draft: Draft, why: Rule) -> int:
     """Return what is requested, and what pods want beyond what is on its way: an autoscaler can order just that."""
     more = pool.open_for.get(str(draft.key), 0)
     if more:
-        draft.because(Rule.OPEN_FOR_PODS, nodes=more)
+        draft.add_reason(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
     orders = {} if why is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
-    draft.because(why, **orders)
+    draft.add_reason(why, **orders)
     return draft.requested
 
 
@@ -131,15 +131,15 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if group.max_only:
         minimum = 0
     if maximum < requested:
-        reasons.append(because(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
+        reasons.append(Reason.of(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
         maximum = requested
     if maximum < group.owner_min_max:
-        reasons.append(because(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner_min_max))
+        reasons.append(Reason.of(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner_min_max))
         maximum = group.owner_min_max
     if minimum > requested:
-        reasons.append(because(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
+        reasons.append(Reason.of(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
         minimum = requested
     if minimum < group.owner_min_min:
-        reasons.append(because(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner_min_min))
+        reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner_min_min))
         minimum, maximum = group.owner_min_min, max(maximum, group.owner_min_min)
     return Bounds(max(0, minimum), maximum), reasons

@@ -62,9 +62,9 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
         until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
     newest = state.last_failure is None or at > state.last_failure
     reason = state.failure_class
-    keeps_reason = not overrides and state.in_trouble and failure_class.is_vague and not reason.moves_elsewhere
+    keeps_reason = not overrides and state.is_failing and failure_class.is_vague and not reason.moves_elsewhere
     # Heard late, the cloud's own reason still goes before a mere timeout.
-    adds_reason = not newest and state.in_trouble and reason.is_vague and not failure_class.is_vague
+    adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
     replaces_reason = (newest and not keeps_reason) or adds_reason
     if newest and state.slow_start:
         state = replace(state, slow_start=0, running_seen=None)  # nodes are counted anew, as after every failure
@@ -139,4 +139,4 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
         return State.HEALTHY
     if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
         return State.FENCED
-    return State.PROBING if state.in_trouble else State.HEALTHY
+    return State.PROBING if state.is_failing else State.HEALTHY

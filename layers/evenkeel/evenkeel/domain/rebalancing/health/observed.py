@@ -66,7 +66,7 @@ def observe_health(
         for at in of_set.reports:
             if not backoff.is_forgotten(at, now):
                 after = record_failure(after, at, of_set.failure_class, of_set.message, backoff, now=now)
-    if after.in_trouble and state_at(after, now, None, backoff) is not State.HEALTHY:
+    if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
         if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
             after = replace(after, running_seen=group.delivered)
@@ -82,13 +82,13 @@ def _stalled(
     """
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
-    fails = bool(refused) or (state is not None and state.in_trouble)
+    fails = bool(refused) or (state is not None and state.is_failing)
     if not (rolls and fails and group.missing_in_rollout(now, provision_timeout)):
         return state if state is None or state.stalled_since is None else replace(state, stalled_since=None)
     state = state or GroupState()
     if state.stalled_since is not None:
         return state
-    if refused and not state.in_trouble:
+    if refused and not state.is_failing:
         text = f"{refused[0].code}: {refused[0].message}"
         state = replace(state, failure_class=class_of(refused[0]), message=text)
     return replace(state, stalled_since=now)

@@ -33,8 +33,8 @@ def count_arrivals(
         after: The same after it, with its failures and its success.
         now: The time.
     """
-    ended = before is not None and before.in_trouble and not after.in_trouble
-    if group.frozen_because is not None or after.in_trouble or not (ended or after.slow_start):
+    ended = before is not None and before.is_failing and not after.is_failing
+    if group.frozen_because is not None or after.is_failing or not (ended or after.slow_start):
         return after
     seen = None if before is None else before.running_seen
     came = 0 if seen is None else max(0, group.delivered - seen)

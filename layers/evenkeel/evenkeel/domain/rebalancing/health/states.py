@@ -7,11 +7,11 @@ from datetime import datetime
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass, class_of
 from evenkeel.domain.model.groups import NodeGroup, State
-from evenkeel.domain.model.offerings import Word
+from evenkeel.domain.model.offerings import CapacityReport
 from evenkeel.domain.model.pools import AnyPool, tie_of
-from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.offerings.reports import words_about
+from evenkeel.domain.offerings.reports import reports_about
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
@@ -24,7 +24,7 @@ class _Health:
     state: GroupState | None
     impaired_until: datetime | None  # of its zone; None: the zone is well
     own: State  # by itself, whatever becomes of the pool's other groups
-    words: Sequence[Word] = ()  # of other clusters, about what it buys
+    words: Sequence[CapacityReport] = ()  # of other clusters, about what it buys
 
     @property
     def is_contested(self) -> bool:
@@ -32,11 +32,11 @@ class _Health:
         return _is_contested(self.state)
 
     @property
-    def warned_requested(self) -> int | None:
+    def throttled_requested(self) -> int | None:
         """What it requested when other clusters' words made it cautious; None: they did not, or there is worse."""
         if self.state is None or self.own is not State.HEALTHY or not self.group.fencing_enabled:
             return None
-        return self.state.warned_requested
+        return self.state.throttled_requested
 
     @property
     def slow_start(self) -> int:
@@ -51,11 +51,11 @@ class _Health:
         group = self.group
         caps = (group.zone_max, None if group.worker_range is None else group.worker_range.max)
         has_room = all(cap is None or cap > group.requested for cap in caps)
-        return self.own is State.HEALTHY and self.warned_requested is None and has_room
+        return self.own is State.HEALTHY and self.throttled_requested is None and has_room
 
     def is_fenced_by_others(self, now: datetime) -> bool:
         """Whether so many could not buy what it buys that it does not try either, where another group can grow."""
-        until = None if self.state is None or self.warned_requested is None else self.state.warned_until
+        until = None if self.state is None or self.throttled_requested is None else self.state.throttled_until
         return until is not None and now < until
 
 
@@ -76,7 +76,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
         impaired_until = None
     is_frozen = group.frozen_because is not None or _is_contested(remembered)
     own = State.FROZEN if is_frozen else state_at(remembered, now, impaired_until, pool.backoff)
-    words = words_about(group, state.offerings or {}, now, pool.backoff)
+    words = reports_about(group, state.offerings or {}, now, pool.backoff)
     return _Health(group, remembered, impaired_until, own, words)
 
 
@@ -137,12 +137,12 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
     )
     if health.slow_start:
         draft.slow_start_max = group.running - draft.starting + health.slow_start
-    if health.warned_requested is not None and remembered is not None:
+    if health.throttled_requested is not None and remembered is not None:
         if state is State.FENCED:
             # Nothing of its own has failed: whatever it has ordered is on its way.
-            draft.moves_elsewhere, draft.coming, draft.fence_ends = True, group.waiting, remembered.warned_until
+            draft.moves_elsewhere, draft.coming, draft.fence_ends = True, group.waiting, remembered.throttled_until
         else:
-            draft.cautious_max = health.warned_requested + 1
+            draft.throttled_max = health.throttled_requested + 1
     elif state is State.FENCED:
         ends = (remembered.backoff_until if remembered is not None else None, health.impaired_until)
         draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
@@ -164,30 +164,30 @@ def _held(group: NodeGroup) -> int:
 def _explain(draft: Draft, health: _Health, now: datetime) -> None:
     """Why a group is not healthy, and whether its replicas are left to somebody else."""
     state, group = health.state, health.group
-    if health.warned_requested is not None and state is not None:
+    if health.throttled_requested is not None and state is not None:
         words = {"offering": str(group.offering), **_whose(health.words)}
         if draft.state is State.FENCED:
-            draft.because(Rule.FENCED_BY_OTHERS, **words, until=state.warned_until)
+            draft.add_reason(Rule.FENCED_BY_OTHERS, **words, until=state.throttled_until)
         else:
-            draft.because(Rule.CAUTIOUS, **words)
+            draft.add_reason(Rule.THROTTLED, **words)
     elif draft.state is State.FROZEN and group.frozen_because is not None:
-        draft.because(Rule.FROZEN, why=group.frozen_because)
+        draft.add_reason(Rule.FROZEN, why=group.frozen_because)
     elif draft.state is State.FROZEN and state is not None and state.bounds_applied_by:
-        draft.because(Rule.FROZEN, why=_not_ours(group.bounds_place, state.bounds_applied_by))
+        draft.add_reason(Rule.FROZEN, why=_not_ours(group.bounds_place, state.bounds_applied_by))
     elif draft.state is State.FROZEN and state is not None:
-        draft.because(Rule.CONTESTED_BOUNDS, by=state.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_BOUNDS, by=state.contested_by, times=CONTEST_REVERTS)
     elif draft.state is State.FENCED and health.impaired_until is not None:
-        draft.because(Rule.ZONE_IMPAIRED, zone=group.zone, until=health.impaired_until)
+        draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.zone, until=health.impaired_until)
     elif draft.state is not State.HEALTHY and state is not None:
         failure: Mapping[str, Fact] = {"kind": state.failure_class.value, "failures": state.failures}
         if draft.state is State.FENCED:
-            draft.because(Rule.IN_BACKOFF, **failure, until=state.backoff_until)
+            draft.add_reason(Rule.IN_BACKOFF, **failure, until=state.backoff_until)
         elif state.backoff_until is not None and now <= state.backoff_until:
-            draft.because(Rule.PROBING_AFTER_ARRIVAL, **failure)
+            draft.add_reason(Rule.PROBING_AFTER_ARRIVAL, **failure)
         else:
-            draft.because(Rule.PROBING_AFTER_BACKOFF, **failure)
+            draft.add_reason(Rule.PROBING_AFTER_BACKOFF, **failure)
     if health.slow_start:
-        draft.because(Rule.SLOW_START, nodes=health.slow_start)
+        draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None:
         _explain_replicas(draft, state)
 
@@ -195,21 +195,21 @@ def _explain(draft: Draft, health: _Health, now: datetime) -> None:
 def _explain_replicas(draft: Draft, state: GroupState | None) -> None:
     """Why replicas are left to somebody else."""
     if draft.group.max_only:
-        draft.because(Rule.REPLICAS_OF_KARPENTER)
+        draft.add_reason(Rule.REPLICAS_OF_KARPENTER)
     elif state is not None and state.replicas_applied_by:
         key = draft.group.key
         place = f"spec.replicas of {draft.group.kind} {key.namespace}/{key.name}"
-        draft.because(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, state.replicas_applied_by))
+        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, state.replicas_applied_by))
     elif state is not None and state.contested_replicas:
-        draft.because(Rule.CONTESTED_REPLICAS, by=state.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.CONTESTED_REPLICAS, by=state.contested_by, times=CONTEST_REVERTS)
 
 
 def _not_ours(place: str, manager: str) -> Reason:
     """That somebody applies a field, and would put it back."""
-    return because(Rule.FIELD_NOT_OURS, place=place, manager=manager)
+    return Reason.of(Rule.FIELD_NOT_OURS, place=place, manager=manager)
 
 
-def _whose(words: Sequence[Word]) -> dict[str, Fact]:
+def _whose(words: Sequence[CapacityReport]) -> dict[str, Fact]:
     """Who says so: the names of clusters that may be named, and how many others there are."""
     names = sorted({word.cluster for word in words if word.cluster})
     return {"clusters": tuple(names), "others": sum(not word.cluster for word in words)}

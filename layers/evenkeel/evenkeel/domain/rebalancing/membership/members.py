@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.pools import Pool, tie_of
-from evenkeel.domain.model.states import PoolState, Sighting
+from evenkeel.domain.model.states import MemberSnapshot, PoolState
 
 # How long a check that misses known groups of a pool, or their owners, waits for another one.
-FEW_LAST = timedelta(minutes=1)
+PARTIAL_LIST_GRACE = timedelta(minutes=1)
 
 
 def found_in(observation: Observation) -> frozenset[str]:
@@ -20,11 +20,11 @@ def found_in(observation: Observation) -> frozenset[str]:
     return frozenset([*(str(group.key) for group in groups), *_owners(groups), *names])
 
 
-def few_members(pool: Pool, found: frozenset[str], now: datetime) -> Sighting | None:
+def few_members(pool: Pool, found: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the sighting to store while a known group or owner is absent, or half of the groups left the pool.
 
-    A list may be incomplete, or empty by mistake: a second check, ``FEW_LAST`` later, must agree. None: all are here,
-    or it did.
+    A list may be incomplete, or empty by mistake: a second check, one ``PARTIAL_LIST_GRACE`` later must agree. None: no
+    group is absent, or it did.
     """
     before = pool.state.seen
     if before is None:
@@ -36,7 +36,7 @@ def few_members(pool: Pool, found: frozenset[str], now: datetime) -> Sighting | 
     return absent_members(pool.state, found, now)
 
 
-def absent_members(state: PoolState, found: frozenset[str], now: datetime) -> Sighting | None:
+def absent_members(state: PoolState, found: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the sighting to store while a known group of a pool is absent from the cluster; else None."""
     before = state.seen
     if before is None or all(key in found or key.partition("/")[2] in found for key in before.requested):
@@ -44,22 +44,22 @@ def absent_members(state: PoolState, found: frozenset[str], now: datetime) -> Si
     return _waiting(before, now)
 
 
-def _waiting(before: Sighting, now: datetime) -> Sighting | None:
+def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
     """Return the sighting with the time since when a second check is awaited; None: it has come, and agrees."""
     since = before.few_since or now
-    return None if now >= since + FEW_LAST else replace(before, few_since=since)
+    return None if now >= since + PARTIAL_LIST_GRACE else replace(before, few_since=since)
 
 
 def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
     return tuple(sorted({group.owner.ref.id for group in groups if group.owner is not None}))
 
 
-def sight(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:
+def compare_members(pool: Pool, now: datetime) -> tuple[MemberSnapshot, bool, str]:
     """What is requested now and since when, whether others changed it, and the group that they let grow most."""
     requested = {str(group.key): group.requested for group in pool.groups}
     before, owners = pool.state.seen, _owners(pool.groups)
     if before is None:
-        return Sighting(since=now, requested=requested, owners=owners), False, ""
+        return MemberSnapshot(since=now, requested=requested, owners=owners), False, ""
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
@@ -71,4 +71,4 @@ def sight(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:
     }
     ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
-    return Sighting(since=now, requested=requested, owners=owners), True, grower
+    return MemberSnapshot(since=now, requested=requested, owners=owners), True, grower

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
-from evenkeel.domain.model.owner_intent import wish_of
+from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, adopted_bounds
 from evenkeel.domain.model.problems import ProblemKind
@@ -19,7 +19,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
-class Ways(NamedTuple):
+class NumberSources(NamedTuple):
     """Whom to ask for a pool's numbers."""
 
     groups: Sequence[NodeGroup]
@@ -28,7 +28,7 @@ class Ways(NamedTuple):
     readable: bool  # False: something about a member cannot be read, so what is added up would be too little
 
 
-def find_origin(field: str, annotated: int | None, ruled: int | None, ways: Ways) -> Origin | None:
+def find_origin(field: str, annotated: int | None, ruled: int | None, ways: NumberSources) -> Origin | None:
     """Where ``POOL_MIN`` or ``POOL_MAX`` comes from, with its value; None: nobody says it.
 
     Args:
@@ -44,7 +44,7 @@ def find_origin(field: str, annotated: int | None, ruled: int | None, ways: Ways
     return _cut(_summed(field, ways), ways) if ways.readable else None
 
 
-def _summed(field: str, ways: Ways) -> Origin | None:
+def _summed(field: str, ways: NumberSources) -> Origin | None:
     """What the owners say together, and of members without one what they had before us."""
 
     def number(bounds: Bounds) -> int:
@@ -54,7 +54,7 @@ def _summed(field: str, ways: Ways) -> Origin | None:
     adopted: list[tuple[NodeGroup, int]] = []
     for group in ways.groups:
         if group.owner is not None:
-            wish = wish_of(group, ways.state)
+            wish = desired_bounds_of(group, ways.state)
             if wish is not None:
                 shares.setdefault(group.owner.ref.id, OwnerShare(owner=group.owner, wish=number(wish)))
         elif (bounds := adopted_bounds(group, ways.state)) is not None:
@@ -71,7 +71,7 @@ def _summed(field: str, ways: Ways) -> Origin | None:
     )
 
 
-def _cut(origin: Origin | None, ways: Ways) -> Origin | None:
+def _cut(origin: Origin | None, ways: NumberSources) -> Origin | None:
     """A pool can be no larger than its cluster."""
     caps = [group.node_cap for group in ways.groups if group.node_cap is not None]
     cap = min(caps, key=lambda cap: cap.nodes, default=None)

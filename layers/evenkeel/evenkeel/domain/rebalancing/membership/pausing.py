@@ -8,7 +8,7 @@ from typing import TypeVar
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, Members, Pool, is_called
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 
 _Pool = TypeVar("_Pool", bound=Members)
 
@@ -44,5 +44,5 @@ def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datet
     if not ends:
         return pool
     lasting = [until for until in ends if until is not None]
-    why = because(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
+    why = Reason.of(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
     return replace(pool, groups=tuple([group.frozen(why) for group in pool.groups]))

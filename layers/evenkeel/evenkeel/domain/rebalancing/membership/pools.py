@@ -16,17 +16,17 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, Source
-from evenkeel.domain.model.owner_intent import is_new_wish, is_put_back
+from evenkeel.domain.model.owner_intent import is_new_intent, is_put_back
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, count_zones, is_called, rule_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.similarity import Similarity
-from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
-from evenkeel.domain.rebalancing.membership.numbers import Ways, find_origin
+from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
 from evenkeel.domain.rebalancing.membership.weights import with_shares
 
@@ -47,7 +47,7 @@ def find_pools(
         pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
         members.setdefault(pool, []).append(group)
     if policy.similarity is None:
-        skipped = [_in_none(group, because(Rule.NOT_SELECTED)) for group in unassigned]
+        skipped = [_in_none(group, Reason.of(Rule.NOT_SELECTED)) for group in unassigned]
     else:
         alike, skipped = _by_similarity(unassigned, policy.similarity, members.keys(), states)
         members |= alike
@@ -121,7 +121,7 @@ def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
 
 def _in_none(group: NodeGroup, why: Reason) -> Skipped:
     faults = tuple(str(fault) for fault in group.faults)  # a slip of the pen may be why it is in none
-    return _skipped(group, because(Rule.IN_NO_POOL, why=why, faults=faults))
+    return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=why, faults=faults))
 
 
 def _by_similarity(
@@ -155,7 +155,7 @@ def _by_similarity(
             if id not in states and former:
                 id = min(former)[1]
             if id in taken_ids:
-                skipped += [_in_none(group, because(Rule.POOL_NAME_TAKEN, name=id.name)) for group in members]
+                skipped += [_in_none(group, Reason.of(Rule.POOL_NAME_TAKEN, name=id.name)) for group in members]
             else:
                 pools[id] = members
     return pools, skipped
@@ -164,15 +164,15 @@ def _by_similarity(
 def _why_not_compared(group: NodeGroup, rule: Similarity) -> Reason | None:
     """Why similarity leaves a group out, and what would bring it in."""
     if group.closed_because is not None:
-        return because(Rule.CLOSED_AT_ZERO, why=group.closed_because)
+        return Reason.of(Rule.CLOSED_AT_ZERO, why=group.closed_because)
     if group.template_faults:
-        return because(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template_faults))
+        return Reason.of(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template_faults))
     bounds = group.adopted if group.has_adopted else group.bounds
     if (bounds is None or bounds.max == 0) and group.pool_max is None and not group.faults:
         # Nobody has said that it may grow; Cluster Autoscaler does not balance it either.
-        return because(Rule.NO_BOUNDS)
+        return Reason.of(Rule.NO_BOUNDS)
     if not rule.labels and not (group.template is not None and group.template.complete):
-        return because(Rule.NO_CPU_AND_MEMORY)
+        return Reason.of(Rule.NO_CPU_AND_MEMORY)
     return None
 
 
@@ -212,7 +212,7 @@ class _Candidate(NamedTuple):
 
 def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
     """The pool, valid or not; a reason: its groups take no part, since nobody says any number, or wants any node."""
-    pool, wishes = _heard(found)
+    pool, desired_bounds = _heard(found)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
     weighted, past = with_shares(pool.groups)
@@ -224,17 +224,17 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
     max_step = pool.agreed("evenkeel.dev/max-step", lambda group: group.max_step, problems)
     dry_run = _dry_run(pool, rule, problems)
-    ways = Ways(pool.groups, rule, pool.state, readable=not problems)
+    ways = NumberSources(pool.groups, rule, pool.state, readable=not problems)
     origins = {
         POOL_MIN: find_origin(POOL_MIN, minimum, rule.min, ways),
         POOL_MAX: find_origin(POOL_MAX, maximum, rule.max, ways),
     }
     top = origins[POOL_MAX]
     if top is None and not problems:
-        return because(Rule.TAKES_NO_PART)
+        return Reason.of(Rule.TAKES_NO_PART)
     if top is not None and _is_off(top, pool.groups) and not problems:
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
-        return because(Rule.SWITCHED_OFF, fields=fields)
+        return Reason.of(Rule.SWITCHED_OFF, fields=fields)
     low, high = (None if origin is None else origin.value for origin in origins.values())
     notes = dict.fromkeys(fault for group in pool.groups for fault in group.notes)
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
@@ -246,8 +246,10 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     members["dry_run"] = dry_run
     members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
     if problems or low is None or high is None:
-        return InvalidPool(**members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *wishes))
-    return Pool(**members, min=low, max=high, warnings=(*warnings, *wishes))
+        return InvalidPool(
+            **members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *desired_bounds)
+        )
+    return Pool(**members, min=low, max=high, warnings=(*warnings, *desired_bounds))
 
 
 def _dry_run(pool: _Candidate, rule: PoolRule, problems: list[Problem]) -> bool | None:
@@ -262,22 +264,24 @@ def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
 
     Bounds that are no fight about ours are as if we had never published any.
     """
-    told, wishes, groups = [], dict(pool.state.wishes), []
+    told, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
         published = group.published
         if group.bounds_held and group.owner is not None and not group.owner.takes_ours:
-            wishes.pop(group.owner.ref.id, None)  # nothing of ours stands there any more
-        if group.owner is not None and is_new_wish(group, pool.state):
+            desired_bounds.pop(group.owner.ref.id, None)  # nothing of ours stands there any more
+        if group.owner is not None and is_new_intent(group, pool.state):
             bounds = group.owner.bounds
-            wishes[group.owner.ref.id] = Wish(bounds=bounds)
+            desired_bounds[group.owner.ref.id] = DesiredBounds(bounds=bounds)
             told.append(Problem.of(ProblemKind.NEW_WISH, owner=str(group.owner.ref), min=bounds.min, max=bounds.max))
         if group.owner is not None and group.owner.takes_ours and published is not None:
             fights = published.bounds == group.bounds or is_put_back(group, pool.state)
             group = group if fights else replace(group, published=replace(published, bounds=None))
         groups.append(group)
-    if wishes == pool.state.wishes and all(new is old for new, old in zip(groups, pool.groups, strict=True)):
+    if desired_bounds == pool.state.desired_bounds and all(
+        new is old for new, old in zip(groups, pool.groups, strict=True)
+    ):
         return pool, told
-    return pool._replace(groups=tuple(groups), state=replace(pool.state, wishes=wishes)), told
+    return pool._replace(groups=tuple(groups), state=replace(pool.state, desired_bounds=desired_bounds)), told
 
 
 def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
@@ -354,7 +358,9 @@ def _members(
         "autoscaler": policy.autoscaler,
         "suspect_provision_time": policy.suspect_provision_time,
         "converge": policy.converge,
-        "asked_home": max((at for name, at in policy.asked_home.items() if is_called(pool.id, [name])), default=None),
+        "convergence_requested": max(
+            (at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])), default=None
+        ),
         "autoscaler_loop": policy.autoscaler_loop,
         "state": pool.state,
         "known_as": pool.known_as,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from evenkeel.domain.model.templates import NodeTemplate, Taint
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import quote
 
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
 # IsValidLabelValue). What does not follow it can be on no node.
@@ -58,7 +58,7 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
     for part in _parts(text):
         key, equals, value = part.partition("=")
         if not equals:
-            problems.append(f"{shown(part)} is no label and left out: write key=value, separated by commas")
+            problems.append(f"{quote(part)} is no label and left out: write key=value, separated by commas")
             continue
         problems += _odd(part, key, value)
         labels[key] = value
@@ -78,10 +78,10 @@ def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
         spec, colon, effect = part.partition(":")
         key, _, value = spec.partition("=") if colon else (spec, "", "")
         if ":" in effect or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
-            problems.append(f"{shown(part)} is no taint and left out: {_WRITE_TAINTS}")
+            problems.append(f"{quote(part)} is no taint and left out: {_WRITE_TAINTS}")
             continue
         if effect not in _EFFECTS:
-            problems.append(f"{shown(part)} keeps no pod away: {_WRITE_TAINTS}")
+            problems.append(f"{quote(part)} keeps no pod away: {_WRITE_TAINTS}")
         taints.append(Taint(key, value, effect))
     return _last_of_each(taints), problems
 
@@ -94,10 +94,10 @@ def _parts(text: str) -> Iterator[str]:
 def _odd(part: str, key: str, value: str) -> list[str]:
     """Why no node can have this label, although Cluster Autoscaler takes it as it is."""
     if not _KEY.fullmatch(key):
-        return [f"{shown(part)}: {shown(key)} is no key that a node can have: write name or prefix/name"]
+        return [f"{quote(part)}: {quote(key)} is no key that a node can have: write name or prefix/name"]
     if not _VALUE.fullmatch(value):
         return [
-            f"{shown(part)}: {shown(value)} is no value that a node can have: "
+            f"{quote(part)}: {quote(value)} is no value that a node can have: "
             "at most 63 letters, digits, '-', '_' and '.', ends alphanumeric"
         ]
     return []

@@ -7,7 +7,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 
 
-def with_leave(observation: Observation, policy: Policy) -> Observation:
+def with_write_consent(observation: Observation, policy: Policy) -> Observation:
     """The observation, with the bounds held of groups whose owner is written with leave only, where none is given."""
     if policy.write_topology:
         return observation
@@ -17,7 +17,7 @@ def with_leave(observation: Observation, policy: Policy) -> Observation:
 
 def _held(group: NodeGroup) -> NodeGroup:
     owner = group.owner
-    if owner is None or not owner.needs_leave:
+    if owner is None or not owner.needs_consent:
         return group
     # While anything of ours is there, what people want is what stood there before; after that, what stands there.
     owner = replace(owner, takes_ours=group.has_ours_with_bounds)

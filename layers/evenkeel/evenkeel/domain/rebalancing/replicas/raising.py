@@ -32,10 +32,10 @@ def probe_the_unseen(pool: PoolDraft) -> None:
         return
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
-        if unseen and draft.room and pool.requested < pool.ceiling and pool.may_add:
+        if unseen and draft.room and pool.requested < pool.pool_max and pool.may_add:
             pool.add(draft.probe, draft.probe)  # before: what is requested is on its way, and leaves no probe
             draft.requested = draft.probe
-            draft.because(Rule.PROBE_UNSEEN)
+            draft.add_reason(Rule.PROBE_UNSEEN)
 
 
 def wait_for_standstill(pool: PoolDraft) -> None:
@@ -44,7 +44,7 @@ def wait_for_standstill(pool: PoolDraft) -> None:
     What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
-    pool.stood_since = pool.now if takes_away else pool.sighting.since
+    pool.stood_since = pool.now if takes_away else pool.snapshot.since
     first_seen = pool.pool.state.seen is None
     ends = pool.stood_since + pool.pool.standstill
     pool.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
@@ -62,19 +62,19 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     missing = minimum - requested
     if missing <= 0:
         return
-    wanted = max(0, min(missing, pool.ceiling - requested))
+    wanted = max(0, min(missing, pool.pool_max - requested))
     allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
     for draft, more in _raise_healthy(healthy, allowed):
         missing -= more
         allowed -= more
-        draft.because(Rule.POOL_MINIMUM, count=more, minimum=minimum)
+        draft.add_reason(Rule.POOL_MINIMUM, count=more, minimum=minimum)
     probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
     for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
         missing -= 1
         allowed -= 1
         draft.requested += draft.probe
-        draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
+        draft.add_reason(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     later = pool.add(step - allowed, wanted)
     pool.missing = missing - later
     pool.later = max(pool.later, later)  # nodes of a group's own min count for PoolMinimum
@@ -114,10 +114,10 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
         )
         for draft, size in healthy
     ]
-    wanted = min(pool.ceiling - pool.requested, sum(bucket.room for bucket in buckets))
+    wanted = min(pool.pool_max - pool.requested, sum(bucket.room for bucket in buckets))
     before = pool.requested
     for (draft, size), more in zip(healthy, water_fill(buckets, min(wanted, pool.may_add)), strict=True):
         if more:
             draft.requested += more
-            draft.because(Rule.OWN_MINIMUM, count=more, minimum=size.min)
+            draft.add_reason(Rule.OWN_MINIMUM, count=more, minimum=size.min)
     pool.later = pool.add(pool.requested - before, wanted)

@@ -39,7 +39,7 @@ def redistribute(pool: PoolDraft) -> None:
         placed += min(released, max(0, maximum - (requested - released) - placed))
     for draft, more in raise_together(takers, placed):
         draft.journal_delta = more
-        draft.because(Rule.TAKES_ON, count=more)
+        draft.add_reason(Rule.TAKES_ON, count=more)
     pool.unplaced = max(0, unplaced - placed)
 
 
@@ -51,14 +51,14 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
             continue
         if not has_takers or (room is not None and released >= room):
             draft.stuck_kept = draft.stuck
-            draft.because(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
+            draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         lowest = _lowest(pool, draft)
         if room is not None and draft.requested - lowest > room - released:
             homeless = draft.requested - lowest - (room - released)
             draft.stuck_kept += homeless
             lowest += homeless
-            draft.because(Rule.STUCK_WITHOUT_TAKER, count=homeless)
+            draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=homeless)
         released += _lower(pool, draft, lowest)
     return released
 
@@ -66,12 +66,12 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
 def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
     """Whether the stuck replicas of a group stay, whatever room there is elsewhere."""
     if pool.pool.on_failure is OnFailure.HOLD:
-        draft.because(Rule.STUCK_ON_HOLD, count=draft.stuck)
+        draft.add_reason(Rule.STUCK_ON_HOLD, count=draft.stuck)
     elif not draft.moves_elsewhere:
         draft.stuck_kept = draft.stuck
-        draft.because(Rule.STUCK_SAME_FAILURE, count=draft.stuck)
+        draft.add_reason(Rule.STUCK_SAME_FAILURE, count=draft.stuck)
     elif pool.pool.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
-        draft.because(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
+        draft.add_reason(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
     else:
         return False
     return True
@@ -82,7 +82,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     held = min(draft.stuck, draft.held)
     if held:
         draft.stuck_kept = held
-        draft.because(Rule.STUCK_SAME_FAILURE, count=held)
+        draft.add_reason(Rule.STUCK_SAME_FAILURE, count=held)
     lowest = max(draft.alive + held, min(draft.owner_min, draft.requested))
     if lowest > draft.alive + held:
         count = lowest - draft.alive - held
@@ -91,9 +91,9 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
                 rule = Rule.STUCK_BY_BOUNDS
             else:
                 rule = Rule.STUCK_BY_WORKER if draft.group.worker_range else Rule.STUCK_BY_OWNER
-            draft.because(rule, count=count, minimum=lowest)
+            draft.add_reason(rule, count=count, minimum=lowest)
         else:
-            draft.because(Rule.STUCK_PUT_BACK, count=count)
+            draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
     # Beside an autoscaler, as many stay as the owner of the bounds insists on offering: each that went would be ordered
     # there again in its next loop, for as long as pods wait. Moved, they would be ordered twice where bounds are held.
     stay = draft.group.bounds_held
@@ -102,7 +102,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     floor = min(draft.requested if stay else draft.group.owner_min_max, draft.requested) if offered else 0
     if floor > lowest:
         draft.stuck_kept += floor - lowest
-        draft.because(Rule.STUCK_OFFERED, count=floor - lowest, offered=floor)
+        draft.add_reason(Rule.STUCK_OFFERED, count=floor - lowest, offered=floor)
         lowest = floor
     return lowest
 
@@ -114,7 +114,7 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
         return 0
     moving = pool.pool.on_failure is OnFailure.MOVE
     rule = Rule.MOVED if moving else Rule.RELEASED
-    draft.because(rule, count=less, running=draft.group.running, coming=draft.coming)
+    draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.coming)
     if moving:
         draft.journal_delta = -less
     draft.requested = lowest
@@ -140,10 +140,10 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         if group.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]
             ages = sorted((machine.created_at.timestamp() for machine in coming if not machine.preserved), reverse=True)
-            unmade, stays = group.waiting - len(ages), group.running + group.preserved
+            unmade, protected = group.waiting - len(ages), group.running + group.preserved
         else:
-            ages, unmade, stays = [], group.waiting - draft.coming, group.running + draft.coming
-        spare = max(0, draft.requested - max(stays, draft.owner_min))
+            ages, unmade, protected = [], group.waiting - draft.coming, group.running + draft.coming
+        spare = max(0, draft.requested - max(protected, draft.owner_min))
         # A replica that has not even a Machine object yet is the newest of all.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
@@ -151,4 +151,4 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         pool.groups[i].requested -= 1
     for draft, requested in zip(pool.groups, before, strict=True):
         if draft.requested < requested:
-            draft.because(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=maximum)
+            draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=maximum)

@@ -1,8 +1,8 @@
 """Taking running machines away by name: the one way in which a plan removes nodes without being asked for a number.
 
 Who names them has judged their nodes. A delete mark only says which machine goes first when replicas fall: so a group
-is left alone whose API has no such mark, or where replicas and machines do not agree (``Draft.keeps_all``). It is one
-step of the pool's journal (``domain.model.moves``), done by one patch of replicas and bounds on the version
+is left alone whose API has no such mark, or where replicas and machines do not agree (``Draft.drain_blocked_by``). It is
+one step of the pool's journal (``domain.model.moves``), done by one patch of replicas and bounds on the version
 of the group that was looked at:
 
     journal   mark m7   replicas 5 -> 4, with the step's id   close   m7 is deleted by its controller
@@ -29,7 +29,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
     removed = 0
     for draft in pool.groups:
         named = machines.get(draft.key, ())
-        if not named or draft.keeps_all is not None:
+        if not named or draft.drain_blocked_by is not None:
             continue
         spare = min(pool.requested - pool.pool.min, draft.requested - pool.least_of(draft))
         going = tuple(named[: max(0, spare)])
@@ -37,6 +37,6 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
             draft.removes = going
             draft.requested -= len(going)
             draft.journal_delta -= len(going)
-            draft.because(Rule.REMOVES, machines=tuple(machine.name for machine in going))
+            draft.add_reason(Rule.REMOVES, machines=tuple(machine.name for machine in going))
             removed += len(going)
     return removed

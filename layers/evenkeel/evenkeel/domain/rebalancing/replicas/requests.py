@@ -18,7 +18,7 @@ from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Refusal, TakenOff
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from evenkeel.domain.rebalancing.replicas.removal import remove
@@ -80,13 +80,15 @@ def take_off(
     givers = [request for request in sorted(scale_requests, key=_turn) if request.nodes < 0 and request.id not in begun]
     index = _Index(pools if rests and givers else ())
     taken_off = []
-    for giver in givers if rests else ():
-        candidates = index.concerned(giver)
-        if _is_awaited(giver, None, candidates, awaited) or _refused(giver, None, candidates, index, now):
+    for draining_group in givers if rests else ():
+        candidates = index.concerned(draining_group)
+        if _is_awaited(draining_group, None, candidates, awaited) or _refused(
+            draining_group, None, candidates, index, now
+        ):
             continue
-        concerned = [waiting[id] for id in rests if _may_take(giver, waiting[id], candidates[0], index)]
-        before = {rest.id: rest.less[giver.id] for rest in concerned if giver.id in rest.less}
-        wanted = -giver.nodes - sum(before.values())
+        concerned = [waiting[id] for id in rests if _may_take(draining_group, waiting[id], candidates[0], index)]
+        before = {rest.id: rest.less[draining_group.id] for rest in concerned if draining_group.id in rest.less}
+        wanted = -draining_group.nodes - sum(before.values())
         nodes = {}
         for rest in concerned:
             off = min(wanted, rest.nodes)
@@ -95,16 +97,16 @@ def take_off(
                 nodes[rest.id] = off
                 waiting[rest.id] = replace(rest, nodes=rest.nodes - off)
         if nodes or before:
-            del waiting[giver.id]
-            taken_off.append(TakenOff(scale_request=giver, nodes=nodes, before=before))
+            del waiting[draining_group.id]
+            taken_off.append(TakenOff(scale_request=draining_group, nodes=nodes, before=before))
     return tuple(waiting.values()), taken_off
 
 
-def _may_take(giver: ScaleRequest, rest: ScaleRequest, pool: AnyPool, index: "_Index") -> bool:
+def _may_take(draining_group: ScaleRequest, rest: ScaleRequest, pool: AnyPool, index: "_Index") -> bool:
     """Return whether both requests concern this pool, and a group of it that both allow."""
     pools = index.concerned(rest)
     is_same = len(pools) == 1 and pools[0].id == pool.id
-    return is_same and any(giver.fits(group) and rest.fits(group) for group in pool.groups)
+    return is_same and any(draining_group.fits(group) and rest.fits(group) for group in pool.groups)
 
 
 def _begun(states: Mapping[PoolId, PoolState]) -> dict[str, PoolId]:
@@ -216,7 +218,7 @@ def begin_request(pool: PoolDraft) -> None:
 
     For pods that wait nothing is ordered either while the pool gives replicas up: until that is written, they may come.
     """
-    step = pool.homing.step
+    step = pool.convergence.step
     gives_in_step = pool.request is not None and pool.request.nodes < 0 and step is not None and step.is_open
     if pool.request is not None and pool.request.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
@@ -263,7 +265,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
             obstacles.append(None)
             continue
         room = draft.room if cap is None else min(draft.room, max(0, cap - draft.requested))
-        obstacle = _obstacle(draft, request) or (None if room else because(Rule.AT_ITS_MAX))
+        obstacle = _obstacle(draft, request) or (None if room else Reason.of(Rule.AT_ITS_MAX))
         rooms.append(0 if obstacle else room)
         obstacles.append(obstacle)
     wanted = min(request.nodes, pool.free_on_request, sum(rooms))
@@ -278,9 +280,9 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
             draft.requested += more
             draft.journal_delta += more
             unmet -= more
-            draft.because(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
+            draft.add_reason(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
         elif obstacle is not None:
-            draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
+            draft.add_reason(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
     later = pool.add(request.nodes - unmet, wanted)
     _leave(pool, request, later)
     return unmet - later
@@ -310,10 +312,10 @@ def _caps(pool: PoolDraft) -> list[int | None]:
 def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
     """Why a group may not grow for this request, however much room it has; None: it may."""
     if not request.fits(draft.group):
-        return because(Rule.PODS_DO_NOT_FIT)
+        return Reason.of(Rule.PODS_DO_NOT_FIT)
     if draft.state is not State.HEALTHY:
-        return because(Rule.IN_STATE, state=draft.state.value)
-    return because(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.closed_because is not None else None
+        return Reason.of(Rule.IN_STATE, state=draft.state.value)
+    return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.closed_because is not None else None
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
@@ -352,7 +354,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
                 draft.keeps = pool.kept.machines if pool.kept is not None else frozenset()
                 allowed -= less
                 unmet -= less
-                draft.because(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
+                draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
     return unmet
 
 
@@ -374,7 +376,7 @@ def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
     stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
     if stay:
-        draft.because(Rule.KEPT_FOR_PODS, count=stay)
+        draft.add_reason(Rule.KEPT_FOR_PODS, count=stay)
         if group.launched is not None:
             return 0  # no machine can be named
     return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import ConvergePolicy, Homing
+from evenkeel.domain.model.convergence import ConvergenceState, ConvergePolicy
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -24,11 +24,14 @@ from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
 
 
-def homing(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
+def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
     """A record with converge, which knows no pods and may move them all."""
     policy = numbers(minimum, maximum)
-    wishes = {"blind": True, **{name: fields.pop(name) for name in list(fields) if name in vars(ConvergePolicy())}}
-    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**wishes), **fields})  # type: ignore[arg-type]
+    desired_bounds = {
+        "blind": True,
+        **{name: fields.pop(name) for name in list(fields) if name in vars(ConvergePolicy())},
+    }
+    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**desired_bounds), **fields})  # type: ignore[arg-type]
 
 
 @dataclass
@@ -38,7 +41,7 @@ class Home:
     """
 
     counts: Sequence[int]
-    policy: Policy = field(default_factory=homing)
+    policy: Policy = field(default_factory=convergence)
     workload: Callable[["Home"], Workload] | None = None
     state: ClusterState = field(default_factory=ClusterState)
     now: datetime = NOW
@@ -65,8 +68,8 @@ class Home:
         return tuple(found.running for found in self.groups.values())
 
     @property
-    def memory(self) -> Homing:
-        return next((pool.homing for pool in self.state.pools.values()), Homing())
+    def memory(self) -> ConvergenceState:
+        return next((pool.convergence for pool in self.state.pools.values()), ConvergenceState())
 
     def machines(self, zone: str) -> tuple[Machine, ...]:
         return self.groups[zone].machines or ()
