@@ -107,7 +107,7 @@ class Stack:
         return self._mean(lambda look: self.figures[f"{look} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
 
     def lamda(self) -> float:
-        wait = WAITS * self.memory("LookFunction") / self._in_chunk
+        wait = WAITS * self.memory("CheckFunction") / self._in_chunk
         return LOOKS * ((self.cpu * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION / self._in_chunk)
 
     @staticmethod
@@ -165,7 +165,7 @@ class Stack:
 
     def secret(self) -> float:
         """A kubeconfig's: kept by each instance for five minutes, and read when a connection is made."""
-        instances = self._chunks * (_CHUNK * self.cpu * GB_PER_PROCESSOR / self.memory("LookFunction") + WAITS) / 60
+        instances = self._chunks * (_CHUNK * self.cpu * GB_PER_PROCESSOR / self.memory("CheckFunction") + WAITS) / 60
         reads = 0.0 if self.way == "kept" else LOOKS / ceil(5 / max(1.0, instances))
         return SECRET + reads * SECRET_READ
 
@@ -174,7 +174,7 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, so
     """What looks at the pods of a cluster cost in a month, beside the rest: one of a hundred clusters of a stack."""
     stack, found = Stack(figures, groups, 100), figures[f"workload view {nodes} {pods}"]
     way = "kept" if somebody_waits else "nobody_waits"
-    requests, memory = found[f"{way}_requests"], Stack.memory("LookFunction")
+    requests, memory = found[f"{way}_requests"], Stack.memory("CheckFunction")
     looked_at = {look: figures[f"{look} kept {groups} {_CHUNK}"]["cpu_ms"] / 1000 for look in ("glance", "whole")}
     cpu = (
         found[f"{way}_cpu_s"]
@@ -191,7 +191,7 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, so
 def hanging(figures: Mapping[str, Any]) -> float:
     """What a cluster costs in a month that takes requests and never answers: a look of its own every five minutes."""
     found, looks = figures["hanging"], LOOKS / 5
-    look = found["wait"] * Stack.memory("LookFunction") * GB_SECOND + INVOCATION + 3 * SQS
+    look = found["wait"] * Stack.memory("CheckFunction") * GB_SECOND + INVOCATION + 3 * SQS
     run = 0.1 * Stack.memory("RebalanceFunction") * GB_SECOND + INVOCATION + 3 * FIFO + 2 * WRITE + 2 * READ
     return float(looks * (look + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
 

@@ -131,7 +131,7 @@ class _Stage:
         self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
         access = {"kind": "kubeconfig", "secret": secret}
         record = {"flavours": [_FLAVOUR], "access": access, "dry_run": False}
-        with self._process("OperatorFunction") as operator:
+        with self._process("AdminFunction") as operator:
             answer = operator.invoke({"action": "register", "cluster": cluster, "record": record})
         if not answer["ok"]:
             raise RuntimeError(answer["message"])

@@ -129,7 +129,7 @@ def scan(stage: Fleet, clusters: int) -> list[Object]:
 
 def minute(stage: Fleet, messages: Sequence[Object], clusters: int, number: int) -> None:
     """All chunks of a tick through ``look``."""
-    with workers(stage, "look", number) as look:
+    with workers(stage, "check", number) as look:
         stage.clusters(), stage.aws()
         began = time.monotonic()
         samples = look([delivered([message]) for message in messages])
@@ -218,7 +218,7 @@ def beside(stage: Fleet, clusters: Sequence[str]) -> None:
     stage.clusters(clusters=hanging, incident="hanging")
     stage.clusters(clusters=garbage, incident="garbage")
     took: dict[str, list[float]] = {"alone": [], "beside": []}
-    with stage.function("look") as look:
+    with stage.function("check") as look:
         look(chunk(healthy))
         for _ in range(_ROUNDS):
             for how, members in (("alone", healthy), ("beside", clusters)):
@@ -253,17 +253,17 @@ def hang(stage: Fleet, messages: Sequence[Object], hanging: int, number: int) ->
     runs = 0
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         pools = {}
-        for name in ("look", "rebalance"):
+        for name in ("check", "rebalance"):
             place = Path(folder) / name
             place.mkdir()
             (place / "real.py").write_text((ROOT / "functions" / name / "app.py").read_text())
             (place / "app.py").write_text(_LATER)
-            pools[name] = stack.enter_context(workers(stage, name, number if name == "look" else 2, place))
+            pools[name] = stack.enter_context(workers(stage, name, number if name == "check" else 2, place))
         for now in range(0, 60 * _MINUTES + 1, 60):
             due = [message for at, message in waiting if at <= now]
             waiting = [(at, message) for at, message in waiting if at > now]
             stage.clusters()
-            looked = pools["look"]([{**delivered([message]), "later": now} for message in [*chunks, *due]])
+            looked = pools["check"]([{**delivered([message]), "later": now} for message in [*chunks, *due]])
             chunk_seconds.append([sample.wall for sample in looked])
             counts = stage.clusters()["asked"]
             asked.append(sum(counts.get(cluster, 0) > 0 for cluster in dark))

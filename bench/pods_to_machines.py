@@ -63,7 +63,7 @@ def main() -> None:
         quiet = [name_of(2 * _ROUNDS + 2 + number) for number in range(_CHUNK - 1)]
         listen, look, rebalance, operator = (
             stack.enter_context(stage.function(name))
-            for name in ("provisioning_failure", "look", "rebalance", "operator")
+            for name in ("provisioning_failure", "check", "rebalance", "admin")
         )
         for turn in range(-1, _ROUNDS):  # the first of each warms them
             by_event, by_scan = name_of(2 * turn + 2), name_of(2 * turn + 3)

@@ -45,7 +45,7 @@ def measure(
         stage.register(settled)
         stage.register(others, at_rest=False)
         ways = {
-            f"{look} {way}{name}": (stack.enter_context(stage.function("look", layers=folder)), clusters, way)
+            f"{look} {way}{name}": (stack.enter_context(stage.function("check", layers=folder)), clusters, way)
             for name, folder in layers.items()
             for look, clusters in (("glance", settled), ("whole", others))
             for way in ("kept", "met anew")
@@ -95,7 +95,7 @@ def show(groups: int, size: int, samples: Mapping[str, Sequence[Sample]]) -> Non
 def requests(flavour: str, groups: int) -> None:
     """What the looks of one chunk of 50 ask for and log, connections kept and new ones."""
     names = _names(200)
-    with fleet(0, groups, flavour, relayed=True) as stage, stage.function("look") as look:
+    with fleet(0, groups, flavour, relayed=True) as stage, stage.function("check") as look:
         stage.register(names[:100])
         stage.register(names[100:], at_rest=False)
         look(chunk(names[50:100]))

@@ -169,7 +169,7 @@ class Demo:
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
         """One operator event and its answer."""
-        answer: dict[str, Any] = self.invoke("OperatorFunction", {"action": action, "cluster": cluster, **more})
+        answer: dict[str, Any] = self.invoke("AdminFunction", {"action": action, "cluster": cluster, **more})
         return answer
 
     def export_events(self) -> None:

@@ -254,13 +254,13 @@ class InMemoryStore:
         self._put(cluster, self._records.cluster_health(cluster, cluster_health, versions, self._now()), versions)
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
-        self._asked("verdict")
+        self._asked("cluster_health")
         item = self._items.get(cluster, {}).get(HEALTH)
         text, version = (None, None) if item is None else (item.text, item.version)
         return self._records.cluster_health_of(cluster, text), Versions({} if version is None else {HEALTH: version})
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
-        self._asked("verdicts")
+        self._asked("cluster_healths")
         texts = {cluster: items[HEALTH].text for cluster, items in self._items.items() if HEALTH in items}
         return {cluster: self._records.cluster_health_of(cluster, text) for cluster, text in texts.items()}
 

@@ -27,7 +27,7 @@ from evenkeel_cli.terminal import say
 Json = dict[str, Any]
 _READERS = "evenkeel-readers"
 # Of the roles in template.yaml, who has to be let in, and into which Kubernetes group (docs/access-eks.md).
-_GROUPS = {"RebalanceRole": "evenkeel", "LookRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
+_GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
 discover_app = typer.Typer(

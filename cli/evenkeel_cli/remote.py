@@ -33,8 +33,7 @@ from evenkeel.domain.model.values import quote
 from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ
 
 # Logical ids in template.yaml, each with less to invoke it for.
-_OPERATOR = "OperatorFunction"
-_FUNCTIONS = {Right.ADMINISTER: _OPERATOR, Right.WRITE: "DutyFunction", Right.READ: "WidgetFunction"}
+_FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
 # The function has 60 s; and an answer that got lost is no reason to ask for 5 nodes a second time.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
@@ -67,13 +66,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         # boto3 knows AWS_DEFAULT_REGION only; every other tool of AWS reads this one too.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
         stacks = session.client("cloudformation", config=_CONFIG)
-        try:
-            resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
-        except ClientError as error:
-            if right is not Right.WRITE or function not in _message(error):
-                raise
-            function = _OPERATOR  # a stack of a release before: its operator function did everything
-            resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
+        resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
         if right is not Right.READ:
             event = {**event, **_caller(session)}
         service, action = "Lambda", "lambda:InvokeFunction"

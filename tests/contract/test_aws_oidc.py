@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(find_assets() is None, reason="no real Kubernetes API: see CONTRIBUTING.md"),
 ]
 ACCOUNT = "arn:aws:iam::123456789012:role/evenkeel"
-ROLES = {name: f"{ACCOUNT}-{name}" for name in ("RebalanceRole", "LookRole", "OtherRole")}
+ROLES = {name: f"{ACCOUNT}-{name}" for name in ("RebalanceRole", "CheckRole", "OtherRole")}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATH = "/apis/cluster.x-k8s.io/v1beta1/namespaces/default/machinedeployments"
 GROUP = objects.cluster_api("a", 2)
@@ -61,7 +61,7 @@ def trusting(issuer: AwsIssuer, folder: Path) -> Callable[[str], list[str]]:
 def server(issuer: AwsIssuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKubernetesAPI]:
     """With the manifests, bound to the names of the roles; it takes tokens for its own address."""
     with RealKubernetesAPI(flags=trusting(issuer, tmp_path_factory.mktemp("oidc"))) as api:
-        for file, role in (("rbac.yaml", "RebalanceRole"), ("rbac-readers.yaml", "LookRole")):
+        for file, role in (("rbac.yaml", "RebalanceRole"), ("rbac-readers.yaml", "CheckRole")):
             documents = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / file).read_text()))
             cluster_role = next(one for one in documents if one["kind"] == "ClusterRole")
             api.call("POST", f"{RBAC}/clusterroles", cluster_role)
@@ -100,7 +100,7 @@ def opened(issuer: AwsIssuer, server: RealKubernetesAPI, monkeypatch: pytest.Mon
     deadline = time.monotonic() + 60
     while True:
         try:
-            made("LookRole").observe()
+            made("CheckRole").observe()
             return made
         except ClusterUnavailableError as error:
             if time.monotonic() > deadline or "401" not in str(error):
@@ -113,9 +113,9 @@ def first(cluster: Any) -> Any:
 
 
 def test_who_looks_may_list_and_is_refused_a_patch(opened: Callable[..., Any]) -> None:
-    cluster = opened("LookRole")
+    cluster = opened("CheckRole")
     name = first(cluster).key.name
-    with pytest.raises(RejectedError, match=r"403 .*evenkeel:arn:aws:iam::123456789012:role/evenkeel-LookRole.*patch"):
+    with pytest.raises(RejectedError, match=r"403 .*evenkeel:arn:aws:iam::123456789012:role/evenkeel-CheckRole.*patch"):
         cluster._api.patch(f"{PATH}/{name}", {"spec": {"replicas": 7}}, plenty)
 
 
@@ -126,7 +126,7 @@ def test_who_writes_may_patch(opened: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("audience", ["evenkeel:prod", "evenkeel:https://api.attacker.example"])
-@pytest.mark.parametrize("role", ["LookRole", "RebalanceRole"])
+@pytest.mark.parametrize("role", ["CheckRole", "RebalanceRole"])
 def test_a_token_for_somebody_else_is_not_accepted(opened: Callable[..., Any], role: str, audience: str) -> None:
     cluster = opened(role)
     cluster._api._credential._audience = audience
@@ -146,11 +146,11 @@ def test_a_token_that_is_over_is_not_accepted(
 ) -> None:
     monkeypatch.setattr(issuer, "now", lambda: datetime.now(UTC) - timedelta(hours=1))
     with pytest.raises(ClusterUnavailableError, match=": 401 "):
-        opened("LookRole").observe()
+        opened("CheckRole").observe()
 
 
 def test_a_token_that_ends_within_a_look_is_renewed_in_it(opened: Callable[..., Any], issuer: AwsIssuer) -> None:
-    cluster = opened("LookRole")
+    cluster = opened("CheckRole")
     name = first(cluster).key.name
     credential = cluster._api._credential
     credential._last = None
@@ -158,7 +158,7 @@ def test_a_token_that_ends_within_a_look_is_renewed_in_it(opened: Callable[..., 
     given: list[str] = []
 
     def token(audience: str, seconds: int, refused: str | None = None) -> str:
-        over = issuer.token(ROLES["LookRole"], [audience], -60)
+        over = issuer.token(ROLES["CheckRole"], [audience], -60)
         given.append("over" if refused is None else "fresh")
         return over if refused is None else good(audience, seconds, refused)
 
@@ -171,13 +171,13 @@ def test_keys_that_the_issuer_has_replaced_are_fetched_by_the_server(
     issuer: AwsIssuer, opened: Callable[..., Any]
 ) -> None:
     issuer.rotate()
-    assert first(opened("LookRole"))
+    assert first(opened("CheckRole"))
 
 
 def test_without_the_issuer_nothing_is_sent(issuer: AwsIssuer, opened: Callable[..., Any]) -> None:
     issuer.enabled = False
     try:
         with pytest.raises(AccessError, match="this account issues no tokens"):
-            opened("LookRole").observe()
+            opened("CheckRole").observe()
     finally:
         issuer.enabled = True

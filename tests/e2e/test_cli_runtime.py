@@ -34,12 +34,12 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
 ) -> None:
     with (
         World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None) as world,
-        twin.process(deployment, "OperatorFunction") as operator,
-        twin.process(deployment, "DutyFunction") as duty,
+        twin.process(deployment, "AdminFunction") as operator,
+        twin.process(deployment, "OperatorFunction") as duty,
         twin.process(deployment, "WidgetFunction") as reader,
         StackEndpoint(
             "evenkeel",
-            lambda function, event: {"OperatorFunction": operator, "DutyFunction": duty}.get(function, reader).invoke(
+            lambda function, event: {"AdminFunction": operator, "OperatorFunction": duty}.get(function, reader).invoke(
                 event
             ),
         ) as endpoint,
@@ -72,7 +72,7 @@ def test_a_first_deployment_records_what_switching_the_cluster_on_then_writes(
         deployment = stack.enter_context(aws.deploy())  # the template's own defaults
         world = World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
         cluster = stack.enter_context(world).clusters["cluster-api"]
-        names = ("OperatorFunction", "RebalanceFunction", "WidgetFunction")
+        names = ("AdminFunction", "RebalanceFunction", "WidgetFunction")
         processes = {name: stack.enter_context(twin.process(deployment, name)) for name in names}
         triggers = Triggers(deployment, lambda function, event: processes[function].invoke(event))
         endpoint = stack.enter_context(

@@ -59,7 +59,7 @@ def stage(twin: HostBuild, deployment: Deployment) -> Iterator[Stage]:
 
 def test_every_function_has_an_event_to_try_it_with(deployment: Deployment) -> None:
     # A stack that has nobody told of trouble has no function for it, and one without a bucket none for the page.
-    left_out = {"AlertFunction", "PageFunction"}
+    left_out = {"NotifyFunction", "StatusPageFunction"}
     assert {function_of(name) for name in EVENTS} - left_out == set(deployment.template.functions())
 
 
@@ -68,7 +68,7 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     scanned = stage.send("scan-schedule")
     assert scanned["clusters"] == ["demo-cluster-api"]
     assert stage.chunks() == [["demo-cluster-api"]]
-    assert stage.send("look") == {"batchItemFailures": []}
+    assert stage.send("check") == {"batchItemFailures": []}
     assert stage.looks() == ["demo-cluster-api"]
     assert stage.send("rebalance") == {"batchItemFailures": []}
     assert patches(stage.cluster) > 0

@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         ("dynamodb:Query", "Table"),
         ("dynamodb:PutItem", "Table"),
         ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "LooksQueue"),
+        ("sqs:SendMessage", "ChecksQueue"),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "RecheckQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
@@ -61,16 +61,16 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *((action, "RecheckQueue") for action in TAKE),
         *((action, "ScanLogGroup") for action in LOGS),
     },
-    "LookRole": {
+    "CheckRole": {
         ("dynamodb:Query", "Table"),
         ("dynamodb:BatchGetItem", "Table"),
         ("dynamodb:PutItem", "Table"),  # when it has looked, and nothing else: under a condition
-        *((action, "LooksQueue") for action in TAKE),
+        *((action, "ChecksQueue") for action in TAKE),
         ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "LooksQueue"),
+        ("sqs:SendMessage", "ChecksQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
         *OPEN_CLUSTERS,
-        *((action, "LookLogGroup") for action in LOGS),
+        *((action, "CheckLogGroup") for action in LOGS),
     },
     "ProvisioningFailureRole": {
         # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
@@ -86,13 +86,13 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
         *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
         ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "LooksQueue"),
+        ("sqs:SendMessage", "ChecksQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
         *OPEN_CLUSTERS,
         ("events:PutEvents", "EventBus"),
         *((action, "RebalanceLogGroup") for action in LOGS),
     },
-    "AlertRole": {
+    "NotifyRole": {
         # Both under a condition.
         ("dynamodb:GetItem", "Table"),
         ("dynamodb:PutItem", "Table"),
@@ -104,7 +104,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
             for key, name in ALERTS.items()
             if key.endswith("Secret")
         ),
-        *((action, "AlertLogGroup") for action in LOGS),
+        *((action, "NotifyLogGroup") for action in LOGS),
     },
     "OperatorRole": {
         *((action, "Table") for action in STATE),
@@ -113,7 +113,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "RecheckQueue"),
         *OPEN_CLUSTERS,
-        *((action, "OperatorLogGroup") for action in LOGS),
+        *((action, "AdminLogGroup") for action in LOGS),
     },
     "WidgetRole": {
         ("dynamodb:Query", "Table"),
@@ -121,12 +121,12 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *OPEN_CLUSTERS,
         *((action, "WidgetLogGroup") for action in LOGS),
     },
-    "PageRole": {
+    "StatusPageRole": {
         ("dynamodb:Query", "Table"),  # of verdicts and offerings, under a condition
         ("dynamodb:Query", "Table/index/due"),
         ("s3:PutObject", "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html"),
         ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "PageLogGroup") for action in LOGS),
+        *((action, "StatusPageLogGroup") for action in LOGS),
     },
 }
 
@@ -194,7 +194,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         for event in function.events.values()
         if event["Type"] == "SQS"
     }
-    assert read == {"AlertsQueue", "LooksQueue", "RebalanceQueue", "RecheckQueue"}
+    assert read == {"AlertsQueue", "ChecksQueue", "RebalanceQueue", "RecheckQueue"}
     targets = []
     for name in read:
         redrive = QUEUES[name]["RedrivePolicy"]
@@ -264,7 +264,7 @@ def test_the_functions_get_every_variable_that_the_settings_read() -> None:
     of_alerts = {f"EVENKEEL_{name.upper()}" for name in AlertSettings.model_fields}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
-        assert own == (wanted | of_alerts if name == "AlertFunction" else wanted), name
+        assert own == (wanted | of_alerts if name == "NotifyFunction" else wanted), name
         resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
         assert Settings.from_env(resolved).dry_run is True
 
@@ -356,13 +356,13 @@ def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> No
                 ends.add(function.invoke_config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0])
         assert ends <= dead, name
         by_hand |= set() if ends else {name}
-    assert by_hand == {"DutyFunction", "OperatorFunction", "WidgetFunction"}, "who calls them gets the error"
+    assert by_hand == {"OperatorFunction", "AdminFunction", "WidgetFunction"}, "who calls them gets the error"
 
 
 def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_told_once() -> None:
     """Errors for those that die, the queue's age for those that do not begin."""
-    assert listened_to("AWS/Lambda", "Errors") == {"LookFunction", "RebalanceFunction"}
-    assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"LooksQueue", "RebalanceQueue"}
+    assert listened_to("AWS/Lambda", "Errors") == {"CheckFunction", "RebalanceFunction"}
+    assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"ChecksQueue", "RebalanceQueue"}
 
 
 def test_alarms_read_the_metrics_of_ours_that_are_always_sent_and_no_others() -> None:
@@ -380,7 +380,7 @@ def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
 
 
 def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
-    for name in ("FunctionErrorsAlarm", "TroubleAlarm"):
+    for name in ("FunctionErrorsAlarm", "IncidentAlarm"):
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
         (period,) = set(parts) or {alarm["Period"]}
@@ -458,7 +458,7 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
     key = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     assert re.fullmatch(TEMPLATE.body["Parameters"]["SecretKmsKeyArn"]["AllowedPattern"], key)
     template = Template(parameters={"SecretKmsKeyArn": key})
-    opening = {"AlertRole", "LookRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
+    opening = {"NotifyRole", "CheckRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
     for role in ROLES:
         found = [found for found in statements(ROLES[role]["Policies"], template) if found["Action"] == "kms:Decrypt"]
         assert len(found) == (role in opening)
@@ -484,7 +484,7 @@ def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_thei
         looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
         expected = {
             "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
-            "LookRole": looks,
+            "CheckRole": looks,
             "OperatorRole": looks,
             "WidgetRole": looks,
         }
@@ -503,8 +503,8 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
     }
     assert invokes == {
         "ReaderPolicy": {"WidgetFunction"},
-        "OperatorPolicy": {"WidgetFunction", "DutyFunction"},
-        "AdminPolicy": {"WidgetFunction", "DutyFunction", "OperatorFunction"},
+        "OperatorPolicy": {"WidgetFunction", "OperatorFunction"},
+        "AdminPolicy": {"WidgetFunction", "OperatorFunction", "AdminFunction"},
     }
     reading = {
         action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
@@ -584,13 +584,13 @@ def test_no_profile_that_is_deployed_to_aws_says_it_for_you() -> None:
         assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
 
 
-OF_ALERTS = {"AlertFunction", "AlertRole", "TroubleRule", "AlertsQueue", "AlertsQueuePolicy", "AlertLogGroup"}
+OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
 
 
 def test_where_nobody_is_to_be_told_of_trouble_nothing_is_made_for_it() -> None:
     assert {name for name, each in TEMPLATE.resources.items() if each.get("Condition") == "HasAlerts"} == OF_ALERTS
     for given in ({}, *({name: value} for name, value in ALERTS.items())):
-        assert ("AlertFunction" in Template(parameters=given).functions()) is bool(given)
+        assert ("NotifyFunction" in Template(parameters=given).functions()) is bool(given)
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -598,7 +598,7 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
     template = Template(parameters={name: ALERTS[name]})
     granted = {
         resource
-        for statement in statements(ROLES["AlertRole"]["Policies"], template)
+        for statement in statements(ROLES["NotifyRole"]["Policies"], template)
         for resource in statement["Resource"]
         if as_list(statement["Action"])[0] in ("secretsmanager:GetSecretValue", "sns:Publish")
     }
@@ -606,7 +606,7 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
 
 
 def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_the_dead_letters() -> None:
-    rule = TEMPLATE.of_type("AWS::Events::Rule")["TroubleRule"]
+    rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
     assert set(rule["EventPattern"]["detail-type"]) == {
         kind.value for kind in DetailType if kind.name.startswith(("TROUBLE", "ROLLOUT"))
@@ -618,7 +618,7 @@ def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_t
 
 def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() -> None:
     hidden = QUEUES["AlertsQueue"]["VisibilityTimeout"]
-    assert FUNCTIONS["AlertFunction"].timeout < CLAIMED_FOR.total_seconds() < hidden
+    assert FUNCTIONS["NotifyFunction"].timeout < CLAIMED_FOR.total_seconds() < hidden
     redrive, kept = QUEUES["AlertsQueue"]["RedrivePolicy"], QUEUES["AlertsQueue"]["MessageRetentionPeriod"]
     assert redrive["maxReceiveCount"] * hidden <= kept, "what is not told ends in the dead letters, not in nothing"
 

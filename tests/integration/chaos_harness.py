@@ -71,7 +71,7 @@ _VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's
 _DEDUPLICATED = timedelta(minutes=5)
 _RECEIVES = 5
 _OURS = "evenkeel"
-_FUNCTIONS = ("scan", "look", "provisioning_failure", "rebalance", "operator")
+_FUNCTIONS = ("scan", "check", "provisioning_failure", "rebalance", "admin")
 _SQS_RECORD = json.loads((ROOT / "events" / "rebalance.json").read_text(encoding="utf-8"))["Records"][0]
 PAUSED = "cluster.x-k8s.io/paused"
 _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
@@ -696,7 +696,7 @@ class ChaosHarness:
         self.clusters[name].heard(zone, OPERATOR, now)
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
+        answer: dict[str, Any] = self.call("admin", {"action": action, "cluster": cluster, **more})
         return answer
 
     # ------------------------------------------------------------ messages and events
@@ -720,7 +720,7 @@ class ChaosHarness:
         """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
         message.receives += 1
         message.visible_at = self.clock.now() + _VISIBILITY
-        queue = {"scan": self.queues.recheck, "look": self.queues.looks}.get(function, self.queues.rebalance)
+        queue = {"scan": self.queues.recheck, "check": self.queues.looks}.get(function, self.queues.rebalance)
         event = {"Records": [_record(message)]}
         cluster = self.clusters[message.cluster]
         rewritten, asked_again = cluster.rewritten, self.queues.asked_again[message.cluster]
@@ -756,7 +756,7 @@ class ChaosHarness:
                 self.deliver(message, function="scan")
             looks = [message for message in self.queues.looks if message.visible_at <= now]
             for message in looks:
-                self.deliver(message, function="look")
+                self.deliver(message, function="check")
             due += looks
             heads: dict[str, Message] = {}
             for message in self.queues.rebalance:

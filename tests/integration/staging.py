@@ -15,13 +15,13 @@ EVENTS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "events").glob("*.json"))
 }
 _FUNCTIONS = {
-    "alert": "AlertFunction",
-    "duty": "DutyFunction",
+    "notify": "NotifyFunction",
+    "duty": "OperatorFunction",
     "failure": "ProvisioningFailureFunction",
-    "operator": "OperatorFunction",
-    "page": "PageFunction",
+    "operator": "AdminFunction",
+    "page": "StatusPageFunction",
     "provisioning": "ProvisioningFailureFunction",
-    "look": "LookFunction",
+    "check": "CheckFunction",
     "rebalance": "RebalanceFunction",
     "scan": "ScanFunction",
     "widget": "WidgetFunction",
@@ -60,7 +60,7 @@ class Stage:
         self.sqs = deployment.aws.client("sqs")
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.call("OperatorFunction", {"action": action, "cluster": cluster, **more})
+        answer: dict[str, Any] = self.call("AdminFunction", {"action": action, "cluster": cluster, **more})
         return answer
 
     def register_cluster(self, name: str, cluster: Cluster, **fields: Any) -> None:
@@ -88,7 +88,7 @@ class Stage:
 
     def chunks(self) -> list[list[str]]:
         """The clusters of each look that was asked for and is due, taken from the queue."""
-        return [json.loads(message["Body"])["clusters"] for message in self.take("LooksQueue")]
+        return [json.loads(message["Body"])["clusters"] for message in self.take("ChecksQueue")]
 
     def looks(self) -> list[str]:
         """Clusters that somebody has asked a look at; taken out of the queue."""

@@ -259,11 +259,11 @@ def test_the_function_tells_keeps_to_its_role_and_shows_no_secret(told: tuple[De
     log = io.StringIO()
     news, poison = json.dumps(detail_of(alert())), '{"key": 7}'
     with Recorded(deployment, log=log) as functions:
-        answer = functions("AlertFunction", batch(news, poison))
+        answer = functions("NotifyFunction", batch(news, poison))
         assert answer == {"batchItemFailures": [{"itemIdentifier": "m0"}]}, "Slack's address is no https"
-        functions("AlertFunction", batch(news))
+        functions("NotifyFunction", batch(news))
         assert functions.refused() == []
-        actions = {request.action for request in functions.sent["AlertFunction"]}
+        actions = {request.action for request in functions.sent["NotifyFunction"]}
     assert actions == {
         "dynamodb:GetItem",
         "dynamodb:PutItem",
@@ -283,7 +283,7 @@ def test_the_function_tells_keeps_to_its_role_and_shows_no_secret(told: tuple[De
 
 def test_alert_may_remember_what_it_told_and_touch_nothing_else(told: tuple[Deployment, str]) -> None:
     deployment, _ = told
-    allowed = Permissions(deployment, "AlertFunction").allows
+    allowed = Permissions(deployment, "NotifyFunction").allows
     for pk, expected in (("ALERTED#slack", True), ("CLUSTER#blue", False), ("VERDICTS", False), ("ALERTED", False)):
         key = {"pk": {"S": pk}, "sk": {"S": "x"}}
         for operation, params in (("PutItem", {"Item": key}), ("GetItem", {"Key": key})):

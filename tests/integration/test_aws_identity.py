@@ -25,7 +25,7 @@ from tests.fakes import FakeClock, plenty, record
 from tests.tls_server import CA_PEM
 
 ACCOUNT = "123456789012"
-WRITER, LOOKER = (f"arn:aws:iam::{ACCOUNT}:role/evenkeel-{name}" for name in ("RebalanceRole-1", "LookRole-1"))
+WRITER, LOOKER = (f"arn:aws:iam::{ACCOUNT}:role/evenkeel-{name}" for name in ("RebalanceRole-1", "CheckRole-1"))
 FOREIGN = "arn:aws:iam::210987654321:role/evenkeel-write"
 FOREIGN_LOOK = "arn:aws:iam::210987654321:role/evenkeel-look"
 SERVER = "https://api.blue.example:6443"
@@ -293,6 +293,6 @@ class TestRoles:
     ) -> None:
         sts.trusts[FOREIGN, "x1"] = WRITER
         assert refusal(clock, **{**self.ACCESS, "external_id": external_id}) == (
-            f"role {FOREIGN}: it may not be assumed: name it in the stack's parameter WriteRoleArns or LookRoleArns, "
+            f"role {FOREIGN}: it may not be assumed: name it in the stack's parameter WriteRoleArns or CheckRoleArns, "
             "and let its trust policy name the function's role and the record's external_id"
         )

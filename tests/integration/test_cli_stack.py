@@ -275,7 +275,7 @@ def test_what_writes_asks_the_function_of_who_is_on_duty_and_says_who_asks(
     shell: Shell, arguments: tuple[str, ...]
 ) -> None:
     shell.run_whatever(*arguments)
-    assert shell.endpoint.called == ["DutyFunction"]
+    assert shell.endpoint.called == ["OperatorFunction"]
     assert shell.endpoint.invoked[0]["by"] == CALLER
 
 
@@ -284,7 +284,7 @@ def test_what_administers_asks_the_operator_function_and_says_who_asks(
     shell: Shell, arguments: tuple[str, ...]
 ) -> None:
     shell.run_whatever(*arguments)
-    assert shell.endpoint.called == ["OperatorFunction"]
+    assert shell.endpoint.called == ["AdminFunction"]
     assert shell.endpoint.invoked[0]["by"] == CALLER
 
 
@@ -292,9 +292,9 @@ def test_what_administers_asks_the_operator_function_and_says_who_asks(
 def test_a_stack_of_the_release_before_is_asked_by_the_function_that_did_everything(
     shell: Shell, arguments: tuple[str, ...]
 ) -> None:
-    shell.endpoint.forget("DutyFunction")
+    shell.endpoint.forget("OperatorFunction")
     shell.run_whatever(*arguments)
-    assert shell.endpoint.called == ["OperatorFunction" if arguments in WRITES else "WidgetFunction"]
+    assert shell.endpoint.called == ["AdminFunction" if arguments in WRITES else "WidgetFunction"]
 
 
 def test_where_nobody_says_who_asks_it_is_done_all_the_same(shell: Shell) -> None:

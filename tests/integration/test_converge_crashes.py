@@ -171,7 +171,7 @@ BUGS: Mapping[str, tuple[Any, str, Any]] = {
     "an order is not written down": (journal, "opened_step", _nobody_remembers_the_order),
     "what was given is given again": (converging, "_followed", _what_was_given_is_not_seen),
     "what is late is never taken back": (converging, "_stops", lambda *_: None),
-    "what is late is moved elsewhere": (converging, "mind_step", lambda _pool: None),
+    "what is late is moved elsewhere": (converging, "update_step", lambda _pool: None),
 }
 
 
@@ -199,7 +199,7 @@ def test_a_planted_bug_makes_a_step_end_badly_and_without_it_none_does(
     assert _tell(scene, launches=False) == []
     target, what, bug = BUGS[name]
     monkeypatch.setattr(target, what, bug)
-    if what == "mind_step":
+    if what == "update_step":
         monkeypatch.setattr(plan, what, bug)
     ends: list[str] = []
     for launches in (True, False):

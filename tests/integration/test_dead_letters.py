@@ -66,7 +66,7 @@ class Stage(staging.Stage):
     def __init__(self, deployment: Deployment, functions: InProcess) -> None:
         super().__init__(deployment, functions)
         self.dead = deployment.physical("EventDeadLetters")
-        answer = functions("OperatorFunction", {**EVENTS["operator-register"], "cluster": "blue"})
+        answer = functions("AdminFunction", {**EVENTS["operator-register"], "cluster": "blue"})
         assert answer["ok"], answer
 
     def ask_for_nodes(self, id: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_a_request_for_nodes_that_came_while_the_table_was_away_is_sent_again_fr
     assert stage.lying() == 1, "what still fails stays"
     (message,) = stage.sqs.receive_message(QueueUrl=stage.dead, VisibilityTimeout=0)["Messages"]
     assert "the table" in json.loads(message["Body"])["responsePayload"]["errorMessage"]
-    assert '"verdict": "recorded"' in stage.send_again(monkeypatch, capsys)
+    assert '"result": "recorded"' in stage.send_again(monkeypatch, capsys)
     assert list(stage.scale_requests) == ["r1"]
     assert stage.lying() == 0
 

@@ -86,22 +86,22 @@ def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(stage: Stage
     word = read_event(EVENTS[name])
     cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
     if isinstance(word, Ignored):
-        assert first["verdict"] == "ignored"
+        assert first["result"] == "ignored"
         assert stage.looks() == []
     elif name in GROUPS:
-        assert first["verdict"] == "recorded"
+        assert first["result"] == "recorded"
         assert stage.fenced(cluster) == [GROUPS[name]]
         assert stage.looks() == [cluster]
     elif isinstance(word, Failure):
-        assert first["verdict"] == "looked"
+        assert first["result"] == "looked"
         assert stage.fenced(cluster) == []
         assert stage.looks() == [cluster]
     elif isinstance(word, ScaleRequestEvent):
-        assert first["verdict"] == "recorded"
+        assert first["result"] == "recorded"
         assert list(container().store.load(cluster).scale_requests) == [word.record.id]
         assert stage.looks() == [cluster]
     else:
-        assert first["verdict"] == "recorded"
+        assert first["result"] == "recorded"
         assert stage.looks() == ["demo-cluster-api", "demo-openshift"]  # both have the zone
         assert stage.impaired(cluster) == (["eu-central-1a"] if word.impaired else [])
 
@@ -125,7 +125,7 @@ def test_what_can_never_be_right_is_acknowledged_counted_and_changes_nothing(
     stage: Stage, event: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = stage.hear(event)
-    assert answer["verdict"] == "ignored"
+    assert answer["result"] == "ignored"
     assert answer["message"]
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"EventsIgnored"' in line]
     assert [one["EventsIgnored"] for one in metrics] == [[1.0]]

@@ -141,28 +141,31 @@ def test_a_quiet_cluster_is_looked_at_and_nothing_else_happens(stage: Stage) -> 
 def test_whoever_looks_may_not_write(stage: Stage) -> None:
     stage.register("cluster-api")
     stage.triggers.tick()
-    (chunk,) = stage.take("LooksQueue")
-    record = EVENTS["look"]["Records"][0] | {"body": chunk["Body"]}
+    (chunk,) = stage.take("ChecksQueue")
+    record = EVENTS["check"]["Records"][0] | {"body": chunk["Body"]}
     before = stage.store.load("cluster-api").versions
-    assert stage.call("LookFunction", {"Records": [record]}) == {"batchItemFailures": []}
+    assert stage.call("CheckFunction", {"Records": [record]}) == {"batchItemFailures": []}
     assert (stage.patches("cluster-api"), stage.store.load("cluster-api").versions) == (0, before)
     (news,) = stage.take("RebalanceQueue")
     assert json.loads(news["Body"])["cluster"] == "cluster-api"
 
 
 def test_a_chunk_that_comes_back_is_taken_apart(stage: Stage) -> None:
-    record = EVENTS["look"]["Records"][0]
+    record = EVENTS["check"]["Records"][0]
     attributes = {**record["attributes"], "ApproximateReceiveCount": "3"}
     body = json.dumps({"clusters": ["one", "two"]})
     event = {"Records": [{**record, "attributes": attributes, "body": body}]}
-    assert stage.call("LookFunction", event) == {"batchItemFailures": []}
-    assert sorted(json.loads(message["Body"])["clusters"] for message in stage.take("LooksQueue")) == [["one"], ["two"]]
+    assert stage.call("CheckFunction", event) == {"batchItemFailures": []}
+    assert sorted(json.loads(message["Body"])["clusters"] for message in stage.take("ChecksQueue")) == [
+        ["one"],
+        ["two"],
+    ]
 
 
 def test_poison_on_the_looks_queue_goes_to_the_dead_letters(stage: Stage) -> None:
-    record = EVENTS["look"]["Records"][0]
+    record = EVENTS["check"]["Records"][0]
     for body in ("garbage", '{"clusters": []}', '{"clusters": ["../../etc/passwd"]}'):
-        assert stage.call("LookFunction", {"Records": [{**record, "body": body}]}) == {"batchItemFailures": []}
+        assert stage.call("CheckFunction", {"Records": [{**record, "body": body}]}) == {"batchItemFailures": []}
     assert len(stage.take("RebalanceDeadLetters")) == 1, "one message id, told once"
 
 
@@ -321,14 +324,14 @@ GARBAGE = [
 
 def test_garbage_in_an_event_is_answered_with_one_line_and_nothing_happens(staged: Callable[..., Stage]) -> None:
     stage = staged(clusters=())
-    for function in ("ScanFunction", "ProvisioningFailureFunction", "OperatorFunction"):
+    for function in ("ScanFunction", "ProvisioningFailureFunction", "AdminFunction"):
         for event in GARBAGE:
             if function == "ScanFunction" and event == {}:
                 continue  # by hand, without a name: every cluster
             answer = stage.call(function, event)
             assert "\n" not in answer["message"], (function, event)
             assert len(answer["message"]) < 1000, (function, event)
-            assert answer.get("ok", answer.get("verdict")) in (False, "ignored"), (function, event)
+            assert answer.get("ok", answer.get("result")) in (False, "ignored"), (function, event)
     assert stage.take("RebalanceQueue") == []
     assert "Traceback" not in stage.log.getvalue()
 
@@ -350,7 +353,7 @@ def test_a_native_event_with_a_bad_value_names_it_and_is_not_retried(stage: Stag
         event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
         event["detail"] |= {"cluster": "cluster-api", "occurredAt": datetime.now(UTC).isoformat(), **fields}
         answer = stage.call("ProvisioningFailureFunction", event)
-        assert answer["verdict"] in ("ignored", "known"), fields
+        assert answer["result"] in ("ignored", "known"), fields
         assert says in answer["message"], fields
         assert "\n" not in answer["message"], fields
 
@@ -479,7 +482,7 @@ def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stag
     there = stage.deployment.template.functions()
     asked_for = {name for name in EVENTS if function_of(name) not in there}
     assert asked_for == {
-        "alert",
+        "notify",
         "page-schedule",
     }  # functions that somebody has to ask for: they have tests of their own
     for name in sorted(EVENTS.keys() - asked_for):

@@ -150,7 +150,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     ]
     for action, fields in asked + reads:
         on_duty = right_needed({"action": action, **fields}) is Right.WRITE
-        function = "DutyFunction" if on_duty else "OperatorFunction"
+        function = "OperatorFunction" if on_duty else "AdminFunction"
         answer = stage.functions(function, {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
         stage.clock.sleep(1)
@@ -159,17 +159,17 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     }
     record["records"][cluster] |= {"flavours": [cluster], "dry_run": False, "region": "eu-central-1"}
     for fields in ({**record, "list": True}, record):
-        (told,) = stage.functions("OperatorFunction", {"action": "apply", **fields})["clusters"]
+        (told,) = stage.functions("AdminFunction", {"action": "apply", **fields})["clusters"]
         assert (told["ok"], told.get("faults", [])) == (True, []), told
     fence: dict[str, Any] = {"zone_id": "euc1-az2", "for": "1h", "clusters": [cluster]}
     for more in ({"list": True}, {}):
-        (told,) = stage.functions("OperatorFunction", {"action": "fence-zone", **fence, **more})["clusters"]
+        (told,) = stage.functions("AdminFunction", {"action": "fence-zone", **fence, **more})["clusters"]
         assert "zone eu-central-1" in told["message"], told
     for action, fields in (*reads, ("export", {})):
         answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
     stage.functions("WidgetFunction", {"widgetContext": {}})
-    assert stage.functions("PageFunction", EVENTS["page-schedule"])["ok"]
+    assert stage.functions("StatusPageFunction", EVENTS["page-schedule"])["ok"]
     stage.functions("ScanFunction", {"clusters": [cluster]})
     stage.functions("ScanFunction", EVENTS["scan-recheck"])
     account = stage.deployment.aws.account
@@ -196,7 +196,7 @@ def test_waves_that_go_on_and_are_taken_back_need_nothing_beyond_the_roles(stage
         assert stage.operator("dry-run", name)["ok"]
     stage.pass_minutes(1)
     ask = {"action": "rollout", "clusters": clusters, "wave": "2", "soak": "5m"}
-    assert stage.functions("OperatorFunction", ask)["phase"] == "watching"
+    assert stage.functions("AdminFunction", ask)["phase"] == "watching"
     stage.pass_minutes(2)
     assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
     stage.pass_minutes(6)
@@ -204,7 +204,7 @@ def test_waves_that_go_on_and_are_taken_back_need_nothing_beyond_the_roles(stage
     table, of_last = stage.deployment.aws.client("dynamodb"), {"S": f"CLUSTER#{clusters[-1]}"}
     found = table.get_item(TableName=stage.deployment.table, Key={**META, "pk": of_last})["Item"]
     table.put_item(TableName=stage.deployment.table, Item={**found, "record": {"S": "{}"}})  # nobody can read it
-    assert stage.functions("OperatorFunction", {"action": "rollout", "abort": True})["phase"] == "halting"
+    assert stage.functions("AdminFunction", {"action": "rollout", "abort": True})["phase"] == "halting"
     stage.pass_minutes(2)
     assert stage.functions("WidgetFunction", {"action": "rollout"})["phase"] == "halted"
     control = table.get_item(TableName=stage.deployment.table, Key={**CONTROL, "pk": of_last})["Item"]["record"]["S"]
@@ -311,7 +311,7 @@ def test_the_worker_may_delete_only_on_the_version_of_what_events_lead_to(deploy
 
 
 def test_an_operator_may_delete_what_a_cluster_has_and_nothing_that_clusters_share(deployment: Deployment) -> None:
-    allowed = Permissions(deployment, "OperatorFunction").allows
+    allowed = Permissions(deployment, "AdminFunction").allows
     due = {"pk": {"S": "DUE#7"}, "sk": {"S": "CLUSTER#blue"}}
     shared = [{"pk": {"S": pk}, "sk": {"S": "x"}} for pk in ("LOOKED", "OFFERING", "VERDICTS", "NAME#blue")]
     for key, expected in ((META, True), (CONTROL, True), (due, True), *((key, False) for key in (ONCE, *shared))):
@@ -319,7 +319,7 @@ def test_an_operator_may_delete_what_a_cluster_has_and_nothing_that_clusters_sha
         assert allowed(request) is expected, key
 
 
-@pytest.mark.parametrize("function", ["ScanFunction", "WidgetFunction", "PageFunction"])
+@pytest.mark.parametrize("function", ["ScanFunction", "WidgetFunction", "StatusPageFunction"])
 def test_no_other_role_may_delete_anything(deployment: Deployment, function: str) -> None:
     for key in (META, GROUP, ONCE):
         request = request_of(deployment, "dynamodb", "DeleteItem", {"TableName": deployment.table, "Key": key})
@@ -327,7 +327,7 @@ def test_no_other_role_may_delete_anything(deployment: Deployment, function: str
 
 
 def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
-    for function in ("RebalanceFunction", "OperatorFunction", "WidgetFunction"):
+    for function in ("RebalanceFunction", "AdminFunction", "WidgetFunction"):
         allowed = Permissions(deployment, function).allows
         assert allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "evenkeel/blue"}))
         assert not allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "evenkeel-2/blue"}))
@@ -336,7 +336,7 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
 
 
 OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
-LOOKING = ["LookFunction", "OperatorFunction", "WidgetFunction"]
+LOOKING = ["CheckFunction", "AdminFunction", "WidgetFunction"]
 
 
 @pytest.mark.parametrize(
@@ -361,13 +361,13 @@ def test_a_function_may_ask_for_tokens_of_its_purpose_alone(
     request = request_of(deployment, "sts", "GetWebIdentityToken", asked)
     assert Permissions(deployment, "RebalanceFunction").allows(request) is writes
     assert {Permissions(deployment, function).allows(request) for function in LOOKING} == {looks}
-    for function in ("ScanFunction", "ProvisioningFailureFunction", "PageFunction"):
+    for function in ("ScanFunction", "ProvisioningFailureFunction", "StatusPageFunction"):
         assert not Permissions(deployment, function).allows(request)
 
 
 def test_roles_of_other_accounts_are_assumed_where_the_stack_names_them(aws: AwsEndpoints) -> None:
     roles = {name: f"arn:aws:iam::210987654321:role/evenkeel-{name}" for name in ("write", "look", "other")}
-    parameters = {"WriteRoleArns": roles["write"], "LookRoleArns": f"{roles['look']},arn:aws:iam::*:role/look"}
+    parameters = {"WriteRoleArns": roles["write"], "CheckRoleArns": f"{roles['look']},arn:aws:iam::*:role/look"}
     with aws.deploy(parameters=parameters) as named, aws.deploy() as unnamed:
         for function, allowed in (("RebalanceFunction", "write"), *((name, "look") for name in LOOKING)):
             for name, arn in roles.items():
@@ -390,7 +390,7 @@ def test_a_refused_request_is_noticed_and_named(deployment: Deployment, function
 
 
 def test_the_page_reads_verdicts_and_writes_its_own_object_and_nothing_else(deployment: Deployment) -> None:
-    permissions = Permissions(deployment, "PageFunction")
+    permissions = Permissions(deployment, "StatusPageFunction")
     for key, allowed in (("VERDICTS", True), ("LOOKED", True), ("OFFERING", True), ("CLUSTER#blue", False)):
         query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": key}}}
         request = request_of(deployment, "dynamodb", "Query", {"TableName": deployment.table, **query})
@@ -409,7 +409,7 @@ def test_the_page_reads_verdicts_and_writes_its_own_object_and_nothing_else(depl
 #: what each function may do with items of each partition: q(uery), b(atch get), g(et), p(ut), u(pdate), d(elete)
 MAY = {
     "ScanFunction": {"DUE#0": "qp", "NAME#a": "p", "ROLLOUT": "q"},
-    "LookFunction": {"CLUSTER#blue": "qb", "OFFERING": "qb", "LOOKED": "p"},
+    "CheckFunction": {"CLUSTER#blue": "qb", "OFFERING": "qb", "LOOKED": "p"},
     "ProvisioningFailureFunction": {
         "CLUSTER#blue": "q",
         "NAME#a": "q",
@@ -421,7 +421,7 @@ MAY = {
         "NAME#a": "p",
         **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "qgp"),
     },
-    "OperatorFunction": {
+    "AdminFunction": {
         "CLUSTER#blue": "qgpud",
         "DUE#0": "pd",
         "NAME#a": "p",
@@ -429,7 +429,7 @@ MAY = {
         **dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
     },
     "WidgetFunction": {"CLUSTER#blue": "q", **dict.fromkeys(("LOOKED", "OFFERING", "ROLLOUT", "VERDICTS"), "q")},
-    "PageFunction": dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
+    "StatusPageFunction": dict.fromkeys(("LOOKED", "OFFERING", "VERDICTS"), "q"),
 }
 PARTITIONS = {key for keys in MAY.values() for key in keys} | {"ALERTED#slack", "IDEMPOTENCY#other", "CLUSTERS"}
 
@@ -477,7 +477,7 @@ def test_what_is_allowed_for_some_attributes_is_so_for_clusters_alone(deployment
 
 
 def test_a_look_may_put_when_clusters_were_looked_at_and_nothing_else(deployment: Deployment) -> None:
-    permissions = Permissions(deployment, "LookFunction")
+    permissions = Permissions(deployment, "CheckFunction")
     for key, allowed in (("LOOKED", True), ("CLUSTER#blue", False), ("VERDICTS", False)):
         item = {"pk": {"S": key}, "sk": {"S": "0123456789abcdef"}}
         request = request_of(deployment, "dynamodb", "PutItem", {"TableName": deployment.table, "Item": item})
@@ -508,7 +508,7 @@ def test_with_the_operators_policy_no_cluster_comes_goes_or_goes_live(
 ) -> None:
     (cluster, *_), more = sorted(stage.world.clusters), {"by": "jane"}
     before = stage.functions("WidgetFunction", {"action": "export"})
-    for function in ("DutyFunction", "WidgetFunction"):
+    for function in ("OperatorFunction", "WidgetFunction"):
         for scope in ({"cluster": cluster}, {"clusters": [cluster]}, {"all": True}, {"records": {cluster: {}}}):
             answer = stage.functions(function, {"action": action, **scope, **more})
             assert (answer["ok"], answer["retry"]) == (False, False), answer

@@ -53,7 +53,7 @@ def register_dark(functions: InProcess, cluster: str) -> None:
     """A cluster that nobody could open."""
     access = {"kind": "eks", "name": cluster, "region": "eu-central-1"}
     record = {"flavours": ["cluster-api"], "access": access}
-    answer = functions("OperatorFunction", {"action": "register", "cluster": cluster, "record": record})
+    answer = functions("AdminFunction", {"action": "register", "cluster": cluster, "record": record})
     assert answer["ok"], answer
 
 
@@ -63,7 +63,9 @@ def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
     register_dark(functions, "blue")
     clock = FakeClock(datetime.now(UTC))
     use_clock(clock)
-    triggers = Triggers(deployment, lambda name, event: functions(name, event) if name == "PageFunction" else None)
+    triggers = Triggers(
+        deployment, lambda name, event: functions(name, event) if name == "StatusPageFunction" else None
+    )
     for minute in range(2):
         clock.at += timedelta(minutes=1)
         triggers.tick(clock.at)
@@ -80,14 +82,14 @@ def test_a_page_that_cannot_be_put_is_an_error_that_an_alarm_hears(functions: In
     aws.client("s3").delete_bucket(Bucket=BUCKET)
     try:
         with pytest.raises(AccessError, match=rf"s3://{BUCKET}/.*/index.html cannot be written: .*NoSuchBucket"):
-            functions("PageFunction", TICK)
+            functions("StatusPageFunction", TICK)
     finally:
         aws.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
 
 
 def test_without_a_bucket_there_is_no_such_function(aws: AwsEndpoints) -> None:
     with aws.deploy() as made:
-        assert "PageFunction" not in made.template.functions()
+        assert "StatusPageFunction" not in made.template.functions()
 
 
 def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:

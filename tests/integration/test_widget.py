@@ -31,7 +31,7 @@ def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
     with World(clusters=["cluster-api"], clock=lambda: datetime.now(UTC)) as world:
         found = world.clusters["cluster-api"]
         record = {"flavours": ["cluster-api"], "access": put_kubeconfig(deployment, CLUSTER, found)}
-        answer = functions("OperatorFunction", {"action": "register", "cluster": CLUSTER, "record": record})
+        answer = functions("AdminFunction", {"action": "register", "cluster": CLUSTER, "record": record})
         assert answer["ok"], answer
         yield found
 
@@ -79,7 +79,7 @@ def test_a_fenced_zone_is_shown_with_its_end(functions: InProcess, cluster: Clus
     zone = cluster.groups()[0].zone
     until = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
     fence = {"action": "fence-zone", "cluster": CLUSTER, "zone": zone, "until": until.isoformat()}
-    assert functions("OperatorFunction", fence)["ok"]
+    assert functions("AdminFunction", fence)["ok"]
     html = functions("WidgetFunction", EVENT)
     assert "Fenced zones: no growth" in html
     assert f'datetime="{until:%Y-%m-%dT%H:%M:%SZ}"' in html

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.convergence import Home, convergence
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
+from tests.convergence import Home, convergence
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from tests.convergence import Home, convergence
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
 from evenkeel.domain.incidents.health import evaluate
@@ -22,6 +21,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
+from tests.convergence import Home, convergence
 from tests.workloads import node, pod
 
 SETTLED = 601
@@ -1122,7 +1122,7 @@ def test_older_memory_without_any_of_it_and_newer_with_more_are_read() -> None:
     stored = PoolRecord.of(state)
     assert PoolRecord.model_validate_json(stored.model_dump_json()).state() == state
     newer = json.loads(stored.model_dump_json())
-    newer["homing"]["step"]["colour"] = "green"
+    newer["convergence"]["step"]["colour"] = "green"
     read, unknown = read_stored(PoolRecord, json.dumps(newer), "pool")
     assert read.state() == state
     assert "green" in keep_unknown(read.model_dump_json(), unknown, json.dumps(newer))

@@ -110,7 +110,7 @@ class TestEks:
         assert set(records(result)) == {"blue"}
 
     def test_they_are_let_in_when_somebody_agrees_and_an_entry_that_is_there_stays(self, aws: Aws) -> None:
-        aws.there.add(("Blue", "arn:evenkeel:LookRole"))
+        aws.there.add(("Blue", "arn:evenkeel:CheckRole"))
         asked = ["eks", "--tag", "env=prod", "--stack", "evenkeel", "--grant"]
         assert discover(*asked, stdin="n\n").exit_code == 2
         assert aws.granted == []

@@ -31,8 +31,8 @@ def imported(tree: ast.Module) -> set[str]:
 
 def test_there_are_nine_functions() -> None:
     names = [path.parent.name for path in FUNCTIONS]
-    outward = ["alert", "page", "widget"]
-    assert names == sorted(["duty", "look", "operator", "provisioning_failure", "rebalance", "scan", *outward])
+    outward = ["notify", "status_page", "widget"]
+    assert names == sorted(["admin", "check", "operator", "provisioning_failure", "rebalance", "scan", *outward])
 
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)

@@ -382,9 +382,7 @@ class Registered:
             idempotent=lambda key, remaining, work: work(),
         )
         answer = receive(read_event(given, account), lambda: 60.0)
-        return EventOutcome(
-            cluster_health=EventResult(answer["verdict"]), message=answer["message"], kind=answer["kind"]
-        )
+        return EventOutcome(result=EventResult(answer["result"]), message=answer["message"], kind=answer["kind"])
 
     @property
     def asked(self) -> list[str]:

@@ -5,7 +5,6 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from tests.convergence import convergence
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
@@ -17,6 +16,7 @@ from evenkeel.domain.plan import plan
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.table import print_plan
 from tests.builders import NOW, zones
+from tests.convergence import convergence
 from tests.house import House
 
 

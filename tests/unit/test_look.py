@@ -174,7 +174,7 @@ class TestSettledClusters:
         assert settled.journal.entries.count(SEEN) == 1
 
     @pytest.mark.parametrize(
-        "verdict",
+        "cluster_health",
         [
             ClusterHealth(incidents=(Incident(kind=IncidentKind.INVALID, since=NOW),)),
             ClusterHealth(told={"invalid": Told(kind=IncidentKind.INVALID, since=NOW)}),

@@ -11,7 +11,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from tests.fakes import NOW
 from tests.house import House
 
-NAMES = {"Troubles", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
+NAMES = {"Incidents", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
 
 
 def test_only_who_asks_has_metrics_of_its_own() -> None:
@@ -44,8 +44,8 @@ def test_of_a_cluster_that_does_not_answer_its_trouble_is_known_and_no_more() ->
     house.store.at_rest = lambda _: {}  # type: ignore[method-assign, assignment]
     house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
     summary = house.looks()
-    assert summary.metrics()["Troubles"] == 1
-    assert summary.metrics_of_clusters() == {"demo": {"Troubles": 1, "NodesMissing": 3}}
+    assert summary.metrics()["Incidents"] == 1
+    assert summary.metrics_of_clusters() == {"demo": {"Incidents": 1, "NodesMissing": 3}}
 
 
 def test_a_paused_cluster_is_not_measured() -> None:
@@ -60,8 +60,8 @@ def test_the_line_names_stack_and_cluster_and_no_zero(
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Evenkeel")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "stack")
-    write_metrics_of("blue", {"Troubles": 0, "Headroom": 4})
-    write_metrics_of("green", {"Troubles": 0})
+    write_metrics_of("blue", {"Incidents": 0, "Headroom": 4})
+    write_metrics_of("green", {"Incidents": 0})
     (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
     (directive,) = line["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == "Evenkeel"

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.convergence import Home, convergence
 
 from evenkeel.domain.convergence.machine_choice import choose
 from evenkeel.domain.demand.scale_down import KEPT
@@ -13,6 +12,7 @@ from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Budget, Claim, Node, NodeTerm, Owner, Pod, PodVolume, Volume, Workload
 from tests.builders import NOW
+from tests.convergence import Home, convergence
 from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"

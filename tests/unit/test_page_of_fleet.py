@@ -85,7 +85,7 @@ def test_only_what_was_read_and_is_well_is_called_well(bad: list[str], good: lis
     counts = {state: int(number) for number, state in re.findall(r"(\d+) (well|paused|not looked at yet)", told)}
     found = {state: good.count(state) for state in ("well", "paused")} | {"not looked at yet": bad.count("unseen")}
     assert counts == {state: number for state, number in found.items() if number}
-    assert told.startswith(f"{bad.count('trouble')} of {len(bad) + len(good)} cluster")
+    assert told.startswith(f"{bad.count('incident')} of {len(bad) + len(good)} cluster")
     seen = Seen(page(answer)).text
     assert ("Nothing is in trouble" in seen) is (not bad and bool(good))
     assert ("No cluster is registered" in seen) is (not bad and not good)

@@ -64,7 +64,7 @@ def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(ask: Any, field
     assert ask(wanted()).message.endswith(said)
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(120, EventResult.RECORDED), (121, EventResult.IGNORED)])
+@pytest.mark.parametrize(("seconds", "cluster_health"), [(120, EventResult.RECORDED), (121, EventResult.IGNORED)])
 def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: Any, seconds: int, cluster_health: EventResult) -> None:
     assert ask(wanted(at=NOW + timedelta(seconds=seconds))).cluster_health is cluster_health
 

@@ -86,7 +86,7 @@ def test_a_source_that_is_put_into_the_folder_is_heard_by_the_function(
     (folder / "billing.py").write_text(MADE_UP, encoding="utf-8")
     importlib.invalidate_caches()
     monkeypatch.setattr(sources, "ROWS", sources.collect())
-    assert app.handler(EVENT, LambdaContext())["verdict"] == "recorded"
+    assert app.handler(EVENT, LambdaContext())["result"] == "recorded"
     assert [key.name for key in house.state.groups] == ["workers-a"]
     assert house.queue.clusters == ["demo"]
 

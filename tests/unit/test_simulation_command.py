@@ -365,7 +365,7 @@ def test_the_scenarios_on_the_pages_are_valid_and_use_every_field() -> None:
 SHOWN = [text for page in ("simulate", "simulate-pods") for _, text in blocks(ROOT / "docs" / f"{page}.md", "console")]
 
 
-@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("quote", SHOWN)
 def test_every_command_on_the_page_prints_what_the_page_shows(
     quote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,7 @@ def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.Monk
 
 def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
     assert read_stored(ClusterHealthRecord, "{}", "x")[0].cluster_health().quote is None
-    newer = '{"shown": {"print": "a", "by": "somebody"}}'
+    newer = '{"published_status": {"print": "a", "by": "somebody"}}'
     assert read_stored(ClusterHealthRecord, newer, "x")[0].cluster_health().quote == PublishedStatus(print="a")
     cluster_health = ClusterHealth(quote=PublishedStatus(print="a", tried_at=NOW))
     assert ClusterHealthRecord.of(cluster_health).cluster_health() == cluster_health

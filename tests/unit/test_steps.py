@@ -17,7 +17,7 @@ from evenkeel.texts.english import sentences
 from tests.builders import maxima, numbers, pool_plan, zones
 
 BEFORE = [
-    "mind_step",
+    "update_step",
     "recall_release",
     "redistribute",
     "order_released",

@@ -70,7 +70,7 @@ def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "quote"),
     [
         ("\x1b[31mred\x1b[0m alert", "red alert"),
         ("\x1b]0;mine", "]0;mine"),

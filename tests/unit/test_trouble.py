@@ -169,7 +169,7 @@ class TestMissingNodes:
         assert (incident.kind, incident.pool, incident.missing) == (IncidentKind.MISSING, WORKERS, 3)
         assert (incident.requested, incident.running, incident.zones) == (9, 6, ("a", "c"))
         assert (incident.failure_class, incident.said) == (FailureClass.CAPACITY, "no room")
-        ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Trouble")]
+        ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
         assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
@@ -363,7 +363,7 @@ class TestMissingNodes:
         state = GroupState(waiting_since=NOW - 10 * MINUTE, waiting_running=2)
         groups = zones((3, 2, 2), (2, 2, 2), bounds=[(0, 9)] * 3, machines=())
         for warned, kinds in ((True, []), (False, [IncidentKind.MISSING])):
-            fence = {"warned_requested": 3, "warned_until": NOW + 4 * MINUTE} if warned else {}
+            fence = {"throttled_requested": 3, "throttled_until": NOW + 4 * MINUTE} if warned else {}
             states = {key("a"): replace(state, **fence)}
             planned = plan(
                 Observation(groups=tuple(groups)), ClusterState(groups=states, offerings=None), numbers(1, 12), NOW
@@ -779,7 +779,7 @@ class TestStatusOfAll:
             house.register_another(f"dark-{number}", DARK)
         house.journal.entries.clear()
         house.ask("status", None)
-        assert house.journal.entries == ["verdicts", "looked at", "registrations", "offerings"]
+        assert house.journal.entries == ["cluster_healths", "looked at", "registrations", "offerings"]
 
     def fleet(self) -> House:
         """Missing nodes, one that does not answer, an invalid record, one paused, one well."""

@@ -17,7 +17,7 @@ QUERIES = sorted((ROOT / "deploy" / "insights").glob("*.txt"))
 CODE = "\n".join(
     path.read_text(encoding="utf-8") for top in ("functions", "layers/evenkeel") for path in (ROOT / top).rglob("*.py")
 )
-OF_CLUSTERS = {"Troubles", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
+OF_CLUSTERS = {"Incidents", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
 OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True, offerings=None).metrics())
 OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
 
@@ -80,7 +80,7 @@ def test_what_is_not_sent_without_the_dashboard_says_so() -> None:
 
 # What Lambda and Powertools write into each line: AWS Lambda developer guide, "Log formats"; Powertools, Logger.
 GIVEN = {"level", "message", "timestamp", "service", "function_name", "cold_start"}
-FUNCTIONS = {"counts", "seconds_to_first_patch", "verdict", "kind", "action", "cluster", "decision", "group"}
+FUNCTIONS = {"counts", "seconds_to_first_patch", "result", "kind", "action", "cluster", "decision", "group"}
 COMMANDS = {"fields", "filter", "stats", "sort", "limit", "parse", "dedup", "display"}
 CALLS = {"count", "latest", "sum", "avg", "max", "bin", "ispresent"}
 WORDS = {"as", "by", "desc", "asc", "in", "and", "or", "not", "like"}

@@ -153,7 +153,7 @@ class Container:
             QueueUrls(
                 rebalance=self.settings.rebalance_queue_url,
                 recheck=self.settings.recheck_queue_url,
-                looks=self.settings.looks_queue_url,
+                looks=self.settings.checks_queue_url,
                 dead_letters=self.settings.rebalance_dlq_url,
             ),
         )
@@ -261,7 +261,7 @@ class Container:
 
     @cached_property
     def notify_channels(self) -> "NotifyChannels":
-        """For functions/alert."""
+        """For functions/notify."""
         from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
@@ -289,7 +289,7 @@ class Container:
 
     @cached_property
     def operate(self) -> "Operate":
-        """For functions/operator, and functions/widget, which only reads."""
+        """For functions/admin, and functions/widget, which only reads."""
         from evenkeel.adapters.aws.zone_names import ZoneNames
         from evenkeel.application.operate import Operate
 
@@ -307,7 +307,7 @@ class Container:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """For functions/page alone."""
+        """For functions/status_page alone."""
         from evenkeel.adapters.aws.page_bucket import BucketShelf
 
         s3 = _WhenUsed(lambda: self._client("s3"))

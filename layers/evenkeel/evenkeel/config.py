@@ -255,7 +255,7 @@ class Settings(_Environment):
     rebalance_queue_url: str = Field(min_length=1)
     rebalance_dlq_url: str = Field(min_length=1)
     recheck_queue_url: str = Field(min_length=1)
-    looks_queue_url: str = Field(min_length=1)
+    checks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
     stack: str = "NAME"  # what it is called, for commands that people are to type

@@ -459,13 +459,15 @@ class PoolRecord(Strict):
         move = state.move
         fields = {
             "adopted": {key: BoundsRecord(**vars(bounds)) if bounds else None for key, bounds in state.adopted.items()},
-            "wishes": {owner: DesiredBoundsRecord.of(wish) for owner, wish in state.desired_bounds.items()},
+            "desired_bounds": {owner: DesiredBoundsRecord.of(wish) for owner, wish in state.desired_bounds.items()},
             "move": MoveRecord(**{**vars(move), "only": tuple(sorted(move.only))}) if move else None,
             "seen": MemberSnapshotRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
             "relief": ReliefRecord.of(state.relief) if state.relief else None,
             "release": ReleaseRecord(**vars(state.release)) if state.release else None,
-            "homing": ConvergenceStateRecord.of(state.convergence) if state.convergence != ConvergenceState() else None,
+            "convergence": None
+            if state.convergence == ConvergenceState()
+            else ConvergenceStateRecord.of(state.convergence),
             "orders": {key: PastOrderRecord.of(order) for key, order in state.orders.items()},
         }
         return cls(**{**vars(state), **fields})

@@ -23,7 +23,7 @@ _LINES = 20
 # Of a line, so that twenty fit into what Teams takes (28 KB) and Slack shows unshortened (4,000 characters).
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
-_WORDS = {News.OPENED: "Trouble", News.CHANGED: "Changed", News.CLOSED: "Over"}
+_WORDS = {News.OPENED: "Incident", News.CHANGED: "Changed", News.CLOSED: "Over"}
 # What keeps nodes from those who wait pages somebody; what only keeps Evenkeel from its work does not have to by night.
 _CRITICAL = {IncidentKind.MISSING.value}
 _WARNING = {kind.value for kind in (IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED, IncidentKind.INVALID)}

@@ -12,7 +12,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 # Its zero is sent: silence is what its alarm hears.
 HEARTBEAT = "ClustersScanned"
 # The metrics that alarms of the template read.
-ALARMED = frozenset({HEARTBEAT, "Troubles", "RunsFailed"})
+ALARMED = frozenset({HEARTBEAT, "Incidents", "RunsFailed"})
 
 
 class StackMetrics(AmazonCloudWatchEMFProvider):

@@ -41,7 +41,7 @@ def headline(page: Page, fleet: Fleet) -> str:
     counts["paused"] += len(fleet.paused)
     counts["well"] += len(fleet.well)
     known = sum(counts.values())
-    parts = [f"{counts['trouble']} of {counted(known, 'cluster')} in trouble"]
+    parts = [f"{counts['incident']} of {counted(known, 'cluster')} in trouble"]
     is_failing = [section for section in page.sections if section.state == "incident"]
     if missing := sum(section.missing for section in is_failing):
         parts[0] += f", {counted(missing)} missing"

@@ -80,7 +80,7 @@ class CheckSummary:
         return {
             "ClustersLookedAt": looked_at,
             "RunsFailed": self.failed,
-            "Troubles": sum(len(cluster_health.incidents) for cluster_health in self.cluster_healths.values()),
+            "Incidents": sum(len(cluster_health.incidents) for cluster_health in self.cluster_healths.values()),
             **sums,
             "Imbalance": max(imbalances, default=0),
         }
@@ -92,7 +92,7 @@ class CheckSummary:
         for cluster in sorted(self.measured):
             cluster_health = self.cluster_healths.get(cluster, ClusterHealth())
             counts = {
-                "Troubles": len(cluster_health.incidents),
+                "Incidents": len(cluster_health.incidents),
                 "NodesMissing": sum(each.missing for each in cluster_health.incidents),
             }
             if settled := self.at_rest.get(cluster):

@@ -42,7 +42,7 @@ _TOKEN_PROBLEMS = {
     "AccessDenied": "missing permission sts:GetWebIdentityToken for this audience: deploy the template of this release",
 }
 _ROLE_PROBLEMS = {
-    "AccessDenied": "it may not be assumed: name it in the stack's parameter WriteRoleArns or LookRoleArns, "
+    "AccessDenied": "it may not be assumed: name it in the stack's parameter WriteRoleArns or CheckRoleArns, "
     "and let its trust policy name the function's role and the record's external_id",
 }
 

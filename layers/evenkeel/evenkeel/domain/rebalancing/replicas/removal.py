@@ -1,8 +1,8 @@
 """Taking running machines away by name: the one way in which a plan removes nodes without being asked for a number.
 
 Who names them has judged their nodes. A delete mark only says which machine goes first when replicas fall: so a group
-is left alone whose API has no such mark, or where replicas and machines do not agree (``Draft.drain_blocked_by``). It is
-one step of the pool's journal (``domain.model.moves``), done by one patch of replicas and bounds on the version
+is left alone whose API has no such mark, or where replicas and machines do not agree (``Draft.drain_blocked_by``). It
+is one step of the pool's journal (``domain.model.moves``), done by one patch of replicas and bounds on the version
 of the group that was looked at:
 
     journal   mark m7   replicas 5 -> 4, with the step's id   close   m7 is deleted by its controller

@@ -1,13 +1,9 @@
-"""By hand, for who is on duty: {"action": "pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}.
-
-Which clusters there are, and whether they are written, is refused here: who may invoke this function may not say that.
-"""
+"""By hand: {"action": "register|plan|status|pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}."""
 
 from typing import Any
 
 from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
 
-from evenkeel.application.actions.call import Right
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
 from evenkeel.config import ConfigError
@@ -18,7 +14,7 @@ logger = make_logger()
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
-        answer = container(writes=False).operate.within(Right.WRITE, event, remaining_of(context))
+        answer = container(writes=False).operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:
         answer = answer_of_error(error)
     logger.info(answer["message"], extra={"action": answer.get("action"), "cluster": answer.get("cluster")})
