@@ -19,7 +19,7 @@ from statistics import mean
 from typing import Any
 
 from evenkeel.adapters.aws.metrics import HEARTBEAT
-from evenkeel.domain.fleet.check_times import SECOND_LOOKS, is_whole
+from evenkeel.domain.fleet.check_times import SECOND_CHECKS, is_full_check
 from sandbox.template import Template
 
 GROUPS = (3, 30, 300)
@@ -49,7 +49,7 @@ RUNS = 300  # a month with patches, of each cluster: ten a day
 BUSY = 4 / 60  # hours from each of them until nothing more is to be done
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
 ID_BYTES = 20  # of a cluster's id, with its quotes and comma, where a chunk says which clusters it has read
-FOLLOWING = len(SECOND_LOOKS) + 1  # runs after it that write nothing, and one of them that nothing is to be done
+FOLLOWING = len(SECOND_CHECKS) + 1  # runs after it that write nothing, and one of them that nothing is to be done
 POLLS = 129_600  # a month of one poller of an idle queue, which waits twenty seconds
 # Lambda polls a standard queue with two when there is little to do, but not where MaximumConcurrency is set. Of FIFO
 # queues its pages do not say so.
@@ -66,7 +66,7 @@ _CHUNK, _CONNECTIONS = 50, 600  # as in the product
 
 _MINUTES = [datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minute) for minute in range(60)]
 # Of all looks, those at all of a cluster: it is its turn, or something goes on in it.
-WHOLE = mean(is_whole("cluster", 60, minute) for minute in _MINUTES) + RUNS * BUSY / 730
+WHOLE = mean(is_full_check("cluster", 60, minute) for minute in _MINUTES) + RUNS * BUSY / 730
 
 
 @dataclass(frozen=True)

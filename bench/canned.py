@@ -24,8 +24,8 @@ from evenkeel import bootstrap
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from evenkeel.adapters.stored import SteadyStateRecord
-from evenkeel.application.rebalancing.observer import zones_of
-from evenkeel.application.rebalancing.observing import observe_cluster
+from evenkeel.application.rebalancing.observe import observe_cluster
+from evenkeel.application.rebalancing.plan import zones_of
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.selectors import parse_label_selector

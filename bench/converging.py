@@ -16,10 +16,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
-from evenkeel.application.ports import Queue, Store
-from evenkeel.config import ZoneRecord
+from evenkeel.application.ports import Queue
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
+from evenkeel.state_records import ZoneRecord
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, register

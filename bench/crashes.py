@@ -21,8 +21,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
-from evenkeel.application.ports import Queue, Store
+from evenkeel.application.ports import Queue
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import group, in_backoff

@@ -1,4 +1,4 @@
-"""What a look's demand costs: CPU of demand() and unneeded() by size, as ratios to the smallest, and what comes out."""
+"""What a look's demand costs: CPU of scale_up() and scale_down() by size, as ratios to the smallest, and what comes out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from bench.figures import keep
-from evenkeel.domain.demand.scale_down import unneeded
-from evenkeel.domain.demand.scale_up import demand
-from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, Shrinking
+from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.workload import (
@@ -23,7 +23,7 @@ from evenkeel.domain.model.workload import (
     Owner,
     Pod,
     Requirement,
-    Spread,
+    TopologySpreadConstraint,
     Unscheduled,
     Workload,
 )
@@ -45,7 +45,7 @@ def _amounts(cpu: int, memory: int) -> dict[str, Fraction]:
 def _pod(name: str, kind: int, *, node: str = "", spreads: bool = False) -> Pod:
     labels = {"app": f"app-{kind}"}
     selector = (Requirement("app", "In", (labels["app"],)),)
-    spread = (Spread(key=ZONE, max_skew=1, selector=selector),) if spreads else ()
+    spread = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector),) if spreads else ()
     requests = _amounts(100 + kind % 37 * 50, 128 + kind % 41 * 64)
     return Pod(
         namespace=f"team-{kind % 20}",
@@ -85,7 +85,7 @@ def _growth(pending: int, kinds: int, pools: int, *, spreads: int) -> Callable[[
     offers = _pools(pools)
 
     def work() -> str:
-        answer = demand(Workload(pods=waiting), offers, DemandPolicy(), _NOW)
+        answer = scale_up(Workload(pods=waiting), offers, DemandPolicy(), _NOW)
         if answer.unmet or not answer.nodes:
             raise AssertionError(f"{len(answer.unmet)} kinds unmet, {answer.nodes} nodes: this is no work")
         return f"{answer.nodes} nodes"
@@ -114,7 +114,7 @@ def _shrinking(count: int) -> Callable[[], str]:
     workload, pool = _fleet(count)
 
     def work() -> str:
-        answer = unneeded(workload, (pool,), Shrinking(), DemandPolicy(), _NOW)
+        answer = scale_down(workload, (pool,), ScaleDownState(), DemandPolicy(), _NOW)
         if not answer.clocks:
             raise AssertionError("no node is unneeded: this is no work")
         return f"{len(answer.clocks)} of {count} nodes unneeded"
@@ -129,7 +129,7 @@ def _growth_in_a_fleet(count: int) -> Callable[[], str]:
     workload = Workload(nodes=workload.nodes, pods=(*workload.pods, *waiting))
 
     def work() -> str:
-        answer = demand(workload, (pool,), DemandPolicy(), _NOW)
+        answer = scale_up(workload, (pool,), DemandPolicy(), _NOW)
         if len(answer.fits_already) < len(waiting):
             raise AssertionError(f"{len(answer.fits_already)} pods fit what is there: this is other work")
         return f"{len(answer.fits_already)} pods fit what is there"
@@ -156,9 +156,9 @@ def _measure(title: str, works: dict[str, Callable[[], str]]) -> None:
 
 def main() -> None:
     for title, more, spreads in (
-        ("demand()", "", 0),
-        ("demand(), every tenth kind spread over zones", ", spread", 10),
-        ("demand(), every kind spread over zones", ", all spread", 1),
+        ("scale_up()", "", 0),
+        ("scale_up(), every tenth kind spread over zones", ", spread", 10),
+        ("scale_up(), every kind spread over zones", ", all spread", 1),
     ):
         works = {
             f"{pending} pods of {kinds} kinds, {pools} pools{more}": _growth(pending, kinds, pools, spreads=spreads)
@@ -166,8 +166,8 @@ def main() -> None:
         }
         _measure(title, works)
     grown = {f"{count} nodes, {5 * count} pods wait": _growth_in_a_fleet(count) for count in FLEETS}
-    _measure("demand() in a fleet, 30 pods a node", grown)
-    _measure("unneeded(), 30 pods a node", {f"{count} nodes": _shrinking(count) for count in FLEETS})
+    _measure("scale_up() in a fleet, 30 pods a node", grown)
+    _measure("scale_down(), 30 pods a node", {f"{count} nodes": _shrinking(count) for count in FLEETS})
 
 
 if __name__ == "__main__":

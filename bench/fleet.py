@@ -177,10 +177,10 @@ class Fleet:
         self._kubernetes, self._aws = kubernetes, aws
         self._url = f"http://127.0.0.1:{aws['port']}"
 
-    def register(self, clusters: Sequence[str], *, at_rest: bool = True) -> None:
+    def register(self, clusters: Sequence[str], *, steady_clusters: bool = True) -> None:
         """With the items that runs have left of the recorded cluster, and in its shard.
 
-        ``at_rest``: so that a glance is enough.
+        ``steady_clusters``: so that a glance is enough.
         """
         text = json.dumps(self._recorded["items"])
         for start in range(0, len(clusters), 500):
@@ -189,7 +189,7 @@ class Fleet:
                 mine = json.loads(text.replace(ONE, cluster))
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
                 due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
-                if at_rest:
+                if steady_clusters:
                     meta["settled"] = {"S": settled(self._recorded)}
                 items += [*mine, due]
             self.aws(plant=items)

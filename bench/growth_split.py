@@ -25,7 +25,7 @@ def _buckets(groups: int, nodes: int) -> list[Bucket]:
     return [Bucket(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
 
 
-def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
+def split(buckets: list[Bucket], amount: int) -> list[int]:
     """Each node to the smallest group, in constant time."""
     given = [0] * len(buckets)
     at: dict[int, list[int]] = defaultdict(list)
@@ -64,7 +64,7 @@ def main() -> None:
             rounds = []
             for _ in range(_ROUNDS):
                 closed, found = _timed(lambda: water_fill(buckets, nodes), max(10, pools // 10))  # noqa: B023 (called here)
-                looped, expected = _timed(lambda: one_by_one(buckets, nodes), times)  # noqa: B023
+                looped, expected = _timed(lambda: split(buckets, nodes), times)  # noqa: B023
                 if found != expected:
                     raise AssertionError(f"{nodes} nodes over {groups} groups are split differently")
                 rounds.append((closed, looped / closed))

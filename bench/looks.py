@@ -15,9 +15,9 @@ from typing import Any, cast
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.config import ClusterFile
+from evenkeel.record import ClusterFile
 from evenkeel_cli.answers import Output
-from evenkeel_cli.planning import plan_command
+from evenkeel_cli.plan import plan_command
 
 Object = dict[str, Any]
 

@@ -20,9 +20,10 @@ from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Cluster, Remaining
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterRecord
+from evenkeel.record import ClusterRecord
 
 _INVOCATION = 60.0
 _PATIENCE = 8.0  # of the Kubernetes client, for a server that does not answer

@@ -23,9 +23,9 @@ from rich.console import Console
 from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.application.operate import Operate
-from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, Told
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, Notified
+from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel_cli.answers import print_answer
 
 _ROUNDS = 7
@@ -63,7 +63,7 @@ def _verdict(number: int, dark: int, now: datetime) -> ClusterHealth:
         said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
     )
     incident = unreachable if number < dark else missing
-    told = Told(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
+    told = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
     return ClusterHealth(told={incident.key: told}).with_incidents([incident])
 
 

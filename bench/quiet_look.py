@@ -26,7 +26,7 @@ from pathlib import Path
 from bench import figures
 from bench.canned import name_of
 from bench.fleet import Fleet, Sample, chunk, fleet
-from evenkeel.domain.fleet.check_times import is_whole
+from evenkeel.domain.fleet.check_times import is_full_check
 
 SIZES = (3, 30, 300, 3_000)  # groups of a cluster
 CHUNKS = (1, 50)  # clusters of one invocation
@@ -43,7 +43,7 @@ def measure(
     with ExitStack() as stack:
         stage = stack.enter_context(fleet(0, groups, flavour))
         stage.register(settled)
-        stage.register(others, at_rest=False)
+        stage.register(others, steady_clusters=False)
         ways = {
             f"{look} {way}{name}": (stack.enter_context(stage.function("check", layers=folder)), clusters, way)
             for name, folder in layers.items()
@@ -65,7 +65,7 @@ def _names(number: int) -> list[str]:
     """Clusters whose turn to be looked at as a whole does not come for ten minutes."""
     minutes = [datetime.now(UTC) + timedelta(minutes=minute) for minute in range(11)]
     mine = (name_of(each) for each in count())
-    return list(islice((name for name in mine if not any(is_whole(name, 60, at) for at in minutes)), number))
+    return list(islice((name for name in mine if not any(is_full_check(name, 60, at) for at in minutes)), number))
 
 
 def _is_what_it_says(stage: Fleet, way: str, size: int) -> None:
@@ -97,7 +97,7 @@ def requests(flavour: str, groups: int) -> None:
     names = _names(200)
     with fleet(0, groups, flavour, relayed=True) as stage, stage.function("check") as look:
         stage.register(names[:100])
-        stage.register(names[100:], at_rest=False)
+        stage.register(names[100:], steady_clusters=False)
         look(chunk(names[50:100]))
         found: dict[str, dict[str, float]] = {}
         for kind, clusters in (("glance", names[:50]), ("whole", names[100:150])):

@@ -21,8 +21,8 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.thread_pool import run_in_threads
 from evenkeel.application.operate import Operate
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import rfc3339
 from tests.house import RECORD, House
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalancing.events import Failure
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.states import GroupState
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.controllers.life import Timing

@@ -25,14 +25,14 @@ import trustme
 from bench.figures import keep
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client.api import PAGE
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterRecord
 from evenkeel.domain.demand.advice import advise
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import GroupOffer, PoolOffer, Shrinking
+from evenkeel.domain.model.demand import GroupOffer, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.observations import Observation
+from evenkeel.record import ClusterRecord
 from sandbox.kube.access import kubeconfig
 
 SIZES = ((30, 900), (300, 9_000), (1_000, 30_000))  # nodes, pods
@@ -251,7 +251,9 @@ def _read(nodes: int) -> None:
     )
     pool = PoolOffer(pool=PoolId("cluster-api", "prod", "", "workers"), groups=offers, room=300)
     cpu = time.process_time()
-    said = advise(Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, Shrinking(), datetime.now(UTC))
+    said = advise(
+        Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, ScaleDownState(), datetime.now(UTC)
+    )
     found |= {"advice_cpu_s": time.process_time() - cpu, "peak_mib": _peak()}
     found["judged"] = len(said.pools[pool.pool].nodes)
     print(json.dumps(found), flush=True)

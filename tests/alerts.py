@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.incidents.alerting import Alert, LastTold
-from evenkeel.domain.model.incidents import News
+from evenkeel.application.incidents.alerting import Alert, LastNotified
+from evenkeel.domain.model.incidents import Change
 
 KEY = "blue/cluster-api/prod/workers/missing"
 
 
-def alert(news: News = News.OPENED, **fields: Any) -> Alert:
+def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
     """One of three missing nodes, a second after noon."""
     base = Alert(
         key=KEY,
@@ -45,13 +45,13 @@ def detail_of(told: Alert) -> dict[str, Any]:
 class FakeMemory:
     """``AlertMemory`` that forgets with the test."""
 
-    items: dict[tuple[str, str], LastTold] = field(default_factory=dict)
+    items: dict[tuple[str, str], LastNotified] = field(default_factory=dict)
 
-    def last_told(self, channel: str, key: str) -> LastTold:
-        return self.items.get((channel, key), LastTold())
+    def last_notified(self, channel: str, key: str) -> LastNotified:
+        return self.items.get((channel, key), LastNotified())
 
-    def save_told(self, channel: str, key: str, told: LastTold) -> None:
-        if self.last_told(channel, key).version != told.version:
+    def save_notified(self, channel: str, key: str, told: LastNotified) -> None:
+        if self.last_notified(channel, key).version != told.version:
             raise StateConflictError("written since")
         self.items[channel, key] = replace(told, version=told.version + 1)
 
@@ -66,7 +66,7 @@ class FakeChannel:
     after: Callable[[Sequence[Alert]], None] = lambda _: None
     told: list[Sequence[Alert]] = field(default_factory=list)
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         self.before(alerts)
         self.told.append(list(alerts))
         self.after(alerts)

@@ -315,7 +315,7 @@ class Played:
         self.groups = list(observation.groups)
         return pool
 
-    def next_look(self) -> float | None:
+    def next_check(self) -> float | None:
         """In how many seconds time alone may change something, after the last look."""
         moment = self.seen.look_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()

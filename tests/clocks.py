@@ -56,7 +56,7 @@ class _Queue(TimedQueue):
         self.found[cluster, reason] = found, settled
         super().request(cluster, reason, deduplication)
 
-    def request_looks(self, chunks: list[Chunk]) -> None:
+    def request_checks(self, chunks: list[Chunk]) -> None:
         raise AssertionError("the cluster always answers")
 
 

@@ -21,16 +21,18 @@ from typing import Any, Self, cast
 
 import urllib3
 
-from evenkeel.adapters.kubernetes.annotations import DECISION
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.objects import DECISION
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
-from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store, WorkloadCluster
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ClusterRecord
+from evenkeel.application.ports import Queue, Remaining
+from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
+from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.record import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.schema import Object

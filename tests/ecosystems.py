@@ -12,8 +12,9 @@ from typing import Any, cast
 import yaml
 
 from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
-from evenkeel.application.ports import Queue, Store
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.actions.ports import ActionStore
+from evenkeel.application.ports import Queue
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request

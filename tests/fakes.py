@@ -19,23 +19,21 @@ from evenkeel.adapters.aws.records import (
     Records,
     Stored,
 )
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
+from evenkeel.application.fleet.ports import DuePage
 from evenkeel.application.ports import (
     CheckResult,
-    DuePage,
     Lease,
-    MachineNode,
     Offerings,
     Registered,
     Remaining,
-    Remembered,
     SharedOffering,
-    SteadyCluster,
-    Store,
+    StoredCluster,
     Versions,
 )
 from evenkeel.application.rebalancing.decisions import fit
-from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
+from evenkeel.application.rebalancing.ports import MachineNode, SteadyCluster
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -48,6 +46,8 @@ from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default
@@ -65,7 +65,9 @@ def record(cluster: str = "demo", **fields: Any) -> ClusterRecord:
     return ClusterRecord.model_validate({"id": cluster, **given, **fields})
 
 
-def register(store: Store, cluster: str = "demo", versions: Versions | None = None, **fields: Any) -> ClusterRecord:
+def register(
+    store: ActionStore, cluster: str = "demo", versions: Versions | None = None, **fields: Any
+) -> ClusterRecord:
     """The cluster's record, stored; of further fields, what they say of pauses, restores and fixes as well."""
     plain = {name: value for name, value in fields.items() if name in ClusterRecord.model_fields}
     registered = record(cluster, **plain)
@@ -75,13 +77,13 @@ def register(store: Store, cluster: str = "demo", versions: Versions | None = No
     return registered
 
 
-def register_again(store: Store, record: ClusterRecord) -> None:
+def register_again(store: ActionStore, record: ClusterRecord) -> None:
     """The cluster's record, in the place of the one before; what actions have said stays."""
     remembered = store.load(record.id)
     store.save_record(record, remembered.control, remembered.versions)
 
 
-def adopt(store: Store, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
+def adopt(store: ActionStore, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
     """These node groups are known: we have written them before."""
     state = PoolState(adopted={str(key): None for key in keys})
     store.save_pool(cluster, PoolId("cluster-api", "default", "", pool), state, None)
@@ -147,11 +149,11 @@ class InMemoryStore:
         """A record as it is stored."""
         return self._items[cluster][sort_key].text
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         self._asked("load")
         return self._remembered(cluster)
 
-    def _remembered(self, cluster: str) -> Remembered:
+    def _remembered(self, cluster: str) -> StoredCluster:
         lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
         items = dict(self._items.get(cluster, {}))
         return self._records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
@@ -237,9 +239,9 @@ class InMemoryStore:
         self._write(f"GROWTH#{record.id}")
         self._put(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
         self._write(EVENT_LOOK)
-        self._put(cluster, self._records.event_look(cluster, record, versions, self._now()), versions)
+        self._put(cluster, self._records.event_check(cluster, record, versions, self._now()), versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._write(TIMER)
@@ -275,10 +277,10 @@ class InMemoryStore:
         now = self._clock.now() if self._clock else NEVER
         return self._records.when_looked_at(self._items.get(LOOKED_AT, {}), now)
 
-    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
+    def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")
         records = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
-        found = {cluster: self._records.at_rest(cluster, item) for cluster, item in records.items()}
+        found = {cluster: self._records.steady_clusters(cluster, item) for cluster, item in records.items()}
         return {cluster: rest for cluster, rest in found.items() if rest is not None}
 
     def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
@@ -359,7 +361,7 @@ class InMemoryStore:
             raise StateConflictError("the record has been written since it was read")
         decisions[ulid] = expires, dict(fit(decision))
 
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
         self._asked("load")
         page, more = self.decisions_after(cluster, ulid)
         return self._remembered(cluster), None if more else page
@@ -616,7 +618,7 @@ class FakeQueue:
         self.found.setdefault(deduplication, found)
         self.settled.setdefault(deduplication, settled)
 
-    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+    def request_checks(self, chunks: Sequence[Chunk]) -> None:
         if self.broken is not None:
             raise self.broken
         self.looks += chunks

@@ -10,12 +10,13 @@ import pytest
 
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.ports import Clusters, sequentially
+from evenkeel.application.ports import sequentially
 from evenkeel.application.rebalancing.check import CheckClusters, CheckSummary
 from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.request_scale import RequestScale
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.rebalancing.zones import RecordZoneShift
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup

@@ -29,13 +29,15 @@ from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, TooLargeError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.application.ports import Cluster as OpenCluster
-from evenkeel.application.ports import Remaining, WorkloadCluster
-from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import Cluster as OpenCluster
+from evenkeel.application.rebalancing.ports import WorkloadCluster
+from evenkeel.record import ClusterRecord
+from evenkeel.validation import ConfigError
 from evenkeel_cli import operator_answers as asking
-from evenkeel_cli.inputs import IN_TROUBLE
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.autoscaler_model import Flags
+from evenkeel_cli.terminal import IN_TROUBLE
 from sandbox.chromium import Chromium
 from sandbox.kube.cloud import Cloud
 from sandbox.kube.controllers.life import Timing

@@ -12,9 +12,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Clusters, Queue, Store
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.ports import Queue
+from evenkeel.application.rebalancing.ports import Clusters
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, cast
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalancing.events import Failure
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Unscheduled, Workload
 from evenkeel_cli.simulation.autoscaler_model import Flags

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError
-from evenkeel.application.ports import Clusters, MachineNode, Queue, Store
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.ports import Queue
+from evenkeel.application.rebalancing.ports import Clusters, MachineNode
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.workload import Budget, Node, Pod, Unscheduled, Workload
+from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
@@ -188,7 +190,7 @@ class Valley:
         ]
         self._seen_budgets = self.allowed()
         budgets = tuple(
-            Budget(namespace="default", name=name, selector=selector(f"app in {name}"), allowed=allowed)
+            PodDisruptionBudget(namespace="default", name=name, selector=selector(f"app in {name}"), allowed=allowed)
             for name, allowed in self._seen_budgets.items()
         )
         return Workload(

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenkeel.application.ports import Clock, Clusters, Queue, Store
+from evenkeel.application.actions.ports import ActionStore
+from evenkeel.application.ports import Clock, Queue
 from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.domain.fleet.check_times import Chunk
 from tests.fakes import FakeBus, InMemoryStore, plenty
@@ -39,7 +41,7 @@ class TimedQueue:
             self._seen[deduplication] = now
             self._waiting.setdefault(cluster, deque()).append(reason)
 
-    def request_looks(self, chunks: Iterable[Chunk]) -> None:
+    def request_checks(self, chunks: Iterable[Chunk]) -> None:
         """A look at a cluster alone is a run here."""
         for chunk in chunks:
             for cluster in chunk.clusters:
@@ -66,7 +68,7 @@ class TimedQueue:
                 yield cluster, reasons.popleft()
 
 
-def worker(store: Store, clusters: Clusters, clock: Clock, queue: Queue, **more: Any) -> Rebalance:
+def worker(store: ActionStore, clusters: Clusters, clock: Clock, queue: Queue, **more: Any) -> Rebalance:
     """The worker's use case over these ports, with chance from a seed; ``more`` replaces its other arguments."""
     given = {"bus": FakeBus(), "random_bytes": random.Random(7).randbytes, "dry_run": False, **more}
     return Rebalance(store=store, clusters=clusters, clock=clock, queue=queue, **given)

@@ -18,8 +18,10 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, cast
 
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Clusters, Queue, Store
+from evenkeel.application.ports import Queue
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.workload import (
@@ -28,7 +30,7 @@ from evenkeel.domain.model.workload import (
     Container,
     Needs,
     Node,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
     Requirement,
@@ -86,8 +88,8 @@ class App:
         )
 
 
-def _without(key: str) -> NodeTerm:
-    return NodeTerm(expressions=(Requirement(key, "DoesNotExist"),))
+def _without(key: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(expressions=(Requirement(key, "DoesNotExist"),))
 
 
 class VainWorld:

@@ -106,10 +106,10 @@ def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (
     """The first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
     workload = Workload(nodes=(there, *others), pods=tuple(standing), **parts)
     kinds = PodGroups(Volumes(workload))
-    placing = ClusterSnapshot(workload.namespaces)
+    snapshot = ClusterSnapshot(workload.namespaces)
     for each in workload.nodes:
-        placing.add(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
-    return placing.misfit(kinds.of(asking), placing.rooms[there.name])
+        snapshot.add(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
+    return snapshot.failing_filter(kinds.of(asking), snapshot.node_infos[there.name])
 
 
 def said(reason: Reason | None) -> str:

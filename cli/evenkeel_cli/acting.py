@@ -15,25 +15,15 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.console import Console
 
-from evenkeel.application.actions.call import Right
-from evenkeel.application.actions.table import ACTIONS, Action
-from evenkeel.config import ConfigError
+from evenkeel.application.actions.call import Action, Right
+from evenkeel.application.actions.table import ACTIONS
 from evenkeel.texts.english import counted, rfc3339
+from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import Output, alike, print_answer
 from evenkeel_cli.fleet import apply_command, export_command
-from evenkeel_cli.inputs import (
-    BAD_INPUT,
-    CANNOT_READ,
-    IN_TROUBLE,
-    INVALID_POOL,
-    NOT_READY,
-    fail,
-    hint,
-    read_yaml,
-    refuse_nobody,
-)
-from evenkeel_cli.operator_answers import as_shown, ask_of_all, ask_or_fail, confirm
-from evenkeel_cli.terminal import say, say_json
+from evenkeel_cli.inputs import hint, read_yaml, refuse_nobody
+from evenkeel_cli.stack_client import as_shown, ask_of_all, ask_or_fail, confirm
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, say, say_json
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]

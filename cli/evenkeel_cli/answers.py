@@ -15,7 +15,7 @@ from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.table import STYLES, span
+from evenkeel_cli.answers import STYLES, span
 from evenkeel_cli.terminal import cell, terminal
 
 _Json = Mapping[str, Any]

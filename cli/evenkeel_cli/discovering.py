@@ -15,14 +15,12 @@ from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
 from evenkeel.application.errors import AccessError, EvenkeelError
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
+from evenkeel.validation import ConfigError
 from evenkeel_cli.fleet import fleet_yaml, say_lines
-from evenkeel_cli.inputs import CANNOT_READ, fail
-from evenkeel_cli.operator_answers import confirm
-from evenkeel_cli.remote import CannotAskError, of_caller, role_arns
-from evenkeel_cli.terminal import say
+from evenkeel_cli.stack_client import CannotAskError, confirm, of_caller, role_arns
+from evenkeel_cli.terminal import CANNOT_READ, fail, say
 
 Json = dict[str, Any]
 _READERS = "evenkeel-readers"

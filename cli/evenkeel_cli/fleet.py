@@ -10,11 +10,11 @@ import typer
 import yaml
 
 from evenkeel.application.fleet.records import fleet_schema, read_fleet
-from evenkeel.config import ConfigError
 from evenkeel.texts.english import counted
-from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_yaml, refuse_empty, refuse_nobody
-from evenkeel_cli.operator_answers import as_shown, ask_of_all, ask_or_fail, confirm, in_parts
-from evenkeel_cli.terminal import say
+from evenkeel.validation import ConfigError
+from evenkeel_cli.inputs import read_yaml, refuse_empty, refuse_nobody
+from evenkeel_cli.stack_client import as_shown, ask_of_all, ask_or_fail, confirm, in_parts
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, fail, say
 
 _ENDINGS = (".yaml", ".yml", ".json")
 SCHEMA = "fleet.schema.json"

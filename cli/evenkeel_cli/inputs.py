@@ -8,9 +8,9 @@ from typing import NoReturn
 import typer
 
 from evenkeel.adapters.documents import UnreadableError, read_document
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import BadValueError, quote, read_count
+from evenkeel.validation import ConfigError
 from evenkeel_cli.terminal import say
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130

@@ -8,21 +8,23 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigMerger
 
+from evenkeel.access_config import SameAccess, WorkloadEntry
 from evenkeel.adapters.documents import UnreadableError, read_document
-from evenkeel.adapters.kubernetes.access.clusters import IMPERSONATION
+from evenkeel.adapters.kubernetes.access.kubeconfig import IMPERSONATION
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.observer import SeePods
-from evenkeel.application.rebalancing.observing import lacks_pods, read_cluster, with_workload
+from evenkeel.application.rebalancing.observe import lacks_pods, read_cluster, with_workload
+from evenkeel.application.rebalancing.plan import SeePods
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterFile, ConfigError, SameAccess, WorkloadEntry, read_model
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.record import ClusterFile
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0

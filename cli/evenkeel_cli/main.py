@@ -14,13 +14,12 @@ from typing import Annotated
 import typer
 
 from evenkeel import __version__
-from evenkeel_cli.acting import commands
-from evenkeel_cli.discovering import discover_app
-from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ
-from evenkeel_cli.planning import plan_command
-from evenkeel_cli.reporting import report_command
-from evenkeel_cli.simulating import simulate_command
-from evenkeel_cli.terminal import say
+from evenkeel_cli.actions import commands
+from evenkeel_cli.discover import discover_app
+from evenkeel_cli.plan import plan_command
+from evenkeel_cli.report import report_command
+from evenkeel_cli.simulate import simulate_command
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, say
 
 app = typer.Typer(
     name="evenkeel",

@@ -15,12 +15,13 @@ from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.read.node_templates import NodeSources, described, is_template, running_nodes
-from evenkeel.application.ports import MachineNode
-from evenkeel.config import ClusterFile, ConfigError
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.record import ClusterFile
+from evenkeel.validation import ConfigError
 from evenkeel_cli.workload_files import SHAPES, WorkloadFiles
 
 

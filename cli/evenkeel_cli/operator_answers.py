@@ -8,10 +8,9 @@ import typer
 
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
-from evenkeel.texts.english import unknown_words
-from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail
-from evenkeel_cli.remote import CannotAskError, ask
-from evenkeel_cli.terminal import say
+from evenkeel.texts.pool_numbers import unknown_words
+from evenkeel_cli.stack_client import CannotAskError, ask
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
 
 # Lambda takes 6 MB, and DynamoDB's transactions their time: of a fleet's records several hundred.
 _LARGEST_EVENT = 200_000

@@ -9,30 +9,19 @@ import typer
 from evenkeel.adapters.stored import StateFile
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.rebalancing.decisions import plan_json
-from evenkeel.application.rebalancing.observer import SeePods, with_pods
-from evenkeel.config import ClusterFile, ConfigError, read_json, read_model
+from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_words
-from evenkeel_cli.acting import plan_of_stack
-from evenkeel_cli.answers import Output
-from evenkeel_cli.inputs import (
-    BAD_INPUT,
-    CANNOT_READ,
-    INVALID_POOL,
-    called,
-    fail,
-    hint,
-    read_growths,
-    read_moment,
-    read_text,
-    read_yaml,
-)
+from evenkeel.validation import ConfigError, read_json, read_model
+from evenkeel_cli.actions import plan_of_stack
+from evenkeel_cli.answers import Output, print_plan
+from evenkeel_cli.inputs import called, hint, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
-from evenkeel_cli.table import print_plan
-from evenkeel_cli.terminal import say_json
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, say_json
 
 # Who has no record yet sees the pools that there could be: of groups that are alike, where no label says.
 _WITHOUT = {"pools": {"discover": "similar"}}

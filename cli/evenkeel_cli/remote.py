@@ -30,7 +30,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ
 
 # Logical ids in template.yaml, each with less to invoke it for.
 _FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}

@@ -12,10 +12,10 @@ from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Shelf
-from evenkeel.config import ConfigError
-from evenkeel_cli.inputs import CANNOT_READ, called, fail, hint, read_text
-from evenkeel_cli.operator_answers import ask_or_fail
-from evenkeel_cli.terminal import say
+from evenkeel.validation import ConfigError
+from evenkeel_cli.inputs import called, hint, read_text
+from evenkeel_cli.stack_client import ask_or_fail
+from evenkeel_cli.terminal import CANNOT_READ, fail, say
 
 
 def report_command(  # noqa: PLR0913  one argument per option

@@ -15,11 +15,11 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.config import ConfigError, parse_json
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.validation import ConfigError, parse_json
 from evenkeel_cli.answers import Output
-from evenkeel_cli.inputs import called, fail, read_text, read_yaml
+from evenkeel_cli.inputs import called, read_text, read_yaml
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -34,7 +34,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import cell, say_json, terminal
+from evenkeel_cli.terminal import cell, fail, say_json, terminal
 
 # Whoever waits longer than this wants to know for how long.
 _PATIENCE_SECONDS = 2.0

@@ -11,7 +11,8 @@ from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.origins import POOL_MIN
 from evenkeel.domain.model.plans import GroupPlan, Plan
-from evenkeel.texts.english import counted, origin_words, problem_words, sentence, sentences
+from evenkeel.texts.english import counted, problem_words, sentence, sentences
+from evenkeel.texts.pool_numbers import origin_words
 from evenkeel_cli.terminal import cell, terminal
 
 STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}

@@ -21,10 +21,10 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.application.ports import MachineNode
-from evenkeel.config import ConfigError
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
+from evenkeel.validation import ConfigError
 
 # By API group (of the first one its version) and kind; nodes have a place of their own among the objects.
 SHAPES: Mapping[tuple[str, str], type[Shape]] = {

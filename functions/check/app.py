@@ -20,7 +20,7 @@ def look(record: SqsRecord, context: Any) -> None:
         look = container(writes=False).look
         clusters = read_message(CheckRequest, body).clusters
         if len(clusters) > 1 and record.receives > 2:  # once may be Lambda's own trouble
-            look.one_by_one(clusters)
+            look.split(clusters)
             return
         summary = look(clusters, remaining_of(context))
         for name, value in summary.metrics().items():

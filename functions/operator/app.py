@@ -10,7 +10,7 @@ from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: sk
 from evenkeel.application.actions.call import Right
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.config import ConfigError
+from evenkeel.validation import ConfigError
 
 logger = make_logger()
 

@@ -12,7 +12,7 @@ from evenkeel.adapters.page.render import incident
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.config import ConfigError
+from evenkeel.validation import ConfigError
 
 logger = make_logger()
 

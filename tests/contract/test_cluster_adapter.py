@@ -33,9 +33,9 @@ from evenkeel.application.errors import (
     RejectedError,
     TooLargeError,
 )
-from evenkeel.application.ports import Cluster, Remaining
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ClusterRecord, ControlRecord
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import Cluster
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
@@ -43,6 +43,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import sentence
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from evenkeel.application.ports import Cluster
+from evenkeel.application.rebalancing.ports import Cluster
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import RealKubernetesAPI, find_assets

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 AUTHORITY = trustme.CA()
 # Reads one object as the functions do, and answers with it or with the one line of its error.
 READER = """
-from evenkeel.adapters.kubernetes.access.clusters import api_client, read_kubeconfig
+from evenkeel.adapters.kubernetes.access.connection import api_client
+from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.bootstrap import SystemClock

@@ -13,8 +13,8 @@ from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
 from evenkeel.adapters.aws.queues import LONGEST_WAIT_SECONDS, SOURCE
 from evenkeel.application.incidents.alerting import CLAIMED_FOR
 from evenkeel.application.ports import DetailType
-from evenkeel.config import AlertSettings, Settings
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.settings import AlertSettings, Settings
 from sandbox.template import ROOT, Template
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:trouble"

@@ -30,26 +30,28 @@ from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
-from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.objects import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.stored import SteadyStateRecord
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import CheckResult, Remaining, Remembered, Store, Versions, sequentially
+from evenkeel.application.ports import CheckResult, Remaining, StoredCluster, Versions, sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import ReceiveEvent, ZoneShift
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.request_scale import RequestScale
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.application.rebalancing.zones import LONGEST, OPERATOR, RecordZoneShift
-from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Chunk, SteadyState
+from evenkeel.domain.fleet.check_times import SECOND_CHECKS, Chunk, SteadyState
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.writes import is_complete
+from evenkeel.record import ClusterRecord, ControlRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube import world
 from sandbox.kube.api import Request
@@ -79,7 +81,7 @@ _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
 ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
-_STORE_PORT = frozenset(name for port in Store.__mro__ for name in vars(port) if not name.startswith("_"))
+_STORE_PORT = frozenset(name for port in ActionStore.__mro__ for name in vars(port) if not name.startswith("_"))
 _API_CALLS = frozenset({"list_all", "patch", "create"})
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -92,7 +94,7 @@ class WatchedStore(InMemoryStore):
         self.writes = self.words = 0  # words: of the writes, when to look next and that nothing can be read
         self.away = False
         self._harness = harness
-        self._read: dict[str, tuple[object, Remembered]] = {}
+        self._read: dict[str, tuple[object, StoredCluster]] = {}
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         before = self.remembered(cluster).state.groups.get(key)
@@ -114,7 +116,7 @@ class WatchedStore(InMemoryStore):
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
             written.grown(move, remembered.scale_requests[move.request])
 
-    def remembered(self, cluster: str) -> Remembered:
+    def remembered(self, cluster: str) -> StoredCluster:
         """What is stored of a cluster; asking for it is no step of anybody. Read anew once something has changed: every
         promise asks after every request.
         """
@@ -221,7 +223,7 @@ class Queues:
         body, due = {"cluster": cluster, "reason": reason}, self._clock.now() + timedelta(seconds=seconds)
         self.recheck.append(self._message(cluster, body, due))
 
-    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+    def request_checks(self, chunks: Sequence[Chunk]) -> None:
         self._answers()
         for chunk in chunks:
             due = self._clock.now() + timedelta(seconds=chunk.delay)
@@ -743,7 +745,7 @@ class ChaosHarness:
     def look_is_due(self, cluster: str) -> bool:
         """Whether a look has been asked for that comes no later than a second look would."""
         timer, now = self.store.remembered(cluster).timer, self.clock.now()
-        return timer is not None and now < timer.due <= now + SECOND_LOOKS[0]
+        return timer is not None and now < timer.due <= now + SECOND_CHECKS[0]
 
     def drain(self) -> None:
         """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""

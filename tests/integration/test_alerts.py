@@ -16,7 +16,7 @@ from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
-from evenkeel.domain.model.incidents import News
+from evenkeel.domain.model.incidents import Change
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.permissions import Permissions, Recorded, request_of
 from tests.alerts import alert, detail_of
@@ -185,7 +185,7 @@ class Stage:
 def test_a_trouble_is_opened_and_closed_by_one_key_however_its_news_comes(deployment: Deployment) -> None:
     with receiving(response(202, b"{}")) as (pager, paging), receiving(OK) as (chat, chatting):
         stage = Stage(deployment, paging, chatting)
-        closed = alert(News.CLOSED, at=LATER)
+        closed = alert(Change.CLOSED, at=LATER)
         for news in (alert(), alert(), closed, alert(), closed):
             assert stage.tell(news) == set()
     told = [(body["event_action"], body["dedup_key"]) for body in pager.bodies]
@@ -218,15 +218,15 @@ def test_a_storm_of_clusters_is_one_message_in_the_chat(deployment: Deployment) 
 
 def test_what_two_workers_claim_one_of_them_gets(deployment: Deployment) -> None:
     memory = DynamoAlertMemory(deployment.aws.client("dynamodb"), deployment.table, FakeClock().now)
-    first, second = memory.last_told("chat", "key"), memory.last_told("chat", "key")
-    memory.save_told("chat", "key", first)
+    first, second = memory.last_notified("chat", "key"), memory.last_notified("chat", "key")
+    memory.save_notified("chat", "key", first)
     with pytest.raises(StateConflictError):
-        memory.save_told("chat", "key", second)
-    again = memory.last_told("chat", "key")
+        memory.save_notified("chat", "key", second)
+    again = memory.last_notified("chat", "key")
     assert again.version == 1
-    memory.save_told("chat", "key", again)
+    memory.save_notified("chat", "key", again)
     with pytest.raises(StateConflictError):
-        memory.save_told("chat", "key", again)
+        memory.save_notified("chat", "key", again)
 
 
 # ------------------------------------------------------------ as deployed

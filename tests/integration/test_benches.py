@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import bill, figures, load, many, overview, pages, quiet_look, ready, workload_view
-from bench.growth_split import one_by_one
+from bench.growth_split import split
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 
@@ -70,7 +70,7 @@ def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
 )
 def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
     buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
-    assert one_by_one(buckets, nodes) == water_fill(buckets, nodes)
+    assert split(buckets, nodes) == water_fill(buckets, nodes)
 
 
 def test_the_bill_that_the_docs_show_is_what_is_reckoned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,7 @@ from evenkeel.application.ports import Lease
 from evenkeel.application.rebalancing import failure, writing, zones
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.run import Run
-from evenkeel.application.rebalancing.run_state import RunState
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.rebalancing import restore
 from evenkeel.domain.rebalancing.health import observed as seeing

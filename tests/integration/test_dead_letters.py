@@ -17,7 +17,7 @@ from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
 
 from evenkeel.bootstrap import SystemClock, container, use_clock
-from evenkeel.config import ScaleRequestRecord
+from evenkeel.state_records import ScaleRequestRecord
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
 from sandbox.triggers import InProcess

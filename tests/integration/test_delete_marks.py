@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from evenkeel.config import ScaleRequestRecord
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.states import GroupState
+from evenkeel.state_records import ScaleRequestRecord
 from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene
 
 

@@ -8,11 +8,12 @@ import botocore.session
 import pytest
 import trustme
 
+from evenkeel.access_config import EksAccess
 from evenkeel.adapters.kubernetes.access import clusters as access
-from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters, describe_eks
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import AccessError
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import EksAccess
 from sandbox.aws import AwsEndpoints
 from tests.fakes import plenty, record
 

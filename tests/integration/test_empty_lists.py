@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from evenkeel.config import ControlRecord, FixEntry, ScaleRequestRecord
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.record import ControlRecord, FixEntry
+from evenkeel.state_records import ScaleRequestRecord
 from tests.crashing import OWNERS, POOL, Life, Scene
 
 _RUNS = 5

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.config import ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
 from sandbox.kube.api import Faults
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
 from tests.fakes import register_again

@@ -14,7 +14,7 @@ from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.rebalancing import observing
-from evenkeel.application.rebalancing.observing import observe_cluster
+from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.bootstrap import SystemClock
 from tests.fakes import record
 from tests.tls_server import TOKEN, Answer, kubeconfig_for, serving

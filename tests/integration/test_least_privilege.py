@@ -15,7 +15,7 @@ import yaml
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.bootstrap import SystemClock, use_clock
-from evenkeel_cli.remote import _FUNCTIONS
+from evenkeel_cli.stack_client import _FUNCTIONS
 from sandbox.admission import FILE, AdmissionWatch
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from evenkeel.application.ports import Queue, Store
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.actions.ports import ActionStore
+from evenkeel.application.ports import Queue
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
 from sandbox.kube.controllers.cluster_autoscaler_operator import SCALERS
 from sandbox.kube.controllers.migration import CLUSTER_API_NAMESPACE, CLUSTER_API_SETS, NAMESPACE, SETS

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.config import ScaleRequestRecord
+from evenkeel.state_records import ScaleRequestRecord
 from sandbox.kube.controllers.gardener import PRESERVE
 from tests.crashing import DEAD, How, Scene, dying_at_every_step
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.domain.model.groups import MachineRef
 from evenkeel.domain.model.moves import UNNEEDED_NODES, ScaleRequest
 from sandbox.kube.schema import Object
@@ -24,7 +24,7 @@ class Naming(InMemoryStore):
 
     scene: Removing
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         remembered = super().load(cluster, consistent=consistent)
         machine = self.scene.machines().get(self.scene.named)
         if machine is None or self.scene.needed or "deletionTimestamp" in machine["metadata"]:

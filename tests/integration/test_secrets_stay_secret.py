@@ -23,14 +23,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.token_store import SealedTokens
-from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters, read_kubeconfig
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import Operate
-from evenkeel.application.rebalancing.observing import observe_cluster
+from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterRecord, ControlRecord
+from evenkeel.record import ClusterRecord, ControlRecord
 from tests.fakes import FakeQueue, InMemoryStore, plenty, record
 from tests.tls_server import CA_PEM, response, serving
 

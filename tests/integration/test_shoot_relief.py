@@ -11,23 +11,17 @@ import pytest
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import EvenkeelError, LeaseHeldError
-from evenkeel.application.ports import (
-    Cluster,
-    Clusters,
-    LookedAtClusters,
-    Queue,
-    Remaining,
-    Store,
-    sequentially,
-)
+from evenkeel.application.ports import Queue, Remaining, sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ClusterRecord
+from evenkeel.application.rebalancing.ports import CheckableClusters, Cluster, Clusters
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.record import ClusterRecord
 from evenkeel.texts.english import sentences
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.admission import FILE, policies

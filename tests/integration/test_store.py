@@ -14,24 +14,15 @@ import pytest
 from bench.fleet import stand_in_for_aws
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
+from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import SharedOffering, SteadyCluster, Store, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ConfigError,
-    ControlRecord,
-    EventLookRecord,
-    FixEntry,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-    ZoneStatement,
-)
+from evenkeel.application.ports import SharedOffering, Versions
+from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
+from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -40,6 +31,9 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
+from evenkeel.record import ClusterRecord, ControlRecord, FixEntry, Registration
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
+from evenkeel.validation import ConfigError
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
@@ -54,14 +48,14 @@ POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
 MINUTE = timedelta(minutes=1)
 REQUEST = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
-LOOK = EventLookRecord(at=NOW, by="event-1")
+LOOK = EventCheckRecord(at=NOW, by="event-1")
 
 
 @dataclass
 class Kept:
     """A store, its clock, and ways past it."""
 
-    store: Store
+    store: ActionStore
     clock: FakeClock
     plant: Callable[[str, str], None]  # a cluster's record, as somebody else writes it
     text: Callable[[str, str], str]  # an item's text, by cluster and sort key
@@ -129,12 +123,12 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
 
 @pytest.fixture
-def store(kept: Kept) -> Store:
+def store(kept: Kept) -> ActionStore:
     return kept.store
 
 
 @pytest.fixture
-def registered(store: Store) -> Store:
+def registered(store: ActionStore) -> ActionStore:
     register(store)
     return store
 
@@ -149,7 +143,7 @@ def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
     return ZoneRecord(words={"x": ZoneStatement(until=until, said_at=at)})
 
 
-def test_what_was_saved_is_loaded(registered: Store) -> None:
+def test_what_was_saved_is_loaded(registered: ActionStore) -> None:
     pool = PoolState(adopted={str(KEY): Bounds(1, 4), "other": None}, digest="abc")
     registered.save_group("demo", KEY, FAILED, None)
     registered.save_pool("demo", POOL, pool, None)
@@ -161,7 +155,9 @@ def test_what_was_saved_is_loaded(registered: Store) -> None:
     assert found.fencing_token == 0
 
 
-def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
+def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(
+    registered: ActionStore,
+) -> None:
     word = said(NOW + 30 * MINUTE)
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", word, None)
     found = registered.load("demo")
@@ -174,7 +170,7 @@ def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_
     assert registered.load("demo").zones == {"eu-central-1a": later}
 
 
-def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registered: Store) -> None:
+def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registered: ActionStore) -> None:
     asked = ScaleRequestRecord(id="r1", nodes=4, pool="workers", only=("workers-a",), at=NOW)
     registered.save_scale_request("demo", asked, None)
     found = registered.load("demo")
@@ -188,36 +184,36 @@ def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registe
     assert registered.load("demo").state.scale_requests == ()
 
 
-def test_the_journal_of_a_request_comes_back_as_it_was(registered: Store) -> None:
+def test_the_journal_of_a_request_comes_back_as_it_was(registered: ActionStore) -> None:
     move = Move(id="01", unplaced=-3, steps={str(KEY): -3}, request="r1", only=frozenset({"a", "b"}))
     registered.save_pool("demo", POOL, PoolState(move=move), None)
     assert registered.load("demo").state.pools[POOL].move == move
 
 
-def test_a_cluster_that_nobody_registered_is_unknown(registered: Store) -> None:
+def test_a_cluster_that_nobody_registered_is_unknown(registered: ActionStore) -> None:
     with pytest.raises(UnknownClusterError, match="'dem'"):
         registered.load("dem")
     assert registered.registered("dem") is None
     assert registered.decisions("dem", 5) == []
 
 
-def test_one_clusters_state_is_not_anothers(registered: Store) -> None:
+def test_one_clusters_state_is_not_anothers(registered: ActionStore) -> None:
     register(registered, "demo-2")
     registered.save_group("demo-2", KEY, FAILED, None)
     assert registered.load("demo").state.groups == {}
 
 
-def hold(store: Store, control: ControlRecord) -> None:
+def hold(store: ActionStore, control: ControlRecord) -> None:
     """What actions say of the cluster."""
     store.save_record(record(), control, store.load("demo").versions)
 
 
-def registered_control(store: Store) -> ControlRecord | None:
+def registered_control(store: ActionStore) -> ControlRecord | None:
     found = store.registered("demo")
     return found.control if found else None
 
 
-def register_over(store: Store) -> None:
+def register_over(store: ActionStore) -> None:
     """The record once more, over whatever stands there; what actions say is kept as far as it can be read."""
     found = store.registered("demo")
     assert found is not None
@@ -228,7 +224,7 @@ PAUSED = ControlRecord(paused=True)
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Store, new: bool) -> None:
+def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: ActionStore, new: bool) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     registered.save_pool("demo", POOL, PoolState(digest="first"), None)
     stale = None if new else registered.load("demo").versions
@@ -246,7 +242,9 @@ def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Stor
     assert (found.control.paused, found.state.groups[KEY], found.state.pools[POOL].digest) == (False, FAILED, "second")
 
 
-def test_a_record_that_is_removed_is_found_nowhere_and_what_is_remembered_beside_it_stays(registered: Store) -> None:
+def test_a_record_that_is_removed_is_found_nowhere_and_what_is_remembered_beside_it_stays(
+    registered: ActionStore,
+) -> None:
     registered.save_pool("demo", POOL, PoolState(digest="first"), None)
     hold(registered, PAUSED)
     stale = registered.load("demo").versions
@@ -269,7 +267,7 @@ def test_a_record_that_is_removed_is_found_nowhere_and_what_is_remembered_beside
     assert found.fencing_token == lease.fencing_token
 
 
-def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) -> None:
+def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: ActionStore) -> None:
     first, second = registered.load("demo").versions, registered.load("demo").versions
     timer = Timer(due=NOW + MINUTE)
     zone = said(NOW + MINUTE)
@@ -280,7 +278,7 @@ def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) 
         lambda versions: registered.save_zone("demo", "-", "a", zone, versions),
         lambda versions: registered.save_scale_request("demo", REQUEST, versions),
         lambda versions: registered.save_timer("demo", timer, versions),
-        lambda versions: registered.save_event_look("demo", LOOK, versions),
+        lambda versions: registered.save_event_check("demo", LOOK, versions),
     ]
     for write in writes:
         write(first)
@@ -288,10 +286,10 @@ def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) 
         with pytest.raises(StateConflictError):
             write(second)
     found = registered.load("demo")
-    assert (found.control, found.timer, found.event_look, found.zones) == (PAUSED, timer, LOOK, {"a": zone})
+    assert (found.control, found.timer, found.event_check, found.zones) == (PAUSED, timer, LOOK, {"a": zone})
 
 
-def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(kept: Kept, registered: Store) -> None:
+def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(kept: Kept, registered: ActionStore) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     before = registered.load("demo").versions
     kept.clock.at += timedelta(days=30)
@@ -312,13 +310,13 @@ class TestControl:
         fixes=(FixEntry(pool="workers", before=1, after=3),),
     )
 
-    def test_it_comes_back_as_it_was_and_the_record_too(self, registered: Store) -> None:
+    def test_it_comes_back_as_it_was_and_the_record_too(self, registered: ActionStore) -> None:
         hold(registered, self.HELD)
         found = registered.load("demo")
         assert (found.record, found.control) == (record(), self.HELD)
         assert registered_control(registered) == self.HELD
 
-    def test_the_index_shows_what_is_paused_and_restored(self, registered: Store) -> None:
+    def test_the_index_shows_what_is_paused_and_restored(self, registered: ActionStore) -> None:
         restoring = self.HELD.model_copy(update={"restoring": True})
         for control in (self.HELD, restoring, ControlRecord()):
             hold(registered, control)
@@ -336,7 +334,7 @@ class TestControl:
         '"2026-01-15T12:01:00Z"},"leaving_pools":["old"],"mending":[{"pool":"workers","group":"","before":1,"after":3}]}'
     )
 
-    def test_what_the_release_before_has_stored_is_read_and_carried_over(self, kept: Kept, store: Store) -> None:
+    def test_what_the_release_before_has_stored_is_read_and_carried_over(self, kept: Kept, store: ActionStore) -> None:
         kept.plant("demo", self.BEFORE)
         found = store.load("demo")
         assert found.control == self.HELD
@@ -347,7 +345,7 @@ class TestControl:
         assert store.load("demo").control == resumed
 
     def test_a_release_that_is_rolled_back_to_leaves_alone_what_is_paused_and_restores_what_is_being_restored(
-        self, kept: Kept, store: Store
+        self, kept: Kept, store: ActionStore
     ) -> None:
         """It reads the record alone, strictly as it stored it."""
         register(store)
@@ -357,12 +355,12 @@ class TestControl:
         assert {name: stored[name] for name in named} == {name: before[name] for name in named}
         assert set(stored) <= set(before)
 
-    def test_what_such_a_release_says_counts_when_this_one_returns(self, kept: Kept, registered: Store) -> None:
+    def test_what_such_a_release_says_counts_when_this_one_returns(self, kept: Kept, registered: ActionStore) -> None:
         hold(registered, ControlRecord())
         kept.plant("demo", self.BEFORE)
         assert registered.load("demo").control == self.HELD
 
-    def test_it_outlives_a_record_that_nobody_can_read(self, kept: Kept, registered: Store) -> None:
+    def test_it_outlives_a_record_that_nobody_can_read(self, kept: Kept, registered: ActionStore) -> None:
         hold(registered, self.HELD)
         kept.change("demo", "META", "{")
         with pytest.raises(ConfigError):
@@ -371,7 +369,7 @@ class TestControl:
         assert registered.load("demo").control == self.HELD
 
     def test_it_is_written_beside_a_record_that_nobody_can_read_and_that_stays(
-        self, kept: Kept, registered: Store
+        self, kept: Kept, registered: ActionStore
     ) -> None:
         hold(registered, ControlRecord(live=True))
         registered.save_settled("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
@@ -388,7 +386,7 @@ class TestControl:
         assert (after.control, after.settled) == (self.HELD, None)
 
     def test_where_nobody_can_read_it_nothing_is_loaded_and_registering_again_keeps_what_is_paused(
-        self, kept: Kept, registered: Store
+        self, kept: Kept, registered: ActionStore
     ) -> None:
         hold(registered, self.HELD)
         kept.change("demo", "META#CONTROL", '{"paused": "perhaps"}')
@@ -399,27 +397,27 @@ class TestControl:
 
 
 class TestLease:
-    def test_nobody_gets_a_lease_that_another_run_holds(self, registered: Store) -> None:
+    def test_nobody_gets_a_lease_that_another_run_holds(self, registered: ActionStore) -> None:
         registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         fence = registered.load("demo").fencing_token
         with pytest.raises(LeaseHeldError):
             registered.take_lease("demo", "second", fence, NOW + MINUTE / 2, NOW + 2 * MINUTE)
 
-    def test_a_lease_that_ran_out_is_taken_over_with_a_higher_fence(self, registered: Store) -> None:
+    def test_a_lease_that_ran_out_is_taken_over_with_a_higher_fence(self, registered: ActionStore) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         fence = registered.load("demo").fencing_token
         second = registered.take_lease("demo", "second", fence, NOW + MINUTE, NOW + 2 * MINUTE)
         assert second.fencing_token > first.fencing_token
         assert second.expires == NOW + 2 * MINUTE
 
-    def test_a_lease_taken_since_the_look_is_a_conflict_also_after_its_end(self, registered: Store) -> None:
+    def test_a_lease_taken_since_the_look_is_a_conflict_also_after_its_end(self, registered: ActionStore) -> None:
         seen = registered.load("demo").fencing_token
         between = registered.take_lease("demo", "first", seen, NOW, NOW + MINUTE)
         registered.give_back_lease("demo", between, NOW)
         with pytest.raises(StateConflictError):
             registered.take_lease("demo", "second", seen, NOW, NOW + MINUTE)
 
-    def test_a_lease_given_back_is_free_at_once(self, registered: Store) -> None:
+    def test_a_lease_given_back_is_free_at_once(self, registered: ActionStore) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         registered.give_back_lease("demo", first, NOW)
         assert (
@@ -427,33 +425,33 @@ class TestLease:
             == first.fencing_token + 1
         )
 
-    def test_giving_back_what_another_run_holds_by_now_leaves_it_to_that_run(self, registered: Store) -> None:
+    def test_giving_back_what_another_run_holds_by_now_leaves_it_to_that_run(self, registered: ActionStore) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         second = registered.take_lease("demo", "second", first.fencing_token, NOW + MINUTE, NOW + 2 * MINUTE)
         registered.give_back_lease("demo", first, NOW + MINUTE)
         with pytest.raises(LeaseHeldError):
             registered.take_lease("demo", "third", second.fencing_token, NOW + MINUTE, NOW + 3 * MINUTE)
 
-    def test_two_clusters_have_two_leases(self, registered: Store) -> None:
+    def test_two_clusters_have_two_leases(self, registered: ActionStore) -> None:
         register(registered, "demo-2")
         registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         assert registered.take_lease("demo-2", "second", 0, NOW, NOW + MINUTE).fencing_token == 1
 
 
-def _records(store: Store) -> dict[str, ClusterRecord | str]:
+def _records(store: ActionStore) -> dict[str, ClusterRecord | str]:
     return {id: found.record if isinstance(found, Registration) else found for id, found in store.registrations()}
 
 
 class TestDue:
-    def test_every_registered_cluster_is_in_the_index_with_its_record(self, store: Store) -> None:
+    def test_every_registered_cluster_is_in_the_index_with_its_record(self, store: ActionStore) -> None:
         for name in ("c", "a", "b"):
             register(store, name)
         assert _records(store) == {name: record(name) for name in "abc"}
 
-    def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
+    def test_an_empty_table_has_no_due_clusters(self, store: ActionStore) -> None:
         assert list(store.registrations()) == []
 
-    def test_a_broken_record_is_told_and_does_not_hide_the_others(self, kept: Kept, registered: Store) -> None:
+    def test_a_broken_record_is_told_and_does_not_hide_the_others(self, kept: Kept, registered: ActionStore) -> None:
         kept.plant("broken", '{"id": "broken", "flavours": "all"}')
         kept.plant("no-json", "{")
         due = dict(registered.registrations())
@@ -461,7 +459,7 @@ class TestDue:
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])
 
-    def test_the_shards_together_list_every_registered_cluster_once(self, store: Store) -> None:
+    def test_the_shards_together_list_every_registered_cluster_once(self, store: ActionStore) -> None:
         names = {f"cluster-{'x' * (number % 3)}-{number}" for number in range(40)}
         for name in names:
             register(store, name)
@@ -469,13 +467,13 @@ class TestDue:
         assert sorted(cluster for cluster, _ in listed) == sorted(names)
         assert dict(listed)["cluster--0"] == dict(store.registrations())["cluster--0"]
 
-    def test_a_record_that_is_written_again_is_listed_as_it_is_then(self, registered: Store) -> None:
+    def test_a_record_that_is_written_again_is_listed_as_it_is_then(self, registered: ActionStore) -> None:
         hold(registered, PAUSED)
         (entry,) = [entry for shard in registered.shards for entry in listed_in(registered, shard)]
         assert isinstance(entry[1], Registration)
         assert entry[1].control().paused
 
-    def test_one_that_no_shard_lists_as_it_is_can_be_listed(self, store: Store) -> None:
+    def test_one_that_no_shard_lists_as_it_is_can_be_listed(self, store: ActionStore) -> None:
         store.list_as_due(Registration.of(record("stray", names=("tag",)), ControlRecord()))
         store.list_as_due(Registration.of(record("stray", scan_interval=300), ControlRecord()))
         (entry,) = [entry for shard in store.shards for entry in listed_in(store, shard)]
@@ -483,14 +481,14 @@ class TestDue:
         assert entry[1].scan_interval == 300
         assert store.called("tag") == ["stray"]
 
-    def test_a_name_leads_to_the_clusters_that_list_it(self, store: Store) -> None:
+    def test_a_name_leads_to_the_clusters_that_list_it(self, store: ActionStore) -> None:
         for cluster in ("b", "a"):
             register(store, cluster, names=("shared", f"only-{cluster}"))
         assert list(store.called("shared")) == ["a", "b"]
         assert list(store.called("only-b")) == ["b"]
         assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
 
-    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, kept: Kept, store: Store) -> None:
+    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, kept: Kept, store: ActionStore) -> None:
         kept.plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
         with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
             store.load("demo")
@@ -498,7 +496,7 @@ class TestDue:
         assert store.load("demo").record == record()
 
 
-def listed_in(store: Store, shard: str) -> Iterator[tuple[str, Registration | str]]:
+def listed_in(store: ActionStore, shard: str) -> Iterator[tuple[str, Registration | str]]:
     """All pages of a shard."""
     position: str | None = None
     while True:
@@ -509,11 +507,11 @@ def listed_in(store: Store, shard: str) -> Iterator[tuple[str, Registration | st
         position = page.after
 
 
-SILENT = Unreachable(since=NOW, looks=2, last_look=NOW, next_look=NOW + 2 * MINUTE, why="no answer")
+SILENT = Unreachable(since=NOW, looks=2, last_check=NOW, next_check=NOW + 2 * MINUTE, why="no answer")
 
 
 class TestSilence:
-    def test_it_is_remembered_until_a_day_after_the_next_look(self, kept: Kept, registered: Store) -> None:
+    def test_it_is_remembered_until_a_day_after_the_next_look(self, kept: Kept, registered: ActionStore) -> None:
         versions = registered.load("demo").versions
         registered.save_silence("demo", SILENT, versions)
         assert registered.load("demo").silence == SILENT
@@ -523,7 +521,7 @@ class TestSilence:
         kept.clock.at = NOW + timedelta(days=2)
         assert registered.load("demo").silence is None
 
-    def test_two_at_once_are_one(self, registered: Store) -> None:
+    def test_two_at_once_are_one(self, registered: ActionStore) -> None:
         one, other = registered.load("demo").versions, registered.load("demo").versions
         registered.save_silence("demo", SILENT, one)
         with pytest.raises(StateConflictError):
@@ -536,59 +534,59 @@ SETTLED = SteadyState(
 
 
 class TestSettled:
-    def test_it_stands_beside_the_record_and_is_found_with_it(self, registered: Store) -> None:
-        assert registered.at_rest(["demo", "gone"]) == {}
+    def test_it_stands_beside_the_record_and_is_found_with_it(self, registered: ActionStore) -> None:
+        assert registered.steady_clusters(["demo", "gone"]) == {}
         registered.save_settled("demo", SETTLED, registered.load("demo").versions)
         assert registered.load("demo").settled == SETTLED
-        found = registered.at_rest(["demo", "gone", "demo"])
+        found = registered.steady_clusters(["demo", "gone", "demo"])
         assert found == {"demo": SteadyCluster(record=registered.load("demo").record, settled=SETTLED)}
         ended = SteadyState(at=NOW + MINUTE, seen={})
         registered.save_settled("demo", ended, registered.load("demo").versions)
-        assert (registered.at_rest(["demo"]), registered.load("demo").settled) == ({}, ended)
+        assert (registered.steady_clusters(["demo"]), registered.load("demo").settled) == ({}, ended)
 
-    def test_of_any_number_of_clusters(self, registered: Store) -> None:
+    def test_of_any_number_of_clusters(self, registered: ActionStore) -> None:
         names = [f"c{number}" for number in range(120)]
         for name in names:
             register(registered, name)
             registered.save_settled(name, SETTLED, registered.load(name).versions)
-        assert sorted(registered.at_rest(["demo", *names])) == sorted(names)
+        assert sorted(registered.steady_clusters(["demo", *names])) == sorted(names)
 
-    def test_whatever_is_written_of_the_record_ends_it(self, registered: Store) -> None:
+    def test_whatever_is_written_of_the_record_ends_it(self, registered: ActionStore) -> None:
         registered.save_settled("demo", SETTLED, registered.load("demo").versions)
         remembered = registered.load("demo")
         registered.save_record(remembered.record, PAUSED, remembered.versions)
-        assert registered.at_rest(["demo"]) == {}
+        assert registered.steady_clusters(["demo"]) == {}
         with pytest.raises(StateConflictError):
             registered.save_settled("demo", SETTLED, Versions({"META": 1}))
         assert registered.load("demo").control == PAUSED
 
-    def test_it_changes_no_version(self, registered: Store) -> None:
+    def test_it_changes_no_version(self, registered: ActionStore) -> None:
         before = registered.load("demo")
         registered.save_settled("demo", SETTLED, before.versions)
         assert registered.load("demo").versions == before.versions
         registered.save_record(before.record, PAUSED, before.versions)
 
-    def test_a_record_that_nobody_can_read_is_not_at_rest(self, kept: Kept, registered: Store) -> None:
+    def test_a_record_that_nobody_can_read_is_not_at_rest(self, kept: Kept, registered: ActionStore) -> None:
         registered.save_settled("demo", SETTLED, registered.load("demo").versions)
         kept.change("demo", "META", "{")
-        assert registered.at_rest(["demo"]) == {}
+        assert registered.steady_clusters(["demo"]) == {}
 
 
 class TestReadingAgain:
-    def test_what_expires_meanwhile_counts_no_more(self, kept: Kept, registered: Store) -> None:
+    def test_what_expires_meanwhile_counts_no_more(self, kept: Kept, registered: ActionStore) -> None:
         registered.save_group("demo", KEY, FAILED, None)
         assert KEY in registered.load("demo").state.groups
         kept.clock.at = NOW + timedelta(days=400)
         assert KEY not in registered.load("demo").state.groups
 
-    def test_versions_are_every_readers_own(self, registered: Store) -> None:
+    def test_versions_are_every_readers_own(self, registered: ActionStore) -> None:
         one, other = registered.load("demo"), registered.load("demo")
         registered.save_group("demo", KEY, FAILED, one.versions)
         assert one.versions != other.versions
         assert KEY in registered.load("demo").state.groups
 
     def test_what_somebody_else_writes_is_seen_although_its_version_is_the_same(
-        self, kept: Kept, registered: Store
+        self, kept: Kept, registered: ActionStore
     ) -> None:
         assert registered.load("demo").record.scan_interval == 60
         kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":60', '"scan_interval":120'))
@@ -601,52 +599,52 @@ def done(at: datetime, id: str = "") -> dict[str, Any]:
     return {"id": id, "at": at.isoformat(), "cluster": "demo", "cause": "pause", "by": None, "what": "demo is paused"}
 
 
-def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: Store) -> None:
+def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: ActionStore) -> None:
     for minute in (3, 1, 2):
         at = NOW + minute * MINUTE
         registered.save_decision("demo", ulid(at, bytes(10)), done(at), at + 30 * MINUTE)
     assert registered.decisions("demo", 2) == [done(NOW + 3 * MINUTE), done(NOW + 2 * MINUTE)]
 
 
-def test_a_decision_is_never_overwritten(registered: Store) -> None:
+def test_a_decision_is_never_overwritten(registered: ActionStore) -> None:
     registered.save_decision("demo", "01A", done(NOW, "01A"), NOW + MINUTE)
     with pytest.raises(StateConflictError):
         registered.save_decision("demo", "01A", done(NOW + MINUTE, "01A"), NOW + MINUTE)
     assert registered.decisions("demo", 5) == [done(NOW, "01A")]
 
 
-def test_a_look_that_an_event_has_asked_for_is_known_to_the_next(registered: Store) -> None:
-    look = EventLookRecord(at=NOW + MINUTE, by="event-1")
-    registered.save_event_look("demo", look, None)
-    assert registered.load("demo").event_look == look
+def test_a_look_that_an_event_has_asked_for_is_known_to_the_next(registered: ActionStore) -> None:
+    look = EventCheckRecord(at=NOW + MINUTE, by="event-1")
+    registered.save_event_check("demo", look, None)
+    assert registered.load("demo").event_check == look
     with pytest.raises(StateConflictError):
-        registered.save_event_look("demo", look, None)
-    registered.save_event_look(
-        "demo", EventLookRecord(at=NOW + 2 * MINUTE, by="event-2"), registered.load("demo").versions
+        registered.save_event_check("demo", look, None)
+    registered.save_event_check(
+        "demo", EventCheckRecord(at=NOW + 2 * MINUTE, by="event-2"), registered.load("demo").versions
     )
 
 
 class TestWhatIsOver:
     """DynamoDB deletes late, within days, and never what ended five years ago."""
 
-    def save_all(self, store: Store) -> None:
+    def save_all(self, store: ActionStore) -> None:
         store.save_group("demo", KEY, FAILED, None)
         store.save_zone("demo", "-", "a", said(NOW + MINUTE), None)
         store.save_scale_request("demo", REQUEST, None)
-        store.save_event_look("demo", LOOK, None)
+        store.save_event_check("demo", LOOK, None)
         store.save_pool("demo", POOL, PoolState(digest="abc"), None)
         store.save_decision("demo", "01A", {"id": "01A"}, NOW + 30 * MINUTE)
 
-    def test_it_is_as_if_it_were_not_there_although_it_still_is(self, kept: Kept, registered: Store) -> None:
+    def test_it_is_as_if_it_were_not_there_although_it_still_is(self, kept: Kept, registered: ActionStore) -> None:
         self.save_all(registered)
         kept.clock.at = NOW + timedelta(days=3)
         found = registered.load("demo")
-        assert (found.state.groups, found.zones, found.scale_requests, found.event_look) == ({}, {}, {}, None)
+        assert (found.state.groups, found.zones, found.scale_requests, found.event_check) == ({}, {}, {}, None)
         assert found.state.pools == {POOL: PoolState(digest="abc")}, "this never is"
         assert registered.decisions("demo", 5) == []
         assert registered.decisions_after("demo", "") == ([], False)
 
-    def test_it_can_be_written_again(self, kept: Kept, registered: Store) -> None:
+    def test_it_can_be_written_again(self, kept: Kept, registered: ActionStore) -> None:
         self.save_all(registered)
         kept.clock.at = NOW + timedelta(days=3)
         versions = registered.load("demo").versions
@@ -656,12 +654,12 @@ class TestWhatIsOver:
     @pytest.mark.parametrize(
         "state", [GroupState(), GroupState(last_success=NOW), FAILED, GroupState(last_failure=NOW - timedelta(2000))]
     )
-    def test_what_is_written_is_never_over_already(self, registered: Store, state: GroupState) -> None:
+    def test_what_is_written_is_never_over_already(self, registered: ActionStore, state: GroupState) -> None:
         """A state without a time of its own used to end in 1970, and then stays for ever."""
         registered.save_group("demo", KEY, state, None)
         assert KEY in registered.load("demo").state.groups
 
-    def test_an_old_word_and_an_old_request_are_not_either(self, registered: Store) -> None:
+    def test_an_old_word_and_an_old_request_are_not_either(self, registered: ActionStore) -> None:
         old = NOW - timedelta(days=2000)
         registered.save_zone("demo", "-", "a", said(old, old), None)
         registered.save_scale_request(
@@ -677,7 +675,7 @@ class TestANewerRelease:
 
     NEW: ClassVar[dict[str, Any]] = {"quiet_hours": 300, "share_elsewhere": {"with": ["blue"]}}
 
-    def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: Store) -> None:
+    def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: ActionStore) -> None:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
         kept.change("demo", "META", json.dumps(stored))
         assert _records(registered)["demo"] == record()
@@ -689,7 +687,7 @@ class TestANewerRelease:
         assert {name: kept_text[name] for name in self.NEW} == self.NEW
         assert kept_text["paused"] is True
 
-    def test_its_fields_inside_of_fields_too(self, kept: Kept, store: Store) -> None:
+    def test_its_fields_inside_of_fields_too(self, kept: Kept, store: ActionStore) -> None:
         given = record(pools=[{"name": "workers", "min": 1, "max": 9}, {"name": "gpu", "min": 0, "max": 3}])
         store.save_record(given, ControlRecord(), None)
         stored = json.loads(kept.text("demo", "META"))
@@ -704,7 +702,7 @@ class TestANewerRelease:
         assert after["access"]["role"] == "reader"
         assert store.load("demo").control.paused
 
-    def test_its_fields_are_not_put_where_something_else_stands_by_now(self, kept: Kept, store: Store) -> None:
+    def test_its_fields_are_not_put_where_something_else_stands_by_now(self, kept: Kept, store: ActionStore) -> None:
         register(store, pools=[{"name": "workers", "min": 1, "max": 9}])
         stored = json.loads(kept.text("demo", "META"))
         stored["pools"][0]["max_surge"] = 2
@@ -714,7 +712,7 @@ class TestANewerRelease:
         assert "max_surge" not in kept.text("demo", "META")
 
     def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
-        self, kept: Kept, registered: Store
+        self, kept: Kept, registered: ActionStore
     ) -> None:
         zone = said(NOW + MINUTE)
         control = ControlRecord(paused_pools={"workers": None})
@@ -739,7 +737,9 @@ class TestANewerRelease:
         found_again = registered.load("demo")
         assert (found_again.state.groups, found_again.zones) == ({KEY: FAILED}, {"a": zone})
 
-    def test_a_known_field_with_a_bad_value_is_told_beside_an_unknown_one(self, kept: Kept, registered: Store) -> None:
+    def test_a_known_field_with_a_bad_value_is_told_beside_an_unknown_one(
+        self, kept: Kept, registered: ActionStore
+    ) -> None:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW, "scan_interval": -5}
         kept.change("demo", "META", json.dumps(stored))
         with pytest.raises(ConfigError) as caught:
@@ -747,14 +747,14 @@ class TestANewerRelease:
         assert len(caught.value.faults) == 1
         assert "scan_interval is '-5'" in str(caught.value)
 
-    def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: Store) -> None:
+    def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: ActionStore) -> None:
         operate = operate_on(kept)
         given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
         with pytest.raises(ConfigError, match="quiet_hours is not a field of this record"):
             operate({"action": "register", "cluster": "demo", "record": given}, plenty)
 
 
-def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: Store) -> None:
+def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: ActionStore) -> None:
     decision = large_decision(1000)
     assert len(json.dumps(decision)) > 440_000
     registered.save_decision("demo", "01A", decision, NOW + MINUTE)
@@ -787,7 +787,7 @@ class TestRollouts:
         halt_reason="ticket 8",
     )
 
-    def test_one_is_kept_whole_and_written_on_the_version_that_was_read(self, store: Store) -> None:
+    def test_one_is_kept_whole_and_written_on_the_version_that_was_read(self, store: ActionStore) -> None:
         assert store.rollout() == (None, None)
         version = store.save_rollout(self.ROLLOUT, None)
         assert store.rollout() == (self.ROLLOUT, version)
@@ -799,12 +799,12 @@ class TestRollouts:
         assert store.save_rollout(done, version) == version + 1
         assert store.rollout() == (done, version + 1)
 
-    def test_ten_thousand_clusters_fit_into_one(self, store: Store) -> None:
+    def test_ten_thousand_clusters_fit_into_one(self, store: ActionStore) -> None:
         large = replace(self.ROLLOUT, waiting=tuple(f"cluster-number-{number:06}" for number in range(10_000)))
         store.save_rollout(large, None)
         assert store.rollout()[0] == large
 
-    def test_a_cluster_keeps_what_a_rollout_has_said_of_it(self, store: Store) -> None:
+    def test_a_cluster_keeps_what_a_rollout_has_said_of_it(self, store: ActionStore) -> None:
         control = ControlRecord(live=True, rollout="01")
         store.save_record(record(), control, None)
         assert store.load("demo").control == control
@@ -817,7 +817,7 @@ class TestRollouts:
 
 
 class TestOfferings:
-    def test_what_one_cluster_says_every_other_reads(self, store: Store) -> None:
+    def test_what_one_cluster_says_every_other_reads(self, store: ActionStore) -> None:
         assert store.offerings() == {}
         assert store.offering(OFFERING) == SharedOffering(state=OfferingState(), version=None)
         state = OfferingState(words={"A": WORD}, delivered_at=NOW - MINUTE)
@@ -825,7 +825,7 @@ class TestOfferings:
         assert store.offerings() == {OFFERING: SharedOffering(state=state, version=1)}
         assert store.offering(OFFERING) == SharedOffering(state=state, version=1)
 
-    def test_who_has_not_read_the_last_word_does_not_write_over_it(self, store: Store) -> None:
+    def test_who_has_not_read_the_last_word_does_not_write_over_it(self, store: ActionStore) -> None:
         state = OfferingState(words={"A": WORD})
         store.save_offering(OFFERING, state, None)
         for version in (None, 2):
@@ -834,7 +834,7 @@ class TestOfferings:
         store.save_offering(OFFERING, OfferingState(delivered_at=NOW), 1)
         assert store.offering(OFFERING).version == 2
 
-    def test_what_is_over_says_nothing_and_can_be_written_again(self, kept: Kept, store: Store) -> None:
+    def test_what_is_over_says_nothing_and_can_be_written_again(self, kept: Kept, store: ActionStore) -> None:
         store.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
         kept.clock.at += timedelta(hours=5)
         assert store.offerings() == {}
@@ -843,12 +843,12 @@ class TestOfferings:
         store.save_offering(OFFERING, OfferingState(delivered_at=kept.clock.at), found.version)
         assert list(store.offerings()) == [OFFERING]
 
-    def test_no_cluster_is_anything_of_it(self, registered: Store) -> None:
+    def test_no_cluster_is_anything_of_it(self, registered: ActionStore) -> None:
         registered.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
         assert [cluster for cluster, _ in registered.registrations()] == ["demo"]
         assert registered.load("demo").offerings == {}
 
-    def test_a_thousand_offerings_are_read_to_the_end(self, store: Store) -> None:
+    def test_a_thousand_offerings_are_read_to_the_end(self, store: ActionStore) -> None:
         for i in range(30):
             offering = replace(OFFERING, machine_type=f"m{i}.large")
             words = {f"{voice}": replace(WORD, cluster="c" * 100) for voice in range(3)}
@@ -977,7 +977,7 @@ class TestTheTableItself:
         table.save_group("demo", KEY, FAILED, None)
         table.save_zone("demo", "-", "a", said(NOW), None)
         table.save_scale_request("demo", REQUEST, None)
-        table.save_event_look("demo", LOOK, None)
+        table.save_event_check("demo", LOOK, None)
         items = self.items(deployment)
         assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
         for item in items.values():
@@ -1037,13 +1037,13 @@ class TestTheTableItself:
             lambda: gone.list_as_due(Registration.of(record(), ControlRecord())),
             lambda: gone.save_silence("demo", SILENT, None),
             lambda: gone.save_settled("demo", SETTLED, Versions()),
-            lambda: gone.at_rest(["demo"]),
+            lambda: gone.steady_clusters(["demo"]),
             lambda: gone.registered("demo"),
             lambda: gone.remove_record("demo", Versions()),
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),
-            lambda: gone.save_event_look("demo", LOOK, None),
+            lambda: gone.save_event_check("demo", LOOK, None),
             lambda: gone.take_lease("demo", "me", 0, NOW, NOW + MINUTE),
             lambda: gone.give_back_lease("demo", lease, NOW),
             lambda: gone.save_decision("demo", "01A", {}, NOW),
@@ -1054,7 +1054,7 @@ class TestTheTableItself:
                 call()
 
 
-def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> None:
+def test_decisions_are_read_in_pages_from_the_oldest_on(registered: ActionStore) -> None:
     ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(13)]
     for id in ids:
         registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
@@ -1073,7 +1073,7 @@ def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> No
     assert len(registered.decisions_after("demo", since)[0]) == 2
 
 
-def test_what_is_known_and_decided_is_read_at_once_unless_it_is_too_much(registered: Store) -> None:
+def test_what_is_known_and_decided_is_read_at_once_unless_it_is_too_much(registered: ActionStore) -> None:
     ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(9)]
     registered.save_group("demo", KEY, FAILED, None)
     for id in ids[:2]:
@@ -1091,7 +1091,7 @@ def test_what_is_known_and_decided_is_read_at_once_unless_it_is_too_much(registe
         registered.load_with_decisions("nobody", "")
 
 
-def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: Kept, registered: Store) -> None:
+def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: Kept, registered: ActionStore) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     assert list(registered.load("demo").expired) == []
     kept.clock.at += timedelta(days=30)
@@ -1141,14 +1141,14 @@ INVALID = Incident(
         Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation="evenkeel.dev/pool-max", values="4 on a, 5 on b"),
     ),
 )
-TOLD = {TROUBLE.key: Told(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, missing=3, matter="x")}
+TOLD = {TROUBLE.key: Notified(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, missing=3, matter="x")}
 
 
 class TestVerdicts:
-    def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: Store) -> None:
+    def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: ActionStore) -> None:
         outbox = (
-            IncidentChange(news=News.CLOSED, incident=INVALID),
-            IncidentChange(news=News.OPENED, incident=TROUBLE),
+            IncidentChange(news=Change.CLOSED, incident=INVALID),
+            IncidentChange(news=Change.OPENED, incident=TROUBLE),
         )
         cluster_health = ClusterHealth(told=TOLD, outbox=outbox).with_incidents([INVALID, TROUBLE])
         registered.save_cluster_health("demo", cluster_health, registered.load("demo").versions)
@@ -1156,12 +1156,14 @@ class TestVerdicts:
         assert registered.cluster_health("demo")[0] == cluster_health
         assert registered.cluster_healths() == {"demo": cluster_health}
 
-    def test_every_kind_can_be_stored(self, registered: Store) -> None:
+    def test_every_kind_can_be_stored(self, registered: ActionStore) -> None:
         cluster_health = ClusterHealth().with_incidents([Incident(kind=kind, since=NOW) for kind in IncidentKind])
         registered.save_cluster_health("demo", cluster_health, None)
         assert registered.load("demo").cluster_health == cluster_health
 
-    def test_of_two_that_judge_at_once_the_second_is_refused_and_nobody_reads_half(self, registered: Store) -> None:
+    def test_of_two_that_judge_at_once_the_second_is_refused_and_nobody_reads_half(
+        self, registered: ActionStore
+    ) -> None:
         one, other = registered.load("demo").versions, registered.cluster_health("demo")[1]
         first = ClusterHealth().with_incidents([TROUBLE])
         registered.save_cluster_health("demo", first, one)
@@ -1171,7 +1173,7 @@ class TestVerdicts:
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), one)
         assert registered.cluster_healths()["demo"].incidents == (INVALID,)
 
-    def test_it_lasts_as_long_as_the_trouble(self, kept: Kept, registered: Store) -> None:
+    def test_it_lasts_as_long_as_the_trouble(self, kept: Kept, registered: ActionStore) -> None:
         versions = registered.load("demo").versions
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
         kept.clock.at = NOW + timedelta(days=400)
@@ -1184,7 +1186,9 @@ class TestVerdicts:
         )
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), remembered.versions)
 
-    def test_it_can_be_kept_of_a_cluster_whose_record_nobody_can_read(self, kept: Kept, registered: Store) -> None:
+    def test_it_can_be_kept_of_a_cluster_whose_record_nobody_can_read(
+        self, kept: Kept, registered: ActionStore
+    ) -> None:
         kept.plant("demo", "{")
         cluster_health, versions = registered.cluster_health("demo")
         assert (cluster_health, dict(versions)) == (ClusterHealth(), {})
@@ -1192,7 +1196,7 @@ class TestVerdicts:
         registered.save_cluster_health("demo", ClusterHealth(told=TOLD), versions)
         assert registered.cluster_health("demo")[0] == ClusterHealth(told=TOLD)
 
-    def test_one_of_a_newer_release_says_nothing_and_is_written_over(self, kept: Kept, registered: Store) -> None:
+    def test_one_of_a_newer_release_says_nothing_and_is_written_over(self, kept: Kept, registered: ActionStore) -> None:
         versions = registered.load("demo").versions
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
         kept.change("demo", "HEALTH", kept.text("demo", "HEALTH").replace("missing", "haunted", 1))
@@ -1201,7 +1205,7 @@ class TestVerdicts:
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), remembered.versions)
         assert registered.load("demo").cluster_health.incidents == (INVALID,)
 
-    def test_registering_again_keeps_it(self, registered: Store) -> None:
+    def test_registering_again_keeps_it(self, registered: ActionStore) -> None:
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), None)
         register_again(registered, record())
         assert (
@@ -1212,7 +1216,7 @@ class TestVerdicts:
 
 
 class TestLooks:
-    def test_of_each_cluster_the_latest_counts(self, store: Store) -> None:
+    def test_of_each_cluster_the_latest_counts(self, store: ActionStore) -> None:
         store.save_looked_at(["blue", "green"], NOW)
         store.save_looked_at(["blue"], NOW + MINUTE)
         store.save_looked_at(["blue", "green"], NOW - MINUTE)  # a message that came late
@@ -1220,12 +1224,12 @@ class TestLooks:
         store.save_looked_at(["blue", "green"], NOW + 2 * MINUTE)
         assert store.looked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
 
-    def test_after_two_hours_nobody_knows(self, kept: Kept, store: Store) -> None:
+    def test_after_two_hours_nobody_knows(self, kept: Kept, store: ActionStore) -> None:
         store.save_looked_at(["blue"], NOW)
         kept.clock.at = NOW + timedelta(hours=2)
         assert store.looked_at() == {}
 
-    def test_they_hold_many_names(self, store: Store) -> None:
+    def test_they_hold_many_names(self, store: ActionStore) -> None:
         names = [f"{number:03}-{'x' * 96}" for number in range(50)]
         store.save_looked_at(names, NOW)
         assert set(store.looked_at()) == set(names)

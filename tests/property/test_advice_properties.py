@@ -14,7 +14,7 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
+from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, json_values
 from tests.property.worlds import World, clusters
@@ -51,7 +51,11 @@ def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
         node(f"n{number}", member.zone or "?", group=member.key)
         for number, member in enumerate(draw(st.lists(st.sampled_from(members), max_size=6)) if members else ())
     )
-    budgets = (Budget(namespace="default", name="x", selector=selector("app in x"), allowed=draw(st.integers(0, 1))),)
+    budgets = (
+        PodDisruptionBudget(
+            namespace="default", name="x", selector=selector("app in x"), allowed=draw(st.integers(0, 1))
+        ),
+    )
     return world, Workload(nodes=nodes, pods=draw(pods_on(nodes)), budgets=budgets)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, ChannelError, NotifyChannels, Received
-from evenkeel.domain.model.incidents import News
+from evenkeel.domain.model.incidents import Change
 from tests.alerts import FakeChannel, FakeMemory, alert
 from tests.fakes import FakeClock
 
@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 def story(length: int) -> list[Alert]:
     """What became of one trouble: begun, changed, over, begun anew. Two each are told within one second."""
-    news = [News.OPENED, News.CHANGED, News.CLOSED]
+    news = [Change.OPENED, Change.CHANGED, Change.CLOSED]
     return [
         alert(
             news[number % 3],

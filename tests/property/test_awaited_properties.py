@@ -37,4 +37,4 @@ def test_a_world_that_stays_as_it_is_is_not_written_twice(
     pool.look(70)
     pool.look(70)
     assert [pool.look(70).changes for _ in range(3)] == [()] * 3
-    assert pool.next_look() is None
+    assert pool.next_check() is None

@@ -103,7 +103,7 @@ def test_the_last_nodes_come_to_every_zone_in_turn(
     while not _room(pool.groups[wanted]):
         turns += 1
         assert turns < len(zones)
-        wait = pool.next_look()
+        wait = pool.next_check()
         assert wait is not None
         pool.look(wait)
     for _ in range(headroom):  # the first of them makes it the last grower, and the rest comes to it at once

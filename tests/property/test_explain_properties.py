@@ -7,11 +7,11 @@ from hypothesis import given
 
 from evenkeel.application.actions import explain
 from evenkeel.application.actions.explain import explain_group, explain_pool, explain_reason
-from evenkeel.application.ports import Remembered, Versions
+from evenkeel.application.ports import StoredCluster, Versions
 from evenkeel.application.rebalancing.preview import Preview
-from evenkeel.config import ControlRecord
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
+from evenkeel.record import ControlRecord
 from evenkeel.texts.english import problem_words, sentence, sentences
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
@@ -23,7 +23,7 @@ def preview_of(world: World) -> Preview:
     """The world as the operator function sees it. Its policy stands in the place of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
-    remembered = Remembered(
+    remembered = StoredCluster(
         record=made,
         control=ControlRecord(),
         state=world.state,

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 
 from evenkeel.adapters.documents import read_document
 from evenkeel.application.fleet.records import changes, digest_of, fleet_schema, read_fleet, record_json, record_schema
-from evenkeel.config import ClusterRecord
+from evenkeel.record import ClusterRecord
 from evenkeel_cli.fleet import fleet_yaml
 
 _NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,8}[a-z0-9])?", fullmatch=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from evenkeel.adapters.kubernetes import cluster as adapter
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
-from evenkeel.application.ports import Cluster
-from evenkeel.config import ClusterRecord
+from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.observations import Observation
+from evenkeel.record import ClusterRecord
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
@@ -151,9 +151,9 @@ def test_what_a_glance_takes_to_be_as_it_was_is_so(
         if objects and happens is not recorded_otherwise:  # a record that is written is looked at
             with suppress(ApiError):
                 happens(looks, *objects[which % len(objects)], patch)
-        is_as_it_was = looks.opened().shows(seen)
-        assert is_as_it_was or happens is not nothing or not seen
-        if is_as_it_was:
+        is_unchanged = looks.opened().shows(seen)
+        assert is_unchanged or happens is not nothing or not seen
+        if is_unchanged:
             assert looks.opened().observe() == observation
 
 

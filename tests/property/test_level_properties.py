@@ -103,7 +103,7 @@ def test_a_hold_ends_half_an_hour_after_the_last_node_that_went_and_rests(
     before: PoolState | None = None
     for seconds, zone, change in happens:
         # Time alone goes on first: whoever awaits something is looked at then.
-        while (soon := pool.next_look()) is not None and 0 < soon < seconds:
+        while (soon := pool.next_check()) is not None and 0 < soon < seconds:
             seconds -= int(soon) + 1
             _check(pool, went_at, pool.look(int(soon) + 1).remembered, before)
             before = pool.state.pools[POOL_ID]
@@ -121,7 +121,7 @@ def _check(pool: Played, went_at: datetime, after: PoolState, before: PoolState 
     if held:
         assert pool.now < went_at + HELD
         assert after.held_until == went_at + HELD
-        soon = pool.next_look()
+        soon = pool.next_check()
         assert soon is not None
         assert timedelta(seconds=soon) <= HELD
     last = before.held_until if before is not None else None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.domain.fleet.check_times import SECOND_LOOKS, Timer, next_timer
+from evenkeel.domain.fleet.check_times import SECOND_CHECKS, Timer, next_timer
 from tests.builders import NOW
 
 SECOND = timedelta(seconds=1)
@@ -67,7 +67,7 @@ def test_without_change_looks_end_whatever_has_been_before(
     cluster = _lived(history)
     before, under_way = cluster.looks, len(cluster.messages)
     cluster.carry_on(doubtful=doubtful)
-    assert cluster.looks - before <= under_way + len(SECOND_LOOKS)
+    assert cluster.looks - before <= under_way + len(SECOND_CHECKS)
 
 
 @example([(0, True, False, None)], 5, True)
@@ -99,7 +99,7 @@ def test_a_write_whose_answer_is_lost_at_every_scan_costs_a_few_looks_an_hour(
             cluster.look(doubtful=by_second_looks)
         cluster.now = at
         cluster.look(doubtful=True)
-    assert cluster.looks <= scans + 3 * (len(SECOND_LOOKS) + 1)
+    assert cluster.looks <= scans + 3 * (len(SECOND_CHECKS) + 1)
 
 
 @pytest.mark.parametrize("between", [0, 5])

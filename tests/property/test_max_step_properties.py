@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.config import ScaleRequestRecord
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
+from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import sentences
 from tests.builders import NOW, numbers, pool_plan, zones
 from tests.crashing import How, Life

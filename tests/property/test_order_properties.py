@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.demand.scale_up import demand
+from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.workload import ZONE, Pod, Spread, Workload
+from evenkeel.domain.model.workload import ZONE, Pod, TopologySpreadConstraint, Workload
 from tests.builders import NOW, key
 from tests.crashing import How, Life
 from tests.ordering import LOOK, Town
@@ -74,9 +74,9 @@ def test_what_is_on_its_way_for_them_is_enough_for_the_same_pods(
 ) -> None:
     """However they were packed when it was ordered, and while some of it registers and starts."""
     pools, policy = POOLS[:number], DemandPolicy()
-    found = demand(Workload(pods=pods), pools, policy, NOW)
+    found = scale_up(Workload(pods=pods), pools, policy, NOW)
     asked = ordered(pools, found)
-    assert demand(Workload(pods=pods), asked, policy, NOW).nodes == 0 or found.unmet
+    assert scale_up(Workload(pods=pods), asked, policy, NOW).nodes == 0 or found.unmet
     starting, left = [], []
     for pool in asked:
         offers = []
@@ -87,7 +87,7 @@ def test_what_is_on_its_way_for_them_is_enough_for_the_same_pods(
             starting += [node(f"{offer.group.name}-{i}", offer.zone, **young) for i in range(there)]
             offers.append(replace(offer, coming=offer.coming - there))
         left.append(replace(pool, groups=tuple(offers)))
-    again = demand(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW)
+    again = scale_up(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW)
     assert again.nodes == 0 or found.unmet
 
 
@@ -96,7 +96,7 @@ def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
     """Pods that spread over zones, one by one, and others of the same size or smaller that may stand anywhere."""
     sizes = ("1", "2", "3")
     size = draw(st.integers(0, 2))
-    constraint = Spread(key=ZONE, max_skew=draw(st.integers(1, 2)), selector=selector("app in web"))
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=draw(st.integers(1, 2)), selector=selector("app in web"))
     spread = pods(draw(st.integers(2, 12)), "w", cpu=sizes[size], labels={"app": "web"}, spread=(constraint,))
     return (*spread, *pods(draw(st.integers(0, 12)), "f", cpu=draw(st.sampled_from(sizes[: size + 1]))))
 
@@ -113,14 +113,14 @@ def test_in_whatever_order_nodes_come_pods_that_spread_over_zones_ask_for_none_m
         for offer in pool.groups
         for i in range(data.draw(st.integers(1, 2)))
     ]
-    found = demand(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW)
+    found = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW)
     (asked,) = ordered((pool,), found)
     left = []
     for offer in asked.groups:
         come = data.draw(st.integers(0, offer.coming))
         nodes += [node(f"{offer.group.name}-{i}", offer.zone, group=offer.group) for i in range(come)]
         left.append(replace(offer, coming=offer.coming - come))
-    again = demand(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
+    again = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
     assert again.nodes == 0
 
 
@@ -153,7 +153,7 @@ def test_demand_that_healthy_zones_can_serve_is_met_in_a_bounded_number_of_looks
     pods: tuple[Pod, ...], takes: int
 ) -> None:
     town = Town(pods, takes=takes)
-    asked = demand(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW).nodes
+    asked = scale_up(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW).nodes
     # The scheduler takes pods as they come and not the largest first: first fit may need 1.7 times what is best.
     assert town.live(2 * takes + 4) <= 2 * takes + 4
     assert town.faults == []

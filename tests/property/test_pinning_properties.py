@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning
-from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences
+from evenkeel.domain.rebalancing.bounds.owners import exact_fences
 from tests.builders import owned
 
 #: of each NodePool: whether it is pinned now, whether it is fenced, whether it is read as a group at all

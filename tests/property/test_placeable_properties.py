@@ -8,8 +8,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.convergence.machine_choice import choose
-from evenkeel.domain.demand.scale_down import unneeded
-from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking
+from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Pod, PodVolume, Workload
@@ -59,8 +59,8 @@ def test_no_node_goes_from_under_a_pod_that_cannot_be_placed(
 ) -> None:
     workload, odd = drawn
     held = {pod.node for pod in workload.pods if pod.node and str(pod) in odd and is_held(pod)}
-    clocks = Shrinking(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
-    gone = {removal.node for removal in unneeded(workload, pools, clocks, DemandPolicy(), NOW).go}
+    clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    gone = {removal.node for removal in scale_down(workload, pools, clocks, DemandPolicy(), NOW).go}
     event(f"held {bool(held)}, gone {bool(gone)}")
     assert not gone & held
     groups = {str(node.group) for node in workload.nodes}

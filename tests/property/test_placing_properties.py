@@ -9,28 +9,28 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
+from evenkeel.domain.demand.drainability import Budgets
 from evenkeel.domain.demand.pod_groups import PodGroups
-from evenkeel.domain.demand.scale_down import unneeded
-from evenkeel.domain.demand.scale_up import demand
+from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
-    Budget,
     Container,
     HostPort,
     Node,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
+    PodDisruptionBudget,
     Requirement,
-    Spread,
     Toleration,
+    TopologySpreadConstraint,
     Workload,
 )
 from tests.builders import MINUTE, NOW
@@ -40,9 +40,9 @@ APPS = ("web", "db")
 ZONES = "abc"
 KEYS = st.sampled_from([ZONE, HOSTNAME, "rack"])
 selectors = st.sampled_from([selector("app in web"), selector("app in db"), selector("app exists"), (), None])
-terms = st.lists(st.builds(lambda key, wanted: PodTerm(key=key, selector=wanted), KEYS, selectors), max_size=2)
+terms = st.lists(st.builds(lambda key, wanted: PodAffinityTerm(key=key, selector=wanted), KEYS, selectors), max_size=2)
 spreads = st.builds(
-    lambda key, wanted, skew, domains, taints: Spread(
+    lambda key, wanted, skew, domains, taints: TopologySpreadConstraint(
         key=key, max_skew=skew, selector=wanted, min_domains=domains, honors_taints=taints
     ),
     KEYS,
@@ -53,9 +53,9 @@ spreads = st.builds(
 )
 node_terms = st.none() | st.sampled_from(
     [
-        (NodeTerm(selector(f"{ZONE} in a,b")),),
-        (NodeTerm(selector("disk exists")),),
-        (NodeTerm(fields=(Requirement("metadata.name", "NotIn", ("n0",)),)),),
+        (NodeSelectorTerm(selector(f"{ZONE} in a,b")),),
+        (NodeSelectorTerm(selector("disk exists")),),
+        (NodeSelectorTerm(fields=(Requirement("metadata.name", "NotIn", ("n0",)),)),),
     ]
 )
 
@@ -117,7 +117,9 @@ def workloads(draw: st.DrawFn, *, spread: bool = True) -> Workload:
     running = draw(some_pods(prefix="r", nodes=names, spread=spread)) if names else []
     waiting = draw(st.just([]) | some_pods(prefix="w", spread=spread))
     budgets = [
-        Budget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=draw(st.integers(0, 2)))
+        PodDisruptionBudget(
+            namespace="default", name=app, selector=selector(f"app in {app}"), allowed=draw(st.integers(0, 2))
+        )
         for app in APPS
     ]
     return Workload(nodes=tuple(nodes), pods=(*running, *waiting), budgets=tuple(budgets))
@@ -149,17 +151,17 @@ def offers(draw: st.DrawFn) -> tuple[PoolOffer, ...]:
 def fits_somewhere(asking: Pod, nodes: list[Node], standing: list[Pod]) -> bool:
     if not nodes:
         return False
-    placing, kinds = placed(nodes, standing)
-    return any(placing.misfit(kinds.of(asking), room) is None for room in placing.rooms.values())
+    snapshot, kinds = placed(nodes, standing)
+    return any(snapshot.failing_filter(kinds.of(asking), room) is None for room in snapshot.node_infos.values())
 
 
 def placed(nodes: list[Node], standing: list[Pod]) -> tuple[ClusterSnapshot, PodGroups]:
     workload = Workload(nodes=tuple(nodes), pods=tuple(standing))
     kinds = PodGroups(Volumes(workload))
-    placing = ClusterSnapshot({})
+    snapshot = ClusterSnapshot({})
     for each in nodes:
-        placing.add(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
-    return placing, kinds
+        snapshot.add(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
+    return snapshot, kinds
 
 
 def names(nodes: list[Node]) -> tuple[str, ...]:
@@ -207,37 +209,37 @@ def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st
     nodes = data.draw(some_nodes().filter(bool))
     standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
     asking = data.draw(some_pods(prefix="w"))
-    placing, kinds = placed(nodes, standing)
+    snapshot, kinds = placed(nodes, standing)
     marks = []
 
     def judged(where: ClusterSnapshot) -> dict[tuple[str, str], Rule | None]:
         return {
-            (str(each), room.name): (reason.rule if (reason := where.misfit(kinds.of(each), room)) else None)
+            (str(each), room.name): (reason.rule if (reason := where.failing_filter(kinds.of(each), room)) else None)
             for each in asking
-            for room in where.rooms.values()
+            for room in where.node_infos.values()
         }
 
-    judged(placing)
+    judged(snapshot)
     for step in range(data.draw(st.integers(1, 5))):
         action = data.draw(st.sampled_from(["put", "add", "remove", "back"]))
-        if action == "put" and placing.rooms:
-            marks.append((placing.mark(), judged(placing)))
-            room = placing.rooms[data.draw(st.sampled_from(sorted(placing.rooms)))]
-            placing.put(kinds.of(data.draw(st.sampled_from(asking))), room)
+        if action == "put" and snapshot.node_infos:
+            marks.append((snapshot.fork(), judged(snapshot)))
+            room = snapshot.node_infos[data.draw(st.sampled_from(sorted(snapshot.node_infos)))]
+            snapshot.put(kinds.of(data.draw(st.sampled_from(asking))), room)
         elif action == "add":
-            marks.append((placing.mark(), judged(placing)))
-            placing.add(node(f"more{step}", data.draw(st.sampled_from(ZONES))), {})
-        elif action == "remove" and placing.rooms:
-            marks.append((placing.mark(), judged(placing)))
-            placing.remove(placing.rooms[data.draw(st.sampled_from(sorted(placing.rooms)))])
+            marks.append((snapshot.fork(), judged(snapshot)))
+            snapshot.add(node(f"more{step}", data.draw(st.sampled_from(ZONES))), {})
+        elif action == "remove" and snapshot.node_infos:
+            marks.append((snapshot.fork(), judged(snapshot)))
+            snapshot.remove(snapshot.node_infos[data.draw(st.sampled_from(sorted(snapshot.node_infos)))])
         elif marks:
-            mark, before = marks.pop()
-            placing.back_to(mark)
-            assert judged(placing) == before
+            fork, before = marks.pop()
+            snapshot.revert(fork)
+            assert judged(snapshot) == before
         anew = ClusterSnapshot({})
-        for room in placing.rooms.values():
+        for room in snapshot.node_infos.values():
             anew.add(room.node, room.kinds)
-        assert judged(placing) == judged(anew)
+        assert judged(snapshot) == judged(anew)
 
 
 def cores(asking: Pod) -> Fraction:
@@ -258,9 +260,9 @@ def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[P
     other = Workload(nodes=shuffled(workload.nodes), pods=shuffled(workload.pods), budgets=shuffled(workload.budgets))
     turned = shuffled(tuple(replace(pool, groups=shuffled(pool.groups)) for pool in pools))
     policy = DemandPolicy()
-    assert told(demand(workload, pools, policy, NOW)) == told(demand(other, turned, policy, NOW))
-    clocks = Shrinking(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
-    assert unneeded(workload, pools, clocks, policy, NOW) == unneeded(other, turned, clocks, policy, NOW)
+    assert told(scale_up(workload, pools, policy, NOW)) == told(scale_up(other, turned, policy, NOW))
+    clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    assert scale_down(workload, pools, clocks, policy, NOW) == scale_down(other, turned, clocks, policy, NOW)
 
 
 @settings(max_examples=60)
@@ -269,7 +271,7 @@ def test_every_pod_that_waits_is_in_exactly_one_place_and_no_limit_is_passed(
     workload: Workload, pools: tuple[PoolOffer, ...]
 ) -> None:
     policy = DemandPolicy(most_nodes=6)
-    answer = demand(workload, pools, policy, NOW)
+    answer = scale_up(workload, pools, policy, NOW)
     placed = [name for pool in answer.pools for waiting in pool.pending for name in waiting.pods]
     everybody = [*answer.fits_already, *placed, *(item.pod for item in answer.not_counted)]
     everybody += [name for unmet in answer.unmet for name in unmet.pods]
@@ -287,7 +289,7 @@ def test_every_pod_that_waits_is_in_exactly_one_place_and_no_limit_is_passed(
 @given(workloads(), offers())
 def test_new_nodes_have_room_for_the_pods_that_they_are_for(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
     """Cores that are asked for by everybody who gets a node are there, on new nodes and what was free."""
-    answer = demand(workload, pools, DemandPolicy(), NOW)
+    answer = scale_up(workload, pools, DemandPolicy(), NOW)
     waiting = {str(each): each for each in workload.pods}
     there = sum(each.allocatable["cpu"] for each in workload.nodes)
     wanted = 0
@@ -305,8 +307,8 @@ def test_a_pod_that_fits_nowhere_is_one_sentence_and_changes_no_order(
     workload: Workload, pools: tuple[PoolOffer, ...]
 ) -> None:
     huge = pod("huge", containers=(Container(requests=amounts(cpu="10000")),), namespace="alone")
-    before = demand(workload, pools, DemandPolicy(), NOW)
-    after = demand(replace(workload, pods=(*workload.pods, huge)), pools, DemandPolicy(), NOW)
+    before = scale_up(workload, pools, DemandPolicy(), NOW)
+    after = scale_up(replace(workload, pods=(*workload.pods, huge)), pools, DemandPolicy(), NOW)
     assert [pool.nodes for pool in after.pools] == [pool.nodes for pool in before.pools]
     assert [unmet.reason.rule for unmet in after.unmet if unmet.pods == ("alone/huge",)] == [Rule.FITS_NO_POOL]
 
@@ -317,8 +319,8 @@ def test_what_goes_is_long_unneeded_and_leaves_every_pod_a_place_of_its_own(
     workload: Workload, pools: tuple[PoolOffer, ...], minutes: int
 ) -> None:
     since = NOW - minutes * MINUTE
-    answer = unneeded(
-        workload, pools, Shrinking(clocks={each.name: since for each in workload.nodes}), DemandPolicy(), NOW
+    answer = scale_down(
+        workload, pools, ScaleDownState(clocks={each.name: since for each in workload.nodes}), DemandPolicy(), NOW
     )
     nodes = {each.name: each for each in workload.nodes}
     assert set(answer.clocks) | set(answer.needed) == set(nodes)
@@ -352,7 +354,7 @@ def test_what_goes_is_long_unneeded_and_leaves_every_pod_a_place_of_its_own(
 @given(st.lists(st.integers(-1, 3), min_size=2, max_size=2), st.lists(st.sampled_from(APPS), max_size=8))
 def test_no_budget_goes_below_zero_and_who_is_allowed_is_counted(allowed: list[int], evicted: list[str]) -> None:
     budgets = Budgets(
-        Budget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=number)
+        PodDisruptionBudget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=number)
         for app, number in zip(APPS, allowed, strict=True)
     )
     before = dict(budgets.left)
@@ -368,8 +370,8 @@ def test_no_budget_goes_below_zero_and_who_is_allowed_is_counted(allowed: list[i
 @settings(max_examples=60)
 @given(workloads(), offers())
 def test_no_group_and_no_pool_is_taken_below_its_min(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
-    clocks = Shrinking(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
-    answer = unneeded(workload, pools, clocks, DemandPolicy(), NOW)
+    clocks = ScaleDownState(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    answer = scale_down(workload, pools, clocks, DemandPolicy(), NOW)
     going = Counter(removal.group for removal in answer.go)
     for pool in pools:
         assert sum(going[each.group] for each in pool.groups) <= max(0, pool.requested - pool.min)

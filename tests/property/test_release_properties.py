@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.operate import Operate
-from evenkeel.config import ScaleRequestRecord, ZoneRecord, ZoneStatement
 from evenkeel.domain.model.workload import ZONE
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, ZoneStatement
 from tests.crashing import How, Life
 from tests.fakes import FakeClusters, plenty
 from tests.property.test_max_step_properties import Steps

@@ -7,9 +7,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.application.ports import SteadyCluster
-from evenkeel.application.rebalancing.observer import is_settled
-from evenkeel.application.rebalancing.requested_plan import plan_for
+from evenkeel.application.rebalancing.plan import is_settled, plan_for
+from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
@@ -76,9 +75,9 @@ def test_glances_ask_for_the_runs_that_looks_at_all_of_it_would_ask_for(
         happen(house, what, zone, number)
         house.clock.at += timedelta(minutes=1)
         asked = []
-        for at_rest in (house.store.at_rest, nothing_known):
+        for steady_clusters in (house.store.steady_clusters, nothing_known):
             house.queue.requests.clear()
-            with patch.object(house.store, "at_rest", at_rest):
+            with patch.object(house.store, "at_rest", steady_clusters):
                 house.look(("demo",), lambda: 60)
             asked.append(sorted(why for _, why in house.queue.requests.values() if why != "nothing to be done"))
         assert asked[0] == asked[1]
@@ -94,7 +93,7 @@ def nothing_known(_: object) -> dict[str, SteadyCluster]:
 def quiet(house: House) -> None:
     """A quarter of an hour of looks with the runs that they ask for, and nothing else, or until it is settled."""
     for _ in range(16):
-        if house.store.at_rest(["demo"]):
+        if house.store.steady_clusters(["demo"]):
             return
         house.looks()
         house.carry_out()

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
@@ -47,7 +47,7 @@ def boards(draw: st.DrawFn) -> tuple[Board, list[Kind]]:
         room.is_open = draw(st.sampled_from([True, True, True, False]))
         for kind in drawn:
             room.put(kind, draw(st.sampled_from([0, 0, 1, 2, 109])))
-        board.rooms[room.name] = room
+        board.node_infos[room.name] = room
     return board, drawn
 
 
@@ -66,14 +66,14 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
     drawn: tuple[Board, list[Kind]],
 ) -> None:
     board, found = drawn
-    theirs, placing = PodGroups(Volumes(Workload())), ClusterSnapshot({})
+    theirs, snapshot = PodGroups(Volumes(Workload())), ClusterSnapshot({})
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
-    for room in board.rooms.values():
+    for room in board.node_infos.values():
         standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})
-        placing.add(node_of(room, OURS, NOW), standing)
+        snapshot.add(node_of(room, OURS, NOW), standing)
     for kind in found:
-        for name, room in board.rooms.items():
-            reason = placing.misfit(one_of[kind], placing.rooms[name])
+        for name, room in board.node_infos.items():
+            reason = snapshot.failing_filter(one_of[kind], snapshot.node_infos[name])
             event(reason.rule.value if reason else "fits")
             assert board.fits(kind, room) is (reason is None), (name, reason)
 
@@ -82,5 +82,5 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
 def test_a_pod_is_put_where_it_fits_if_it_fits_anywhere(drawn: tuple[Board, list[Kind]]) -> None:
     board, found = drawn
     for kind in found:
-        fitting = [room for room in board.rooms.values() if board.fits(kind, room)]
+        fitting = [room for room in board.node_infos.values() if board.fits(kind, room)]
         assert (board.emptiest(kind) in fitting) if fitting else board.emptiest(kind) is None

@@ -16,11 +16,11 @@ from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.adapters.stored import ClusterHealthRecord
 from evenkeel.application.incidents.alerting import Alert, NotifyChannels, Received
 from evenkeel.application.incidents.notify import store_cluster_health
-from evenkeel.domain.incidents.health import evaluate, untold, with_news
-from evenkeel.domain.model.demand import Advice, Hanging, NodeAdvice, PoolAdvice, PoolDemand
+from evenkeel.domain.incidents.health import evaluate, pending_changes, with_pending_changes
+from evenkeel.domain.model.demand import Advice, HangingDrain, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, News
+from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
@@ -49,14 +49,14 @@ def distinct(incidents: Sequence[Incident]) -> list[Incident]:
     return list({incident.key: incident for incident in incidents}.values())
 
 
-Said = list[tuple[str, News]]
+Said = list[tuple[str, Change]]
 
 
 def run(
     cluster_health: ClusterHealth, incidents: Sequence[Incident], answers: bool, dies: str
 ) -> tuple[ClusterHealth, Said]:
     """As a run does it: remembers what is to be told, tells it, strikes it out; or dies before one of the three."""
-    after = with_news(cluster_health.with_incidents(distinct(incidents)))
+    after = with_pending_changes(cluster_health.with_incidents(distinct(incidents)))
     if dies == "before all":
         return cluster_health, []
     if dies == "before telling" or not answers:
@@ -76,7 +76,7 @@ def test_each_trouble_is_told_to_begin_before_it_is_told_to_end_and_nothing_stay
     assert cluster_health == ClusterHealth()
     for key in {key for key, _ in said}:
         story = [news for each, news in said if each == key]
-        assert (story[0], story[-1]) == (News.OPENED, News.CLOSED)
+        assert (story[0], story[-1]) == (Change.OPENED, Change.CLOSED)
 
 
 @given(RUNS)
@@ -87,9 +87,9 @@ def test_while_nobody_dies_each_beginning_has_one_end_and_nothing_is_told_twice(
     for incidents, answers, _ in [*runs, ([], True, "")]:
         cluster_health, news = run(cluster_health, incidents, answers, "")
         for key, what in news:
-            assert (key in is_open) is (what is not News.OPENED)
-            is_open = is_open - {key} if what is News.CLOSED else is_open | {key}
-        assert untold(cluster_health) == ()
+            assert (key in is_open) is (what is not Change.OPENED)
+            is_open = is_open - {key} if what is Change.CLOSED else is_open | {key}
+        assert pending_changes(cluster_health) == ()
     assert is_open == set()
 
 
@@ -238,8 +238,8 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
         assert story[-1].is_over
         for began in {each.since for each in story}:
             one = [each.news for each in story if each.since == began]
-            assert one.count(News.OPENED) <= 1
-            assert News.CLOSED not in one[:-1], "nothing follows the end of a trouble"
+            assert one.count(Change.OPENED) <= 1
+            assert Change.CLOSED not in one[:-1], "nothing follows the end of a trouble"
 
 
 @given(
@@ -259,7 +259,7 @@ def test_an_incident_is_about_all_its_zones_and_has_lasted_since_the_first_of_th
         states = {key_of(zone): GroupState(write_refused_at=at, write_refused=zone) for zone, at in since.items()}
     else:
         (pool,) = planned.pools
-        hanging = [Hanging(node=zone, group=key_of(zone), since=at) for zone, at in since.items()]
+        hanging = [HangingDrain(node=zone, group=key_of(zone), since=at) for zone, at in since.items()]
         nodes = tuple(NodeAdvice(node=each.node, group=each.group, hangs=each) for each in hanging)
         pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id), nodes=nodes))
         planned = replace(planned, pools=(pool,), demand=Advice())

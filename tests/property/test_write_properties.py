@@ -8,9 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import RejectedError
-from evenkeel.application.rebalancing.run_state import RunState
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.application.rebalancing.writing import Writer
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary
+from evenkeel.application.rebalancing.write import Writer
 from evenkeel.domain.model.groups import Bounds, GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED

@@ -25,9 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
-from evenkeel.adapters.kubernetes.access.clusters import EksCredential, RecordedClusters, api_client, read_kubeconfig
+from evenkeel.access_config import EksAccess
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.access.connection import api_client
+from evenkeel.adapters.kubernetes.access.eks import EksCredential
+from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.application.errors import AccessError
-from evenkeel.config import ConfigError, EksAccess
+from evenkeel.validation import ConfigError
 from evenkeel_cli.live import _configuration
 from tests.builders import json_values
 from tests.fakes import FakeClock, plenty, record

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.advice import advise, untouched
+from evenkeel.domain.demand.advice import advise
+from evenkeel.domain.demand.offers import untouched
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import Shrinking
+from evenkeel.domain.model.demand import ScaleDownState
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.observations import Observation
@@ -231,7 +232,7 @@ def test_half_a_list_of_groups_ends_no_clock_and_an_invalid_pool_does() -> None:
     seen, running = Observation(groups=(), workload=Workload(nodes=nodes)), {"n-a": NOW - MINUTE}
     clocks = {}
     for rule in (Rule.FEW_MEMBERS, Rule.POOL_INVALID):
-        said = advise(seen, [untouched(pool, rule)], DemandStage.FULL, Shrinking(clocks=running), NOW)
+        said = advise(seen, [untouched(pool, rule)], DemandStage.FULL, ScaleDownState(clocks=running), NOW)
         assert said.idle is not None
         assert not said.idle.go
         clocks[rule] = said.idle.clocks.get("n-a")

@@ -14,7 +14,7 @@ from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.application.errors import AccessError, BadRequestError
 from evenkeel.application.incidents.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, NotifyChannels, Received
 from evenkeel.application.rollout.rollout import rollout_json
-from evenkeel.domain.model.incidents import IncidentKind, News
+from evenkeel.domain.model.incidents import Change, IncidentKind
 from evenkeel.domain.rollout.waves import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
 from tests.builders import MINUTE, NOW
@@ -41,35 +41,35 @@ def told(channel: FakeChannel) -> list[str]:
 
 def test_the_same_news_twice_is_told_once() -> None:
     channel = FakeChannel()
-    tell = use_case(channel)
-    assert tell(received(alert(), alert()), minute) == set()
-    assert tell(received(alert()), minute) == set()
-    assert tell(received(alert(at=LATER)), minute) == set(), "told once more by a run that came after a killed one"
+    send = use_case(channel)
+    assert send(received(alert(), alert()), minute) == set()
+    assert send(received(alert()), minute) == set()
+    assert send(received(alert(at=LATER)), minute) == set(), "told once more by a run that came after a killed one"
     assert told(channel) == ["opened"]
 
 
 def test_what_has_ended_is_not_opened_by_its_beginning_that_comes_late() -> None:
     channel = FakeChannel()
-    tell = use_case(channel)
-    assert tell(received(alert(News.CLOSED, at=LATER)), minute) == set()
-    assert tell(received(alert()), minute) == set()
+    send = use_case(channel)
+    assert send(received(alert(Change.CLOSED, at=LATER)), minute) == set()
+    assert send(received(alert()), minute) == set()
     assert told(channel) == ["closed"]
 
 
 def test_of_what_was_told_in_one_second_the_order_says_which_came_last() -> None:
     channel = FakeChannel()
-    tell = use_case(channel)
-    tell(received(alert(News.CLOSED, order=1), alert(order=0)), minute)
+    send = use_case(channel)
+    send(received(alert(Change.CLOSED, order=1), alert(order=0)), minute)
     assert told(channel) == ["closed"]
-    tell(received(alert(order=2, since=LATER)), minute)
+    send(received(alert(order=2, since=LATER)), minute)
     assert told(channel) == ["closed", "opened"]
 
 
 def test_what_begins_anew_is_told_anew() -> None:
     channel = FakeChannel()
-    tell = use_case(channel)
-    for news in (alert(), alert(News.CLOSED, at=LATER), alert(at="2026-01-31T13:00:00Z", since=LATER)):
-        assert tell(received(news), minute) == set()
+    send = use_case(channel)
+    for news in (alert(), alert(Change.CLOSED, at=LATER), alert(at="2026-01-31T13:00:00Z", since=LATER)):
+        assert send(received(news), minute) == set()
     assert told(channel) == ["opened", "closed", "opened"]
 
 
@@ -90,12 +90,12 @@ def test_what_one_channel_does_not_take_comes_back_and_the_other_is_not_told_aga
             raise ChannelError("away")
 
     works, fails, clock = FakeChannel(name="works"), FakeChannel(name="fails", before=before), FakeClock()
-    tell = use_case(works, fails, clock=clock)
-    assert tell(received(alert()), minute) == {"m0"}
+    send = use_case(works, fails, clock=clock)
+    assert send(received(alert()), minute) == {"m0"}
     down[0] = False
-    assert tell(received(alert()), minute) == {"m0"}, "its own claim has not ended"
+    assert send(received(alert()), minute) == {"m0"}, "its own claim has not ended"
     clock.sleep(CLAIMED_FOR.total_seconds())
-    assert tell(received(alert()), minute) == set()
+    assert send(received(alert()), minute) == set()
     assert (told(works), told(fails)) == (["opened"], ["opened"])
 
 
@@ -188,13 +188,13 @@ def test_a_storm_is_one_message_also_when_the_chat_was_away_for_an_hour() -> Non
             raise ChannelError("500")
 
     channel, clock = FakeChannel(together=True, before=before), FakeClock()
-    tell = use_case(channel, clock=clock)
+    send = use_case(channel, clock=clock)
     for receives in range(1, 21):
-        assert len(tell(storm(200, receives=receives), minute)) == 200
+        assert len(send(storm(200, receives=receives), minute)) == 200
         clock.sleep(180)
     assert len(asked) <= 2 * 20, "a chat that is away is asked once or twice for each batch"
     away[0] = False
-    assert tell(storm(200, receives=21), minute) == set()
+    assert send(storm(200, receives=21), minute) == set()
     assert [len(parcel) for parcel in channel.told] == [200]
 
 
@@ -207,7 +207,7 @@ def sent_by(
     post = FakePost()
     page = fields.pop("page", "")
     shared = Shared(secret=lambda name: f"text-of-{name}", post=post, page=page)  # type: ignore[arg-type]
-    channel(shared=shared, **fields).tell(alerts)
+    channel(shared=shared, **fields).send(alerts)
     ((url, body, headers),) = post.sent
     return url, json.loads(body), headers
 
@@ -219,7 +219,7 @@ def test_pagerduty_is_told_by_one_key_that_it_begins_changes_and_ends() -> None:
     assert body["payload"]["severity"] == "critical"
     assert body["links"] == [{"href": "https://page.example/", "text": "All of the fleet"}]
     keys = {body["dedup_key"]}
-    for news, action in ((News.CHANGED, "trigger"), (News.CLOSED, "resolve")):
+    for news, action in ((Change.CHANGED, "trigger"), (Change.CLOSED, "resolve")):
         _, body, _ = sent_by(PagerDuty, alert(news), **fields)
         assert body["event_action"] == action
         keys.add(body["dedup_key"])
@@ -233,7 +233,7 @@ def test_opsgenie_and_its_successor_are_opened_and_closed_by_alias() -> None:
     assert (url, headers["Authorization"], body["alias"]) == (fields["url"], "GenieKey text-of-og", alert().key)
     assert len(body["message"]) <= 130
     assert body["priority"] == "P1"
-    url, body, _ = sent_by(Opsgenie, alert(News.CLOSED), **fields)
+    url, body, _ = sent_by(Opsgenie, alert(Change.CLOSED), **fields)
     quoted = "blue%2Fcluster-api%2Fprod%2Fworkers%2Fmissing"
     assert url == f"https://api.example/v2/alerts/{quoted}/close?identifierType=alias"
 
@@ -282,7 +282,7 @@ def texts_told(name: str, alerts: Sequence[Alert]) -> list[str]:
     channels: dict[str, Any] = {"slack": Slack, "teams": Teams, "pagerduty": PagerDuty, "opsgenie": Opsgenie}
     if name == "topic":
         topic = Topic()
-        ChatTopic(client=topic, topic="arn").tell(alerts)
+        ChatTopic(client=topic, topic="arn").send(alerts)
         return texts_of({**topic.message, "metadata": topic.message.get("metadata", {}).get("summary")})
     fields = {"url_secret": "s"} if name in ("slack", "teams") else {"key_secret": "k", "url": "https://x.example"}
     _, body, _ = sent_by(channels[name], *alerts, **fields)
@@ -300,9 +300,9 @@ def texts_of(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["slack", "teams", "topic", "pagerduty", "opsgenie"])
-@pytest.mark.parametrize("news", [News.OPENED, News.CHANGED, News.CLOSED])
+@pytest.mark.parametrize("news", [Change.OPENED, Change.CHANGED, Change.CLOSED])
 @pytest.mark.parametrize("count", [1, 3])
-def test_nothing_that_a_failure_says_is_a_link_or_an_order_in_any_channel(name: str, news: News, count: int) -> None:
+def test_nothing_that_a_failure_says_is_a_link_or_an_order_in_any_channel(name: str, news: Change, count: int) -> None:
     said = {"message": HOSTILE, "pool": HOSTILE, "zones": (HOSTILE,), "todo": HOSTILE, "command": HOSTILE}
     alerts = [alert(news, key=f"demo/{number}", **said) for number in range(count)]
     for each in [[one] for one in alerts] if name in ("pagerduty", "opsgenie") else [alerts]:
@@ -355,9 +355,9 @@ def test_chatbot_gets_its_custom_notification_and_one_thread_for_each_trouble() 
 
     topic = Topic()
     channel = ChatTopic(client=topic, topic="arn:aws:sns:eu-central-1:123456789012:t", page="https://page.example/")
-    channel.tell([alert()])
-    channel.tell([alert(News.CLOSED)])
-    channel.tell([alert(), alert(key="other/missing")])
+    channel.send([alert()])
+    channel.send([alert(Change.CLOSED)])
+    channel.send([alert(), alert(key="other/missing")])
     opened, closed, many = (json.loads(each["Message"]) for each in topic.published)
     assert (opened["version"], opened["source"], opened["content"]["textType"]) == ("1.0", "custom", "client-markdown")
     assert opened["metadata"]["threadId"] == closed["metadata"]["threadId"] == alert().key
@@ -373,7 +373,7 @@ def test_a_secret_that_is_no_key_is_named_and_not_shown(text: str) -> None:
     shared = Shared(secret=lambda _: text, post=FakePost())  # type: ignore[arg-type]
     for channel in (PagerDuty, Opsgenie):
         with pytest.raises(ChannelError) as caught:
-            channel(shared=shared, key_secret="evenkeel/key", url="https://x.example/").tell([alert()])
+            channel(shared=shared, key_secret="evenkeel/key", url="https://x.example/").send([alert()])
         assert "evenkeel/key" in str(caught.value)
         assert not text or text not in str(caught.value)
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.config import ClusterPolicy
 from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Pod, Workload
+from evenkeel.record import ClusterPolicy
 from tests.builders import Played, after_backoff, group, in_backoff, key, maxima, minima, numbers, reasons
 from tests.workloads import node, pod, pods, template
 
@@ -63,14 +63,14 @@ class TestHeadroomGoesWherePodsWait:
         pool = played((0, 0, 0), 12, *bound("a", 8))
         pool.look()
         assert [pool.look(seconds).changes for seconds in (15, 60, HOUR, HOUR)] == [()] * 4
-        assert pool.next_look() is None
+        assert pool.next_check() is None
 
     def test_what_nobody_waits_for_any_more_goes_back_once_it_has_stood(self) -> None:
         pool = played((0, 0, 0), 12, *bound("a", 8))
         pool.look()
         pool.workload = Workload()
         assert maxima(pool.look(64)) == (8, 2, 2)
-        assert pool.next_look() == 1
+        assert pool.next_check() == 1
         assert maxima(pool.look(1)) == (4, 4, 4)
 
     def test_the_last_nodes_stay_with_nobody_and_come_to_who_waits(self) -> None:

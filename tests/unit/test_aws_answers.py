@@ -8,6 +8,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.parsers import ResponseParserError
 
+from evenkeel.access_config import EksAccess
 from evenkeel.adapters.alerts.channels import ChatTopic
 from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
 from evenkeel.adapters.aws.page_bucket import BucketShelf
@@ -18,7 +19,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
-from evenkeel.adapters.kubernetes.access.clusters import describe_eks
+from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import (
     AccessError,
     AccessUnavailableError,
@@ -27,11 +28,11 @@ from evenkeel.application.errors import (
     StateUnavailableError,
 )
 from evenkeel.application.fleet.tokens import SealedToken
-from evenkeel.application.incidents.alerting import ChannelError, LastTold
+from evenkeel.application.incidents.alerting import ChannelError, LastNotified
 from evenkeel.application.ports import Lease, Versions
-from evenkeel.config import ControlRecord, EksAccess
 from evenkeel.domain.fleet.check_times import Chunk, Timer
 from evenkeel.domain.model.incidents import ClusterHealth
+from evenkeel.record import ControlRecord
 from tests.fakes import NOW, FakeClock, record
 from tests.unit.test_alerting import alert
 
@@ -53,7 +54,7 @@ ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
     "due": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").due("0")),
     "registrations": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registrations()),
     "registered": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registered("a")),
-    "at rest": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").at_rest(["a"])),
+    "at rest": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").steady_clusters(["a"])),
     "verdicts": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").cluster_healths()),
     "offerings": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").offerings()),
     "rollout": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").rollout()),
@@ -92,20 +93,20 @@ SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
     ),
     "last told": (
         StateUnavailableError,
-        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).last_told("slack", "a"),
+        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).last_notified("slack", "a"),
     ),
     "told": (
         StateUnavailableError,
-        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).save_told("slack", "a", LastTold()),
+        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).save_notified("slack", "a", LastNotified()),
     ),
     "token kept": (AccessUnavailableError, lambda of: _vault(of).save("a", TOKEN, writes=True)),
     "request": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request("a", "b", "c")),
     "chunks": (
         QueueUnavailableError,
-        lambda of: SqsQueue(of("sqs"), URLS).request_looks([Chunk(clusters=("a",), delay=0)]),
+        lambda of: SqsQueue(of("sqs"), URLS).request_checks([Chunk(clusters=("a",), delay=0)]),
     ),
     "page": (AccessUnavailableError, lambda of: BucketShelf(lambda: of("s3"), "s3://pages/a.html").put("<p>")),
-    "topic": (ChannelError, lambda of: ChatTopic(client=of("sns"), topic="arn:aws:sns:x").tell([alert()])),
+    "topic": (ChannelError, lambda of: ChatTopic(client=of("sns"), topic="arn:aws:sns:x").send([alert()])),
 }
 
 

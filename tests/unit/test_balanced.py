@@ -52,12 +52,12 @@ class TestAPublicationStands:
         for _ in range(32):  # every 2 s, caused by other pools
             assert maxima(pool.look(2)) == (10, 1, 1)
         assert maxima(pool.look(1)) != (10, 1, 1)
-        assert pool.next_look() is None
+        assert pool.next_check() is None
 
     def test_a_look_is_asked_for_when_a_loan_is_over_and_what_was_not_used_goes_back(self, pool: Played) -> None:
         pool.look(20, a=4)
         pool.look(15)
-        assert pool.next_look() == 65
+        assert pool.next_check() == 65
         back = maxima(pool.look(65))
         assert (back[0], sum(back)) == (5, 12)
 
@@ -66,7 +66,7 @@ class TestAPublicationStands:
         pool.look(15)
         back = maxima(pool.look(65))
         assert {maxima(pool.look(30)) for _ in range(20)} == {back}
-        assert pool.next_look() is None
+        assert pool.next_check() is None
 
     def test_no_longer_than_something_changes(self, pool: Played) -> None:
         pool.look(20, a=4)
@@ -97,14 +97,14 @@ class TestAPublicationStands:
 class TestALoan:
     def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self, pool: Played) -> None:
         assert maxima(pool.look(20, a=4)) == (4, 4, 4)
-        assert pool.next_look() == 15
+        assert pool.next_check() == 15
         assert maxima(pool.look(14)) == (4, 4, 4)
         assert maxima(pool.look(1)) == (10, 1, 1)
 
     def test_others_stand_still_for_one_and_a_half_loops_of_their_autoscaler(self, pool: Played) -> None:
         pool.policy = replace(pool.policy, autoscaler_loop=timedelta(seconds=30))
         pool.look(20, a=4)
-        assert pool.next_look() == 15
+        assert pool.next_check() == 15
         assert maxima(pool.look(44)) == (4, 4, 4)
         assert maxima(pool.look(1)) == (10, 1, 1)
 
@@ -179,7 +179,7 @@ class TestTheLastNodes:
         pool.look()
         turns, where = [], []
         for _ in range(6):
-            wait = pool.next_look()
+            wait = pool.next_check()
             assert wait is not None
             before = maxima(pool.look(wait - 1))
             after = maxima(pool.look(1))
@@ -194,7 +194,7 @@ class TestTheLastNodes:
         pool.look()
         waits = []
         for _ in range(10):
-            wait = pool.next_look()
+            wait = pool.next_check()
             assert wait is not None
             waits.append(wait)
             pool.look(wait)
@@ -205,10 +205,10 @@ class TestTheLastNodes:
         pool.look()
         pool.look(65)
         pool.look(130)
-        assert pool.next_look() == 260
+        assert pool.next_check() == 260
         pool.look(30, c=3)
         pool.look(15)
-        assert pool.next_look() == 65 - 15
+        assert pool.next_check() == 65 - 15
 
     def test_demand_that_one_zone_alone_can_serve_gets_the_last_node_of_the_pool(self) -> None:
         pool = Played(zones((6, 4, 0)), numbers(0, 12))
@@ -293,7 +293,7 @@ def test_a_raise_to_the_minimum_leaves_the_one_node_that_owners_insist_on() -> N
 def test_the_fence_follows_requested_down_at_every_look() -> None:
     pool = Played(zones((2, 3, 3)), numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
     assert [maxima(pool.look(10, a=left))[0] for left in (2, 1, 0)] == [2, 1, 0]
-    assert pool.next_look() == 15
+    assert pool.next_check() == 15
 
 
 def test_a_raise_to_the_minimum_leaves_the_room_that_frozen_groups_keep() -> None:

@@ -15,18 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import evenkeel
+from evenkeel.access_config import Access, EksAccess
 from evenkeel.adapters.stored import GroupRecord, StateFile
-from evenkeel.config import (
-    Access,
-    ClusterFile,
-    ClusterPolicy,
-    ConfigError,
-    EksAccess,
-    Registration,
-    Settings,
-    read_json,
-    read_model,
-)
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
@@ -36,6 +26,9 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.record import ClusterFile, ClusterPolicy, Registration
+from evenkeel.settings import Settings
+from evenkeel.validation import ConfigError, read_json, read_model
 from tests.builders import json_values
 from tests.fakes import NOW
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.scale_up import demand
+from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import (
@@ -16,15 +16,15 @@ from evenkeel.domain.model.workload import (
     Attachment,
     Claim,
     HostPort,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
     PodVolume,
     Requirement,
-    Spread,
     StorageClass,
     Toleration,
+    TopologySpreadConstraint,
     Unscheduled,
     Volume,
     Workload,
@@ -62,7 +62,7 @@ def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any
     policy = parts.pop("policy", DemandPolicy())
     standing = parts.pop("standing", ())
     workload = Workload(pods=(*waiting, *standing), **parts)
-    return demand(workload, (pool_offer(),) if pools is None else pools, policy, NOW)
+    return scale_up(workload, (pool_offer(),) if pools is None else pools, policy, NOW)
 
 
 def nodes_of(answer: Demand) -> dict[str, int]:
@@ -188,7 +188,7 @@ def test_room_that_is_there_is_given_once_and_the_highest_priority_first() -> No
 
 
 def test_who_has_to_be_with_a_smaller_one_finds_the_room_that_is_there() -> None:
-    follower = pod("follower", cpu="3", affinity=(PodTerm(key=ZONE, selector=OF_WEB),))
+    follower = pod("follower", cpu="3", affinity=(PodAffinityTerm(key=ZONE, selector=OF_WEB),))
     assert look(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
 
 
@@ -217,7 +217,7 @@ def test_a_driver_s_limit_holds_for_many_pods_at_once() -> None:
 def test_pods_that_differ_by_the_zone_of_their_volume_get_nodes_in_both_zones() -> None:
     asking, claims = own_claims(2)
     bound = tuple(replace(each, volume=zone) for each, zone in zip(claims, "bc", strict=True))
-    volumes = tuple(Volume(name=zone, terms=(NodeTerm((Requirement(ZONE, "In", (zone,)),)),)) for zone in "bc")
+    volumes = tuple(Volume(name=zone, terms=(NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),)),)) for zone in "bc")
     assert nodes_of(look(*asking, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
 
 
@@ -287,25 +287,25 @@ def test_a_pod_for_one_zone_gets_its_node_there_and_says_so() -> None:
 
 
 def test_a_volume_of_one_zone_brings_the_node_there() -> None:
-    volume = Volume(name="pv", terms=(NodeTerm((Requirement(ZONE, "In", ("c",)),)),))
+    volume = Volume(name="pv", terms=(NodeSelectorTerm((Requirement(ZONE, "In", ("c",)),)),))
     claim = Claim(namespace="default", name="data", volume="pv", bound=True)
     asking = pod(volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
     assert nodes_of(look(asking, claims=(claim,), volumes=(volume,))) == {"workers-c": 1}
 
 
 def test_spread_over_zones_levels_the_new_nodes() -> None:
-    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
     answer = look(*pods(7, cpu="3", labels=WEB, spread=(constraint,)))
     assert sorted(nodes_of(answer).values()) == [2, 2, 3]
 
 
 def test_one_pod_per_host_gets_one_node_each() -> None:
-    alone = PodTerm(key=HOSTNAME, selector=OF_WEB)
+    alone = PodAffinityTerm(key=HOSTNAME, selector=OF_WEB)
     assert look(*pods(5, cpu="100m", labels=WEB, anti_affinity=(alone,))).nodes == 5
 
 
 def test_one_pod_per_zone_gets_no_second_node_in_a_zone() -> None:
-    alone = PodTerm(key=ZONE, selector=OF_WEB)
+    alone = PodAffinityTerm(key=ZONE, selector=OF_WEB)
     answer = look(*pods(5, cpu="100m", labels=WEB, anti_affinity=(alone,)))
     assert nodes_of(answer) == {"workers-a": 1, "workers-b": 1, "workers-c": 1}
     assert [len(unmet.pods) for unmet in answer.unmet] == [2]
@@ -313,13 +313,13 @@ def test_one_pod_per_zone_gets_no_second_node_in_a_zone() -> None:
 
 
 def test_pods_that_have_to_be_together_come_into_one_zone() -> None:
-    together = PodTerm(key=ZONE, selector=OF_WEB)
+    together = PodAffinityTerm(key=ZONE, selector=OF_WEB)
     answer = look(*pods(4, cpu="3", labels=WEB, affinity=(together,)))
     assert list(nodes_of(answer).values()) == [4]
 
 
 def test_who_has_to_be_with_a_smaller_one_follows_it() -> None:
-    follower = pod("follower", cpu="3", affinity=(PodTerm(key=ZONE, selector=OF_WEB),))
+    follower = pod("follower", cpu="3", affinity=(PodAffinityTerm(key=ZONE, selector=OF_WEB),))
     answer = look(follower, pod("web", cpu="2", labels=WEB))
     assert (answer.nodes, answer.unmet) == (2, ())
     assert len(nodes_of(answer)) == 1
@@ -327,7 +327,7 @@ def test_who_has_to_be_with_a_smaller_one_follows_it() -> None:
 
 def test_a_new_node_may_let_pods_that_spread_onto_what_was_there() -> None:
     """Zone b is full, so that zone a may have one only; a node more in b lets a take the other."""
-    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
     there = (node("na", "a"), node("nb", "b"))
     standing = (pod("w", labels=WEB, node="na"), pod("full", cpu="4", node="nb"))
     waiting = pods(2, cpu="3", labels=WEB, spread=(constraint,))
@@ -337,7 +337,7 @@ def test_a_new_node_may_let_pods_that_spread_onto_what_was_there() -> None:
 
 def test_pods_that_spread_fill_what_is_there_before_a_node_more_is_opened_for_them() -> None:
     """Each may stand in a zone only once the others have as many: all nodes are gone through again and again."""
-    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
     there = tuple(node(f"n{zone}", zone) for zone in "abc")
     full = (pod("full-b", cpu="4", node="nb"), pod("full-c", cpu="4", node="nc"))
     waiting = pods(30, cpu="300m", labels=WEB, spread=(constraint,))
@@ -403,7 +403,7 @@ def test_what_one_pool_cannot_take_goes_to_the_next() -> None:
 def test_who_got_a_node_in_one_pool_may_keep_others_out_of_another() -> None:
     pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
     web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})
-    away = {"anti_affinity": (PodTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
+    away = {"anti_affinity": (PodAffinityTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
     answer = look(*web, pod("shy", cpu="3", memory="14Gi", **away), pools=pools)
     assert nodes_of(answer) == {"first-a": 1}
     assert [unmet.pods for unmet in answer.unmet] == [("default/web-0", "default/web-1")]
@@ -473,7 +473,7 @@ def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
 
 def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run() -> None:
     there = node("n", labels={"role": "x"})
-    named = NodeTerm(fields=(Requirement("metadata.name", "In", ("n",)),))
+    named = NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n",)),))
     everywhere = daemon("all", cpu="1", node="n", node_terms=(named,))
     only_x = daemon("only-x", cpu="2", node="n", node_selector={"role": "x"})
     busy = pod("busy", cpu="1", node="n")

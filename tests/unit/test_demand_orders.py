@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.domain.demand.advice import Advised
-from evenkeel.domain.demand.clocks import remembered_idle
-from evenkeel.domain.demand.orders import removals_of_unneeded
+from evenkeel.domain.demand.orders import removals_of_unneeded, scale_down_state
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Advice, Removal, Unneeded
 from evenkeel.domain.model.groups import Machine, NodeGroup
@@ -94,5 +93,5 @@ def test_a_pool_with_an_operators_request_gives_no_node_back_beside_it() -> None
 def test_a_clock_in_the_future_counts_from_now() -> None:
     later = NOW + 5 * MINUTE
     state = ClusterState(groups={key("a"): GroupState(unneeded={"n": later, "m": LONG_AGO})})
-    assert remembered_idle(state, NOW).clocks == {"n": NOW, "m": LONG_AGO}
+    assert scale_down_state(state, NOW).clocks == {"n": NOW, "m": LONG_AGO}
     assert "workers" not in changes(planned(clocks={"workers-0": later, "spare-0": later, "spare-1": later}))

@@ -10,12 +10,13 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_plan, page_of_status
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
-from evenkeel.application.rebalancing.observing import LOOK_SECONDS
-from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
+from evenkeel.application.rebalancing.observe import CHECK_SECONDS
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.incidents import IncidentKind
 from evenkeel.domain.model.workload import Workload
+from evenkeel.record import ClusterFile, ClusterRecord
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.answers import print_answer
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
@@ -137,9 +138,9 @@ class TestCosts:
     def test_beside_others_a_workload_cluster_has_the_time_of_a_look(self) -> None:
         made = house(WAITING)
         made.looks("demo", "gone")
-        assert made.clusters.seconds_for_workload == pytest.approx(LOOK_SECONDS, abs=1)
+        assert made.clusters.seconds_for_workload == pytest.approx(CHECK_SECONDS, abs=1)
         made.looks("demo")
-        assert made.clusters.seconds_for_workload > LOOK_SECONDS
+        assert made.clusters.seconds_for_workload > CHECK_SECONDS
 
     @pytest.mark.parametrize("action", ["validate", "pause"])
     def test_who_asks_for_something_else_reads_no_pods(self, action: str) -> None:

@@ -22,8 +22,7 @@ from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.ports import DetailType
 from evenkeel.application.rebalancing.check import CheckSummary
 from evenkeel.application.rebalancing.events import Failure
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ConfigError, Registration, read_model
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.incidents import Incident, IncidentKind
@@ -38,8 +37,10 @@ from evenkeel.domain.rebalancing.annotations import read_published
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
 from evenkeel.domain.rebalancing.membership.discovery import Discovery
-from evenkeel.texts.english import runbook
-from evenkeel_cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
+from evenkeel.record import Registration
+from evenkeel.texts.incidents import runbook
+from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
 from sandbox.admission import policies
 from tests.builders import (
     MINUTE,

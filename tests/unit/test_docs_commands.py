@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from evenkeel.adapters.aws.page_bucket import BucketShelf
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.validation import ConfigError
 from evenkeel_cli import live
 from evenkeel_cli import main as cli
 from evenkeel_cli import operator_answers as asking

@@ -19,9 +19,10 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour, Joined, being_de
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
-from evenkeel.config import ClusterPolicy, ConfigError, read_model
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.record import ClusterPolicy
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.main import app
 from sandbox.template import ROOT
 from tests.objects import ZONES

@@ -22,12 +22,13 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.fleet.records import fleet_schema, read_fleet, record_schema
 from evenkeel.application.operate import answer_of_error
-from evenkeel.config import ClusterRecord, ConfigError
-from evenkeel.domain.incidents.health import with_news
+from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
+from evenkeel.record import ClusterRecord
+from evenkeel.validation import ConfigError
 from evenkeel_cli import operator_answers as asking
 from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.main import app
@@ -508,7 +509,7 @@ class TestUnregister:
         kinds = [IncidentKind.MISSING, IncidentKind.CONTESTED]
         pools = [f"pool-{number}" for number in range(30)]
         incidents = [Incident(kind=kind, pool=pool, since=NOW) for pool in pools for kind in kinds]
-        told = with_news(ClusterHealth().with_incidents(incidents))
+        told = with_pending_changes(ClusterHealth().with_incidents(incidents))
         fleet.store.save_cluster_health("blue", told, None)
         fleet.ask("unregister", "blue")
         fleet.queue.requests.clear()  # cut off before it asked for a run at once

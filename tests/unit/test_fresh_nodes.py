@@ -10,7 +10,16 @@ from evenkeel.domain.demand.template_node import TemplateNode, TemplateNodes, is
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.templates import NodeTemplate
-from evenkeel.domain.model.workload import HOSTNAME, ZONE, Node, Owner, Pod, PodTerm, Spread, Workload
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Node,
+    Owner,
+    Pod,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    Workload,
+)
 from tests.builders import MINUTE, NOW
 from tests.workloads import (
     EVERYTHING,
@@ -150,14 +159,14 @@ def test_pods_that_a_controller_makes_anew_are_the_same_and_another_spec_is_not(
         pod(cpu="1100m"),
         pod(node_selector={"disk": "fast"}),
         pod(tolerations=EVERYTHING),
-        pod(spread=(Spread(key=ZONE, max_skew=1, selector=selector("app in web")),)),
-        pod(anti_affinity=(PodTerm(key=HOSTNAME, selector=selector("app in web")),)),
+        pod(spread=(TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector("app in web")),)),
+        pod(anti_affinity=(PodAffinityTerm(key=HOSTNAME, selector=selector("app in web")),)),
     )
     assert len({digest(each) for each in (one, *changed)}) == 6
 
 
 def test_pods_to_which_their_own_rules_apply_differ_from_those_to_which_they_do_not() -> None:
-    term = (PodTerm(key=HOSTNAME, selector=(requirement("app in web"),)),)
+    term = (PodAffinityTerm(key=HOSTNAME, selector=(requirement("app in web"),)),)
     assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(pod(labels={}, anti_affinity=term))
     other = pod(labels={"app": "web"}, anti_affinity=term, namespace="other")
     assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(other)

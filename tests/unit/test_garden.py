@@ -10,9 +10,9 @@ from hypothesis import given
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.garden import Garden, read_shoot, shoots_in
 from evenkeel.application.errors import ClusterUnavailableError, RejectedError
-from evenkeel.config import ShootRelief
 from evenkeel.domain.model.groups import Shoot, ShootWorker
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.record import ShootRelief
 from tests.builders import json_values
 from tests.fakes import plenty
 

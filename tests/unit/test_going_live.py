@@ -17,13 +17,14 @@ from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import sequentially
 from evenkeel.application.rollout.rollout import AdvanceRollouts
-from evenkeel.config import ConfigError, ControlRecord, Registration
 from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
+from evenkeel.record import ControlRecord, Registration
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import ConfigError
 from evenkeel_cli import operator_answers as asking
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key

@@ -70,12 +70,12 @@ def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:
     pool = levelled(9, 9, 3)
     pool.look(60, a=8)
     pool.look(15)
-    soon = pool.next_look()
+    soon = pool.next_check()
     assert soon == 30 * 60 - 15
     found = pool.look(soon)
     assert minima(found) == (0, 0, 0)
     assert "no zone keeps its nodes for levelling before 2026-01-15T15:31:00Z" in reasons(found, "c")
-    assert pool.next_look() is None
+    assert pool.next_check() is None
     assert minima(pool.look(3 * HOUR - 60, a=7)) == (0, 0, 0)
     assert minima(pool.look(60, b=8)) == (3, 3, 3)
 

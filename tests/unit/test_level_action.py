@@ -8,13 +8,13 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
-from evenkeel.config import ConfigError, ConvergeEntry, read_model
 from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel_cli.answers import print_answer
-from evenkeel_cli.table import print_plan
+from evenkeel.record import ConvergeEntry
+from evenkeel.validation import ConfigError, read_model
+from evenkeel_cli.answers import print_answer, print_plan
 from tests.builders import NOW, zones
 from tests.convergence import convergence
 from tests.house import House

@@ -19,9 +19,8 @@ from evenkeel.application.errors import (
     TooLargeError,
 )
 from evenkeel.application.ports import CheckResult
-from evenkeel.application.rebalancing.observer import is_settled
-from evenkeel.application.rebalancing.requested_plan import plan_for
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
+from evenkeel.application.rebalancing.plan import is_settled, plan_for
+from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
@@ -152,7 +151,7 @@ class TestSettledClusters:
 
     @staticmethod
     def is_settled(house: House) -> bool:
-        return bool(house.store.at_rest(["demo"]))
+        return bool(house.store.steady_clusters(["demo"]))
 
     def test_all_of_it_is_looked_at_every_fifteen_minutes(
         self, settled: House, caplog: pytest.LogCaptureFixture
@@ -177,9 +176,9 @@ class TestSettledClusters:
         "cluster_health",
         [
             ClusterHealth(incidents=(Incident(kind=IncidentKind.INVALID, since=NOW),)),
-            ClusterHealth(told={"invalid": Told(kind=IncidentKind.INVALID, since=NOW)}),
+            ClusterHealth(told={"invalid": Notified(kind=IncidentKind.INVALID, since=NOW)}),
             ClusterHealth(
-                outbox=(IncidentChange(news=News.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW)),)
+                outbox=(IncidentChange(news=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW)),)
             ),
         ],
         ids=["in trouble", "its end not told", "bus away"],
@@ -194,7 +193,7 @@ class TestSettledClusters:
 
     def test_a_verdict_that_is_written_beside_it_ends_that(self, settled: House) -> None:
         """As where a run was killed before it had told that trouble is over."""
-        over = IncidentChange(news=News.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW))
+        over = IncidentChange(news=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW))
         settled.store.save_cluster_health("demo", ClusterHealth(outbox=(over,)), settled.store.load("demo").versions)
         settled.run()
         assert not self.is_settled(settled)
@@ -309,7 +308,7 @@ class TestSettledClusters:
             house.looks(*names)
             minutes.append(len(asked(house)))
             house.carry_out()
-        assert sum(minutes) == len(house.store.at_rest(names)) == 150
+        assert sum(minutes) == len(house.store.steady_clusters(names)) == 150
         assert max(minutes) < 25
 
     def test_what_a_newer_release_remembers_otherwise_is_not_known(self, settled: House) -> None:
@@ -373,7 +372,7 @@ class TestChunks:
         assert ("too large for a look", CheckResult.UNSEEN) in asked(chunk), "alone, it is a run's"
 
     def test_one_that_comes_back_is_taken_apart(self, chunk: House) -> None:
-        chunk.look.one_by_one(self.NAMES)
+        chunk.look.split(self.NAMES)
         assert [(look.clusters, look.delay) for look in chunk.queue.looks] == [((name,), 0) for name in self.NAMES]
 
     def test_metrics_are_of_all_its_clusters(self, chunk: House) -> None:

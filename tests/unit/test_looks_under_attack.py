@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import trustme
 
+from evenkeel.access_config import ServiceAccountAccess
 from evenkeel.adapters.aws.queues import Request, read_recheck
 from evenkeel.adapters.aws.records import META, Records, Stored
 from evenkeel.adapters.kubernetes.access import clusters as access
 from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
-from evenkeel.adapters.kubernetes.access.clusters import Connection, RecordedClusters
+from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.adapters.kubernetes.access.connection import Connection
 from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCredential
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
@@ -32,10 +34,10 @@ from evenkeel.application.errors import (
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.application.ports import CheckResult, sequentially
-from evenkeel.config import ControlRecord, Registration, ServiceAccountAccess
 from evenkeel.domain.fleet.check_times import chunks_of_minute
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.states import PoolState
+from evenkeel.record import ControlRecord, Registration
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register
 from tests.house import House

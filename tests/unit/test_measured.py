@@ -41,7 +41,7 @@ def test_of_a_cluster_that_does_not_answer_its_trouble_is_known_and_no_more() ->
         return replace(loaded(cluster, consistent=consistent), cluster_health=ClusterHealth(incidents=(incident,)))
 
     house.store.load = is_failing  # type: ignore[assignment]
-    house.store.at_rest = lambda _: {}  # type: ignore[method-assign, assignment]
+    house.store.steady_clusters = lambda _: {}  # type: ignore[method-assign, assignment]
     house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
     summary = house.looks()
     assert summary.metrics()["Incidents"] == 1

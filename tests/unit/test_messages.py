@@ -204,7 +204,7 @@ class TestSending:
     def test_chunks_go_in_batches_of_ten_each_with_its_own_delay(self) -> None:
         client = Batches()
         chunks = [Chunk(clusters=(f"c{number}",), delay=number) for number in range(25)]
-        queue(client).request_looks(chunks)
+        queue(client).request_checks(chunks)
         assert [len(entries) for entries in client.batches] == [10, 10, 5]
         sent = [entry for entries in client.batches for entry in entries]
         assert [entry["DelaySeconds"] for entry in sent] == list(range(25))
@@ -215,7 +215,7 @@ class TestSending:
 
     def test_what_sqs_does_not_take_of_a_batch_is_sent_once_more(self) -> None:
         client = Batches(refusals=[["1", "2"]])
-        queue(client).request_looks([Chunk(clusters=(name,)) for name in "abc"])
+        queue(client).request_checks([Chunk(clusters=(name,)) for name in "abc"])
         first, second = client.batches
         assert [entry["Id"] for entry in first] == ["0", "1", "2"]
         assert [json.loads(entry["MessageBody"])["clusters"] for entry in second] == [["b"], ["c"]]
@@ -223,7 +223,7 @@ class TestSending:
     def test_what_is_refused_twice_is_told(self) -> None:
         client = Batches(refusals=[["1"], ["1"]])
         with pytest.raises(QueueUnavailableError, match="queue l: slow down"):
-            queue(client).request_looks([Chunk(clusters=(name,)) for name in "abc"])
+            queue(client).request_checks([Chunk(clusters=(name,)) for name in "abc"])
 
     @pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (2, 20), (3, 80), (4, 80), (99, 80)])
     def test_a_failed_message_comes_back_soon_and_later_each_time(self, receives: int, seconds: int) -> None:
@@ -255,7 +255,7 @@ class TestSending:
             lambda q: q.request("demo", "scan", "1"),
             lambda q: q.look_again("demo", "scan", 1),
             lambda q: q.dead_letter("x", "y", "1"),
-            lambda q: q.request_looks([Chunk(clusters=("demo",))]),
+            lambda q: q.request_checks([Chunk(clusters=("demo",))]),
             lambda q: q.scan_on("7", "demo", NOW),
             lambda q: q.advance_rollouts("01", NOW),
         )

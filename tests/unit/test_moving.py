@@ -6,11 +6,21 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.convergence.machine_choice import choose
-from evenkeel.domain.demand.scale_down import KEPT
+from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.workload import Budget, Claim, Node, NodeTerm, Owner, Pod, PodVolume, Volume, Workload
+from evenkeel.domain.model.workload import (
+    Claim,
+    Node,
+    NodeSelectorTerm,
+    Owner,
+    Pod,
+    PodDisruptionBudget,
+    PodVolume,
+    Volume,
+    Workload,
+)
 from tests.builders import NOW
 from tests.convergence import Home, convergence
 from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
@@ -68,7 +78,7 @@ def test_a_pod_that_comes_with_every_node_moves_nowhere_whatever_it_needs() -> N
 
 
 def zonal(**fields: Any) -> dict[str, Any]:
-    term = NodeTerm(expressions=(requirement(f"{ZONE} in a"),))
+    term = NodeSelectorTerm(expressions=(requirement(f"{ZONE} in a"),))
     volume = Volume(name="v", terms=(term,), claim="default/data")
     return {
         "claims": (Claim(namespace="default", name="data", volume="v", bound=True),),
@@ -100,12 +110,16 @@ def zonal(**fields: Any) -> dict[str, Any]:
         ),
         (
             pod(node="n1", annotations={SAFE: "true"}, labels={"app": "web"}),
-            {"budgets": (Budget(namespace="default", name="b", selector=selector("app in web"), allowed=0),)},
+            {
+                "budgets": (
+                    PodDisruptionBudget(namespace="default", name="b", selector=selector("app in web"), allowed=0),
+                )
+            },
             "disruption budget default/b allows no eviction of pod default/p now",
         ),
         (pod(node="n1", node_selector={ZONE: "a"}), {}, "pod default/p has no place elsewhere"),
         (pod(node="n1", cpu="4"), {"running": (pod("q", cpu="1", node="new"), pod(node="n1", cpu="4"))}, "no place"),
-        (ours("n1", annotations={KEPT: "true"}), {}, "scale-down-disabled"),
+        (ours("n1", annotations={SCALE_DOWN_DISABLED: "true"}), {}, "scale-down-disabled"),
         (ours("n1", preserved=True), {}, "it has no machine that can be named"),
         (replace(ours("n1"), deleting=True), {}, "going"),
         (replace(ours("n1"), machine=None), {}, "it has no machine that can be named"),
@@ -118,7 +132,7 @@ def test_what_keeps_a_node_where_it_is(there: Pod | Node, parts: dict[str, Any],
 
 
 def test_two_pods_of_a_budget_that_allows_one_do_not_both_move() -> None:
-    budget = Budget(namespace="default", name="b", selector=selector("app in web"), allowed=1)
+    budget = PodDisruptionBudget(namespace="default", name="b", selector=selector("app in web"), allowed=1)
     two = pods(2, node="n1", labels={"app": "web"})
     assert "disruption budget default/b" in said(chosen(ours("n1"), running=two, budgets=(budget,)).why)
     assert chosen(ours("n1"), running=two[:1], budgets=(budget,)).machine is not None

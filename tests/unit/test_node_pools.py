@@ -16,7 +16,7 @@ from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.annotations import read_published, write_published
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences
+from evenkeel.domain.rebalancing.bounds.owners import exact_fences
 from tests import objects
 from tests.builders import NOW, group, owned, pool_plan, requested
 from tests.house import House

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, UnexpectedError, contained
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalancing.observing import LOOK_SECONDS, UnexpectedError, contained, observe_cluster
-from evenkeel.config import ClusterRecord
+from evenkeel.application.rebalancing.observe import CHECK_SECONDS, observe_cluster
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.record import ClusterRecord
 from tests.builders import in_backoff, key
 from tests.fakes import FakeCluster, FakeClusters, plenty, record
 
@@ -99,7 +99,7 @@ class Slow:
 def test_a_look_has_eight_seconds_from_its_opening_on_and_what_comes_after_has_all_the_rest() -> None:
     clusters = Slow(left=60.0, seconds=3.0, noted=[])
     observe_cluster(clusters, record(), lambda: clusters.left)
-    assert clusters.noted == [LOOK_SECONDS, LOOK_SECONDS - 3.0]
+    assert clusters.noted == [CHECK_SECONDS, CHECK_SECONDS - 3.0]
     assert clusters.remaining() == 54.0
 
 

@@ -17,7 +17,6 @@ from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError, StateUnavailableError
-from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -25,6 +24,8 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.record import BackoffEntry, ControlRecord, FixEntry
+from evenkeel.state_records import ZoneRecord
 from evenkeel_cli import operator_answers as asking
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
-from evenkeel.domain.demand.scale_up import demand
-from evenkeel.domain.incidents.health import untold, with_news
+from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.incidents.health import pending_changes, with_pending_changes
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.past_orders import MOST_ORDERS, PastOrder, wait_after
@@ -20,16 +20,16 @@ from evenkeel.domain.model.workload import (
     ZONE,
     Claim,
     Node,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
     PodVolume,
-    Spread,
+    TopologySpreadConstraint,
     Volume,
     Workload,
 )
-from evenkeel.texts.english import incident_words
+from evenkeel.texts.incidents import incident_words
 from tests.builders import MINUTE, NOW
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
 
@@ -55,7 +55,7 @@ def check(
     pool = replace(pool_offer(zones=zone, room=60), groups=(one,), orders=orders)
     standing = parts.pop("standing", ())
     seen = Workload(pods=(*waiting, *standing), nodes=nodes, **parts)
-    return demand(seen, (pool,), DemandPolicy(), at)
+    return scale_up(seen, (pool,), DemandPolicy(), at)
 
 
 def arrived(name: str = "new", *, age: timedelta = MINUTE, at: datetime = NOW, **fields: Any) -> Node:
@@ -139,7 +139,7 @@ def test_another_spec_is_ordered_for_at_once(changed: tuple[Pod, ...]) -> None:
 
 
 def _volume_of(rack: str) -> dict[str, Any]:
-    term = NodeTerm(expressions=(requirement(f"rack in {rack}"),))
+    term = NodeSelectorTerm(expressions=(requirement(f"rack in {rack}"),))
     return {
         "volumes": (Volume(name="v", terms=(term,), claim="default/data"),),
         "claims": (Claim(namespace="default", name="data", volume="v", bound=True),),
@@ -147,8 +147,8 @@ def _volume_of(rack: str) -> dict[str, Any]:
 
 
 KINDS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "spread": ({"spread": (Spread(key="rack", max_skew=1, selector=selector("app in web")),)}, {}),
-    "affinity": ({"affinity": (PodTerm(key="rack", selector=selector("app in web")),)}, {}),
+    "spread": ({"spread": (TopologySpreadConstraint(key="rack", max_skew=1, selector=selector("app in web")),)}, {}),
+    "affinity": ({"affinity": (PodAffinityTerm(key="rack", selector=selector("app in web")),)}, {}),
     "a shared volume": (
         {"volumes": (PodVolume(name="data", kind="persistentVolumeClaim", claim="data"),)},
         _volume_of("r1"),
@@ -239,7 +239,7 @@ def test_other_pools_are_tried_at_once_until_four_orders_have_failed() -> None:
     for failed, ordered in ((1, True), (3, True), (4, False)):
         where = str(group_key("a", "p0"))
         order = PastOrder(groups=(where,), failed_in=(where,), failed=failed, **fields)
-        found = demand(seen, pools({key: order}), DemandPolicy(), NOW)
+        found = scale_up(seen, pools({key: order}), DemandPolicy(), NOW)
         assert (found.nodes > 0) == ordered, failed
 
 
@@ -319,7 +319,7 @@ def test_each_retry_begins_with_another_zone() -> None:
             WEB, at=NOW - timedelta(hours=1), failed=failed, rule=Rule.TAINT_NOT_TOLERATED, zones="ab"
         )
         pool = replace(pool_offer(zones="ab", room=60, template=template()), orders=orders)
-        (group,) = demand(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
+        (group,) = scale_up(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
         chosen.append(group.name[-1])
     assert chosen == ["b", "a", "b", "a"]
 
@@ -328,7 +328,7 @@ def test_each_retry_begins_with_another_zone() -> None:
 def test_a_zone_that_was_not_tried_yet_comes_first(failed: int) -> None:
     past: dict[str, Any] = {"at": NOW - timedelta(hours=1), "failed": failed, "rule": Rule.TAINT_NOT_TOLERATED}
     pool = replace(pool_offer(zones="abc", room=60, template=template()), orders=failed_order(WEB, zones="ab", **past))
-    (group,) = demand(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
+    (group,) = scale_up(Workload(pods=WEB), (pool,), DemandPolicy(), NOW).pools[0].nodes
     assert group == group_key("c")
 
 
@@ -341,7 +341,7 @@ def test_a_node_that_is_not_ready_says_nothing_where_others_of_its_order_are_rea
     nodes = (node("new", group=A, ready=is_ready, **age), node("late", group=group_key("b"), ready=False, **age))
     full = pod("other", cpu="3", node="new")
     later = NOW + timedelta(hours=1)
-    (found,) = demand(Workload(pods=(*WEB, full), nodes=nodes), (pool,), DemandPolicy(), later).pools
+    (found,) = scale_up(Workload(pods=(*WEB, full), nodes=nodes), (pool,), DemandPolicy(), later).pools
     assert bool(found.ineffective) is not is_ready
 
 
@@ -358,7 +358,7 @@ def test_one_node_is_tried_in_a_pool_at_a_time_whatever_pods_it_is_for(is_coming
         groups=(replace(a, requested=1, coming=1) if is_coming else a, b),
         orders={**retried, **failed_order(large, zones="b", zone="b", **past)},
     )
-    found = demand(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW)
+    found = scale_up(Workload(pods=(*WEB, *large)), (pool,), DemandPolicy(), NOW)
     assert found.nodes == (0 if is_coming else 1)
 
 
@@ -371,7 +371,7 @@ def test_nodes_that_are_tried_again_count_among_those_of_a_check(most: int) -> N
         orders = failed_order((asking,), zones=zone, zone=zone, **past)
         waiting.append(asking)
         pools.append(replace(pool_offer(name, zones=zone), orders=orders))
-    assert demand(Workload(pods=tuple(waiting)), pools, DemandPolicy(most_nodes=most), NOW).nodes == most
+    assert scale_up(Workload(pods=tuple(waiting)), pools, DemandPolicy(most_nodes=most), NOW).nodes == most
 
 
 @pytest.mark.parametrize(("age", "nodes"), [(timedelta(minutes=30), 1), (timedelta(hours=2), 0)])
@@ -405,7 +405,7 @@ def test_a_pool_remembers_while_another_one_orders_for_the_same_pods(is_elsewher
     other = replace(
         here, pool=replace(here.pool, name="other"), room=0, groups=(), orders=recent if is_elsewhere else {}
     )
-    found = demand(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW)
+    found = scale_up(Workload(pods=(pod("small", cpu="1"),)), (here, other), DemandPolicy(), NOW)
     assert (old.keys() <= found.pools[0].orders_after.keys()) is is_elsewhere
 
 
@@ -460,8 +460,8 @@ def test_pods_that_another_pool_could_serve_are_not_reported_even_while_it_is_cl
     large = offer("large", template=template(cpu="8"), room=60, closed=Reason.of(Rule.POOL_AT_ITS_MAX))
     other = replace(one, pool=replace(one.pool, name="large"), groups=(large,))
     seen = Workload(pods=WEB, daemon_sets=(AGENT,))
-    assert [bool(each.blocked) for each in demand(seen, (one,), DemandPolicy(), NOW).pools] == [True]
-    assert [bool(each.blocked) for each in demand(seen, (one, other), DemandPolicy(), NOW).pools] == [False, False]
+    assert [bool(each.blocked) for each in scale_up(seen, (one,), DemandPolicy(), NOW).pools] == [True]
+    assert [bool(each.blocked) for each in scale_up(seen, (one, other), DemandPolicy(), NOW).pools] == [False, False]
 
 
 def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
@@ -490,8 +490,8 @@ def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
 
 
 def test_other_pods_and_another_node_are_no_news() -> None:
-    told = with_news(ClusterHealth().with_incidents([incident("prod/web-1")]))
-    assert untold(told.with_incidents([incident("prod/web-7", node="n2")])) == ()
+    told = with_pending_changes(ClusterHealth().with_incidents([incident("prod/web-1")]))
+    assert pending_changes(told.with_incidents([incident("prod/web-7", node="n2")])) == ()
 
 
 def test_the_incident_is_stored_and_read_again() -> None:

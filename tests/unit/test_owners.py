@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, GARDENER, OPENSHIFT
-from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
+from evenkeel.adapters.kubernetes.objects import controller_of_field, last_writer
 from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.config import ClusterFile, ConfigError, read_model
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.problems import ProblemKind
@@ -20,7 +19,10 @@ from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
-from evenkeel.texts.english import MOST_NAMED, READERS, command_words
+from evenkeel.record import ClusterFile
+from evenkeel.texts.english import READERS
+from evenkeel.texts.pool_numbers import MOST_NAMED, command_words
+from evenkeel.validation import ConfigError, read_model
 from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House

@@ -21,15 +21,15 @@ from evenkeel.adapters.page.theme import PALETTES, Theme
 from evenkeel.adapters.page.widget import theme_of
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.rebalancing.decisions import plan_json
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import ConfigError
 from evenkeel_cli import operator_answers as asking
 from evenkeel_cli.main import app
-from evenkeel_cli.remote import CannotAskError
+from evenkeel_cli.stack_client import CannotAskError
 from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"

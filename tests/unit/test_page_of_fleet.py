@@ -13,11 +13,11 @@ from evenkeel.adapters.page.reading import page_of_plan, page_of_status
 from evenkeel.adapters.page.render import document, fragment, summary
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.application.rebalancing.decisions import plan_json
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from evenkeel.validation import ConfigError
 from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
 from tests.fakes import register
 from tests.house import House

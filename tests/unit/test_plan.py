@@ -217,7 +217,7 @@ class TestHalfAList:
             "node groups of the pool, or their owners, were not found" in sentences(planned.reasons)[-1]
             for planned in found.groups
         )
-        assert pool.next_look() == 60
+        assert pool.next_check() == 60
         assert not pool.look(59).changes
 
     def test_found_again_a_minute_later_it_is_how_things_are(self) -> None:
@@ -234,14 +234,14 @@ class TestHalfAList:
         assert not pool.look(30).changes
         pool.groups = half
         assert not pool.look(40).changes
-        assert pool.next_look() == 60
+        assert pool.next_check() == 60
 
     def test_one_absent_member_is_enough_and_a_second_check_that_agrees_makes_the_pool_smaller(self) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
         pool.look()
         pool.groups = pool.groups[:3]
         assert not pool.look(10).changes
-        assert pool.next_look() == 60
+        assert pool.next_check() == 60
         assert sum(maxima(pool.look(60))) == 20
 
     def test_a_member_that_went_to_another_pool_is_not_absent(self) -> None:

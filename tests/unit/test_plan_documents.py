@@ -10,12 +10,12 @@ import pytest
 
 from evenkeel.application.plan_documents import decision_schema, read_decisions, reason_json
 from evenkeel.application.rebalancing.decisions import decision_json, plan_json
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import _came_of
 from tests.builders import NOW, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.test_docs import ROOT, block

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateConflictError
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure
 from evenkeel.application.rebalancing.failure import RecordFailure
 from evenkeel.domain.model.failures import FailureClass
@@ -278,7 +278,7 @@ class InStep(InMemoryStore):
         self.left, self.waiting, self.round = many, 0, 0
         self.changed = threading.Condition()
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         with self.changed:
             found = super().load(cluster)
             self.waiting += 1

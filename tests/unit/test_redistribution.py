@@ -276,7 +276,7 @@ class TestBesideAnAutoscaler:
         pool.groups[0] = replace(pool.groups[0], running=0)
         pool.state = replace(pool.state, groups={key("a"): in_backoff()})
         assert requested(pool.look(60)) == (0, 2, 2)
-        assert pool.next_look() == 15
+        assert pool.next_check() == 15
         return pool
 
     def test_what_it_orders_for_the_pods_is_not_ordered_twice(self) -> None:

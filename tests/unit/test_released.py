@@ -59,13 +59,13 @@ class TestOrder:
     def test_an_autoscaler_that_has_not_ordered_for_two_loops_is_stood_in_for(self) -> None:
         play = released()
         assert sum(maxima(play.look(CLOSES - 1))) == 12
-        assert play.next_look() == 1
+        assert play.next_check() == 1
         found = play.look(1)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert rules(found, "b") >= {Rule.CLOSED_FOR_ORDER}
         assert "so Evenkeel orders up to 3 after 2026-01-15T12:00:50Z" in " ".join(sentences(found.groups[1].reasons))
         assert sum(requested(play.look(9))) == 6
-        assert play.next_look() == 1
+        assert play.next_check() == 1
         found = play.look(1)
         assert sum(requested(found)) == 9
         assert requested(found) == maxima(found)
@@ -207,7 +207,7 @@ class TestOrder:
         found = play.look(70)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         found = play.look(9)
-        assert (sum(requested(found)), play.next_look()) == (6, 1)
+        assert (sum(requested(found)), play.next_check()) == (6, 1)
         assert sum(requested(play.look(1))) == 9
 
     def test_one_that_opened_the_pool_again_is_waited_for(self) -> None:
@@ -246,7 +246,7 @@ class TestOrder:
     def test_a_slower_autoscaler_has_more_time(self) -> None:
         play = released(policy=replace(numbers(0, 12), autoscaler_loop=timedelta(seconds=30)))
         play.look(15)
-        assert play.next_look() == 45
+        assert play.next_check() == 45
         play.look(45)
         assert sum(requested(play.look(29))) == 6
         assert sum(requested(play.look(1))) == 9
@@ -348,7 +348,7 @@ class TestWhoIsWaitedFor:
         found = play.look(CLOSES)
         assert sum(maxima(found)) == 12
         assert memory(play) is not None
-        assert play.next_look() == 60
+        assert play.next_check() == 60
         play.look(59)
         assert memory(play) is not None
         play.look(1)

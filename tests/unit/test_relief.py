@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from evenkeel.config import ClusterFile, read_model
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
@@ -29,7 +28,9 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.relief import PATIENCE, refused, shares, shoots_asked_for
+from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_words, sentence
+from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.stored import GroupRecord, PoolRecord, read_stored
-from evenkeel.domain.demand.advice import offer_of
+from evenkeel.domain.demand.offers import offer_of
 from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup
 from evenkeel.domain.model.moves import UNNEEDED_NODES, Move, ScaleRequest
 from evenkeel.domain.model.observations import Observation

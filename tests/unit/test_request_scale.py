@@ -9,7 +9,7 @@ import pytest
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
 from evenkeel.application.rebalancing.events import EventResult, Ignored, ScaleRequestEvent
-from evenkeel.config import ScaleRequestRecord
+from evenkeel.state_records import ScaleRequestRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClusters, register
 from tests.house import House

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.ports import Clusters
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.observations import Observation

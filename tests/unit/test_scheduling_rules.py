@@ -16,14 +16,14 @@ from evenkeel.domain.model.workload import (
     Claim,
     Container,
     HostPort,
-    NodeTerm,
+    NodeSelectorTerm,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
     PodVolume,
     Requirement,
-    Spread,
     StorageClass,
     Toleration,
+    TopologySpreadConstraint,
     Volume,
     Workload,
 )
@@ -71,16 +71,16 @@ def test_every_label_of_the_node_selector_has_to_be_there() -> None:
     )
 
 
-def by_terms(*terms: NodeTerm) -> bool:
+def by_terms(*terms: NodeSelectorTerm) -> bool:
     return why_not(pod(node_terms=terms), node("n1", "a", labels={"cores": "8", "disk": "ssd"})) is None
 
 
-def term(*texts: str) -> NodeTerm:
-    return NodeTerm(expressions=tuple(requirement(text) for text in texts))
+def term(*texts: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(expressions=tuple(requirement(text) for text in texts))
 
 
-def named(operator: str, *names: str) -> NodeTerm:
-    return NodeTerm(fields=(Requirement("metadata.name", operator, names),))
+def named(operator: str, *names: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(fields=(Requirement("metadata.name", operator, names),))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def named(operator: str, *names: str) -> NodeTerm:
         ((term("disk in ssd", "cores > 9"),), False),
         ((term("disk in hdd"), term("cores > 7")), True),
         ((), False),
-        ((NodeTerm(),), False),
+        ((NodeSelectorTerm(),), False),
         ((term("cores > many"), term("disk exists")), True),
         ((term("cores > many"),), False),
         ((term("disk Near ssd"),), False),
@@ -117,18 +117,18 @@ def named(operator: str, *names: str) -> NodeTerm:
         ((term("example.com/disk absent"),), True),
         ((term("Example.com/disk absent"),), False),
         ((term("cores > -1"),), False),
-        ((NodeTerm((Requirement("disk", "NotIn", ("",)),)),), True),
-        ((NodeTerm((Requirement("disk", "In"),)),), False),
-        ((NodeTerm((Requirement("disk", "Exists", ("x",)),)),), False),
+        ((NodeSelectorTerm((Requirement("disk", "NotIn", ("",)),)),), True),
+        ((NodeSelectorTerm((Requirement("disk", "In"),)),), False),
+        ((NodeSelectorTerm((Requirement("disk", "Exists", ("x",)),)),), False),
         ((named("In", "n1"),), True),
         ((named("In", "n2"),), False),
         ((named("NotIn", "n2"),), True),
         ((named("NotIn", f"n2.{'x' * 64}"),), True),
         ((named("In", "n1", "n2"),), False),
-        ((NodeTerm(fields=(Requirement("metadata.namespace", "In", ("x",)),)),), False),
+        ((NodeSelectorTerm(fields=(Requirement("metadata.namespace", "In", ("x",)),)),), False),
     ],
 )
-def test_node_affinity_is_any_term_of_which_all_holds(terms: tuple[NodeTerm, ...], fits: bool) -> None:
+def test_node_affinity_is_any_term_of_which_all_holds(terms: tuple[NodeSelectorTerm, ...], fits: bool) -> None:
     assert by_terms(*terms) is fits
 
 
@@ -201,7 +201,7 @@ def test_what_is_not_asked_for_is_not_looked_at() -> None:
 
 # ---------------------------------------------------------------- volumes
 
-ZONAL = (NodeTerm((Requirement("topology.ebs.csi.aws.com/zone", "In", ("a",)),)),)
+ZONAL = (NodeSelectorTerm((Requirement("topology.ebs.csi.aws.com/zone", "In", ("a",)),)),)
 EBS = "ebs.csi.aws.com"
 WAITS = StorageClass(name="gp3", provisioner=EBS, waits=True)
 
@@ -371,7 +371,7 @@ OF_WEB = selector("app in web")
 
 
 def spread(**fields: Any) -> Pod:
-    constraint = Spread(**{"key": ZONE, "max_skew": 1, "selector": OF_WEB, **fields})
+    constraint = TopologySpreadConstraint(**{"key": ZONE, "max_skew": 1, "selector": OF_WEB, **fields})
     return pod(labels=WEB, spread=(constraint,))
 
 
@@ -429,7 +429,7 @@ def test_of_equal_pods_those_that_go_do_not_count_and_those_that_stay_do() -> No
 
 
 def test_nodes_that_its_affinity_leaves_out_are_no_domain_unless_it_says_so() -> None:
-    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
     asking = pod(labels=WEB, spread=(constraint,), node_selector={"disk": "ssd"})
     there = node("a", "a", labels={"disk": "ssd"})
     assert why_not(asking, there, B, standing=webs("a")) is None
@@ -445,13 +445,13 @@ def test_tainted_nodes_are_a_domain_unless_it_honours_taints() -> None:
 
 def test_nodes_without_the_keys_of_all_constraints_are_no_domain() -> None:
     bare = replace(B, labels={ZONE: "b"})
-    by_host = Spread(key=HOSTNAME, max_skew=9, selector=OF_WEB)
-    both = pod(labels=WEB, spread=(Spread(key=ZONE, max_skew=1, selector=OF_WEB), by_host))
+    by_host = TopologySpreadConstraint(key=HOSTNAME, max_skew=9, selector=OF_WEB)
+    both = pod(labels=WEB, spread=(TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB), by_host))
     assert why_not(both, A, bare, standing=webs("a")) is None
 
 
 def test_match_label_keys_let_only_pods_of_the_same_version_count() -> None:
-    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB, label_keys=("version",))
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB, label_keys=("version",))
     asking = pod(labels={**WEB, "version": "2"}, spread=(constraint,))
     assert why_not(asking, A, B, standing=webs("a")) is None
     same = pod("w", labels={**WEB, "version": "2"}, node="a")
@@ -461,8 +461,8 @@ def test_match_label_keys_let_only_pods_of_the_same_version_count() -> None:
 # ---------------------------------------------------------------- pods among pods
 
 
-def with_web(key: str = ZONE, **fields: Any) -> PodTerm:
-    return PodTerm(key=key, selector=OF_WEB, **fields)
+def with_web(key: str = ZONE, **fields: Any) -> PodAffinityTerm:
+    return PodAffinityTerm(key=key, selector=OF_WEB, **fields)
 
 
 def test_a_pod_stands_where_those_are_that_it_has_to_be_with() -> None:
@@ -481,7 +481,7 @@ def test_the_first_of_a_group_needs_no_company_but_its_own() -> None:
 
 
 def test_company_has_to_match_all_terms_at_once() -> None:
-    asking = pod(affinity=(with_web(), PodTerm(key=ZONE, selector=selector("tier in front"))))
+    asking = pod(affinity=(with_web(), PodAffinityTerm(key=ZONE, selector=selector("tier in front"))))
     both = pod("x", labels={**WEB, "tier": "front"}, node="a")
     halves = [pod("x", labels=WEB, node="a"), pod("y", labels={"tier": "front"}, node="a")]
     assert why_not(asking, A, standing=[both]) is None
@@ -540,12 +540,12 @@ def test_who_tolerates_everything_still_needs_room() -> None:
 
 
 def test_whoever_comes_later_keeps_pods_away_as_well() -> None:
-    placing, kinds = ClusterSnapshot({}), PodGroups(Volumes(Workload()))
-    rooms = [placing.add(each, {}) for each in (A, B)]
+    snapshot, kinds = ClusterSnapshot({}), PodGroups(Volumes(Workload()))
+    node_infos = [snapshot.add(each, {}) for each in (A, B)]
     web = kinds.of(pod(labels=WEB))
     seen = []
-    for number, room in enumerate(rooms):
+    for number, room in enumerate(node_infos):
         hermit = pod("hermit", cpu=f"{number}", anti_affinity=(with_web(),))
-        placing.put(kinds.of(hermit), room)
-        seen.append([placing.misfit(web, each) is None for each in rooms])
+        snapshot.put(kinds.of(hermit), room)
+        seen.append([snapshot.failing_filter(web, each) is None for each in node_infos])
     assert seen == [[False, True], [False, False]]

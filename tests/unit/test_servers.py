@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.config import AwsOidcAccess
+from evenkeel.access_config import AwsOidcAccess
 from evenkeel.domain.model.servers import own_audience, read_server
 
 HOSTS = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)

@@ -26,7 +26,7 @@ MADE_UP = '''
 
 from evenkeel.adapters.aws.signals import Envelope
 from evenkeel.application.rebalancing.events import Failure
-from evenkeel.config import read_model
+from evenkeel.validation import read_model
 
 
 def _failure(event):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.choices import DemandStage, Level
 from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.validation import ConfigError
 from evenkeel_cli.simulation.agenda import Agenda
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel_cli.simulation.engine import (

@@ -16,11 +16,11 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from evenkeel.application.rebalancing.decisions import decision_json
-from evenkeel.config import ConfigError
 from evenkeel.domain.model import outcomes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import ConfigError
 from evenkeel_cli import simulating
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.history import scenario_of

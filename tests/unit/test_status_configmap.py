@@ -11,10 +11,11 @@ import yaml
 from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
 from evenkeel.application.rebalancing import status_configmap as showing
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document
-from evenkeel.config import ClusterRecord, ConfigError, read_model
-from evenkeel.domain.incidents.health import with_news
+from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind, PublishedStatus
+from evenkeel.record import ClusterRecord
+from evenkeel.validation import ConfigError, read_model
 from sandbox.template import ROOT
 from tests.builders import MINUTE, NOW, group, zones
 from tests.house import RECORD, House
@@ -140,7 +141,7 @@ def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() ->
             failure_class=FailureClass.CAPACITY,
             said=said,
         )
-        cluster_health = with_news(ClusterHealth().with_incidents([incident]))
+        cluster_health = with_pending_changes(ClusterHealth().with_incidents([incident]))
         plan = House(UNEVEN).run().plan
         assert plan is not None
         return status_document("demo", plan, {}, cluster_health, ())
@@ -163,11 +164,11 @@ def test_while_a_number_of_missing_nodes_wanders_nothing_new_is_said() -> None:
     def incident(missing: int) -> Incident:
         return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing)
 
-    told = with_news(ClusterHealth().with_incidents([incident(8)]))
+    told = with_pending_changes(ClusterHealth().with_incidents([incident(8)]))
     plan = House(UNEVEN).run().plan
     assert plan is not None
     documents = [
-        status_document("demo", plan, {}, with_news(told.with_incidents([incident(missing)])), ())
+        status_document("demo", plan, {}, with_pending_changes(told.with_incidents([incident(missing)])), ())
         for missing in (8, 9, 7, 16)
     ]
     assert [each["incidents"][0]["missing"] for each in documents] == [8, 8, 8, 16]

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.kubernetes.annotations import PROVISION_TIME
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, GARDENER, OPENSHIFT
+from evenkeel.adapters.kubernetes.objects import PROVISION_TIME
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
-from evenkeel.config import ClusterFile, ConfigError, read_model
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.restore import carries_ours
 from evenkeel.domain.rebalancing.writes import patches
+from evenkeel.record import ClusterFile
+from evenkeel.validation import ConfigError, read_model
 from tests import objects
 from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again

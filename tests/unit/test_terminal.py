@@ -19,10 +19,8 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
-from evenkeel_cli.answers import print_answer
-from evenkeel_cli.inputs import fail
-from evenkeel_cli.table import print_plan
-from evenkeel_cli.terminal import say, say_json
+from evenkeel_cli.answers import print_answer, print_plan
+from evenkeel_cli.terminal import fail, say, say_json
 from tests.builders import NOW, group, key, numbers
 from tests.house import House
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
-from evenkeel.adapters.kubernetes.managed_fields import applied_by_us
+from evenkeel.adapters.kubernetes.objects import applied_by_us
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerRef, State

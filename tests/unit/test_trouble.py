@@ -16,11 +16,18 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
 from evenkeel.domain.fleet.check_times import RETRY_DELAYS
-from evenkeel.domain.incidents.health import evaluate, judge_unread, unless_stopped, unreadable, untold, with_news
-from evenkeel.domain.model.demand import Advice, NotCounted, PoolAdvice, PoolDemand, Unfit, Waiting
+from evenkeel.domain.incidents.health import (
+    evaluate,
+    evaluate_unread,
+    pending_changes,
+    unreadable,
+    with_pending_changes,
+    with_stopped,
+)
+from evenkeel.domain.model.demand import Advice, NotCounted, PendingPods, PoolAdvice, PoolDemand, Unfit
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
-from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, Incident, IncidentKind, News
+from evenkeel.domain.model.incidents import TROUBLE_AFTER, Change, ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -269,7 +276,7 @@ class TestMissingNodes:
         planned = plan_of([group("a", 2)], numbers(1, 12), states={key("a"): state})
         (pool,) = planned.pools
         why = Reason.of(Rule.POD_YOUNG)
-        pending = (Waiting(pods=("default/p",), since=NOW),) if waits == "pending" else ()
+        pending = (PendingPods(pods=("default/p",), since=NOW),) if waits == "pending" else ()
         unmet = (Unfit(pods=("default/p",), since=NOW, reason=why),) if waits == "unmet" else ()
         not_counted = (NotCounted(pod="default/p", reason=why),) if waits == "not counted" else ()
         pool = replace(pool, demand=PoolAdvice(asked=PoolDemand(pool=pool.id, pending=pending)))
@@ -433,9 +440,9 @@ class TestWhatItSays:
         self, kind: IncidentKind, is_news: bool
     ) -> None:
         first, second = (Incident(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
-        reported = replace(with_news(ClusterHealth().with_incidents([first])), outbox=())
-        news = untold(reported.with_incidents([second]))
-        assert [each.news for each in news] == ([News.CHANGED] if is_news else [])
+        reported = replace(with_pending_changes(ClusterHealth().with_incidents([first])), outbox=())
+        news = pending_changes(reported.with_incidents([second]))
+        assert [each.news for each in news] == ([Change.CHANGED] if is_news else [])
 
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         incident = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
@@ -485,19 +492,19 @@ class TestChecksThatDoNotKnow:
     def test_a_cluster_as_a_whole_hides_no_incident_of_its_pools(self) -> None:
         known = Incident(kind=IncidentKind.MISSING, since=NOW, pool=WORKERS, missing=2)
         before = ClusterHealth(incidents=(known,))
-        for after in (unreadable(before, "no such field", NOW), unless_stopped(before, 60, NOW - 9 * MINUTE, NOW)):
+        for after in (unreadable(before, "no such field", NOW), with_stopped(before, 60, NOW - 9 * MINUTE, NOW)):
             assert len(after.incidents) == 2
             assert known in after.incidents
 
     def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
-        first = judge_unread(ClusterHealth(), IncidentKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
-        then = judge_unread(first, IncidentKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
+        first = evaluate_unread(ClusterHealth(), IncidentKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
+        then = evaluate_unread(first, IncidentKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
         assert [(each.kind, each.since) for each in then.incidents] == [(IncidentKind.ACCESS, NOW - 9 * MINUTE)]
 
     @pytest.mark.parametrize(("interval", "stopped_after"), [(60, 5), (3600, 121)])
     def test_a_cluster_is_stopped_after_two_checks_and_a_minute(self, interval: int, stopped_after: int) -> None:
         for minutes, kinds in ((stopped_after - 1, []), (stopped_after, [IncidentKind.STOPPED])):
-            found = unless_stopped(ClusterHealth(), interval, NOW - minutes * MINUTE, NOW)
+            found = with_stopped(ClusterHealth(), interval, NOW - minutes * MINUTE, NOW)
             assert [each.kind for each in found.incidents] == kinds
 
 
@@ -922,14 +929,14 @@ def test_of_very_much_news_at_once_none_is_lost_and_every_trouble_that_was_told_
         return [Incident(kind=kind, pool=f"pool-{number}", since=NOW) for number in range(pools)]
 
     cluster_health = ClusterHealth()
-    said: list[tuple[News, str]] = []
+    said: list[tuple[Change, str]] = []
     for found in (incidents(IncidentKind.MISSING, 80), incidents(IncidentKind.INVALID, 80), []):
         cluster_health = cluster_health.with_incidents(found)
-        while untold(cluster_health):
-            cluster_health = with_news(cluster_health)
+        while pending_changes(cluster_health):
+            cluster_health = with_pending_changes(cluster_health)
             said += [(news.news, news.key) for news in cluster_health.outbox]
             cluster_health = replace(cluster_health, outbox=())
-    began, ended = ([key for news, key in said if news is which] for which in (News.OPENED, News.CLOSED))
+    began, ended = ([key for news, key in said if news is which] for which in (Change.OPENED, Change.CLOSED))
     assert len(began) == 160
     assert sorted(began) == sorted(ended)
 
@@ -940,7 +947,7 @@ def test_what_an_outbox_has_no_room_for_is_told_by_the_next_run() -> None:
         [Incident(kind=IncidentKind.MISSING, pool=f"p{number}", since=NOW) for number in range(80)],
     )
     house.store.save_cluster_health(
-        "demo", with_news(ClusterHealth().with_incidents(incidents)), house.store.load("demo").versions
+        "demo", with_pending_changes(ClusterHealth().with_incidents(incidents)), house.store.load("demo").versions
     )
     house.runs(1)
     assert Counter(news for news, _ in told(house)) == {"Opened": 80}

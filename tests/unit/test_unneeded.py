@@ -7,23 +7,22 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.drainability import DrainDecision, drain_decision
-from evenkeel.domain.demand.scale_down import unneeded
-from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
+from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState, Unneeded
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
-    Budget,
     Node,
     Owner,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
+    PodDisruptionBudget,
     PodVolume,
-    Spread,
+    TopologySpreadConstraint,
     Workload,
 )
 from tests.builders import MINUTE, NOW
@@ -72,9 +71,9 @@ def look(
     """One look; the clocks of all nodes have run for an hour unless said otherwise."""
     policy = parts.pop("policy", DemandPolicy())
     memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
-    remembered = Shrinking(clocks=LONG if clocks is None else clocks, **memory)
+    remembered = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
     workload = Workload(nodes=nodes, pods=running, **parts)
-    return unneeded(workload, (three(),) if pools is None else pools, remembered, policy, now)
+    return scale_down(workload, (three(),) if pools is None else pools, remembered, policy, now)
 
 
 def gone(answer: Unneeded) -> list[str]:
@@ -165,11 +164,11 @@ def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
 ) -> None:
     budgets = Budgets(
         [
-            Budget(namespace="default", name="db", selector=selector("app in db"), allowed=0),
-            Budget(namespace="default", name="web", selector=selector("app in web"), allowed=1),
-            Budget(namespace="default", name="front", selector=selector("tier in front"), allowed=1),
-            Budget(namespace="default", name="nobody", selector=None, allowed=0),
-            Budget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
+            PodDisruptionBudget(namespace="default", name="db", selector=selector("app in db"), allowed=0),
+            PodDisruptionBudget(namespace="default", name="web", selector=selector("app in web"), allowed=1),
+            PodDisruptionBudget(namespace="default", name="front", selector=selector("tier in front"), allowed=1),
+            PodDisruptionBudget(namespace="default", name="nobody", selector=None, allowed=0),
+            PodDisruptionBudget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
         ]
     )
     found = drain_decision(pod(**{"node": "n", **fields}), budgets, NOW)
@@ -177,7 +176,7 @@ def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
 
 
 def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace() -> None:
-    budgets = Budgets([Budget(namespace="default", name="all", selector=(), allowed=-1)])
+    budgets = Budgets([PodDisruptionBudget(namespace="default", name="all", selector=(), allowed=-1)])
     assert budgets.left == {"default/all": 0}
     found = drain_decision(pod(node="n"), budgets, NOW)
     assert said(found if isinstance(found, Reason) else None) == (
@@ -187,7 +186,7 @@ def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace(
 
 def test_a_pod_of_two_budgets_keeps_its_node_and_both_are_named() -> None:
     both = tuple(
-        Budget(namespace="default", name=name, selector=selector(f"{key} in x"), allowed=1)
+        PodDisruptionBudget(namespace="default", name=name, selector=selector(f"{key} in x"), allowed=1)
         for name, key in (("one", "a"), ("two", "b"))
     )
     answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
@@ -394,7 +393,7 @@ def test_daemons_go_with_their_node() -> None:
 def test_hosts_of_which_one_goes_stay_a_domain_until_it_is_gone() -> None:
     """Spread over hosts that ignores taints: its successor would pend until the node object is gone."""
     web = {"app": "web"}
-    constraint = Spread(key=HOSTNAME, max_skew=1, selector=selector("app in web"))
+    constraint = TopologySpreadConstraint(key=HOSTNAME, max_skew=1, selector=selector("app in web"))
     hosts = [ours("na0"), ours("nb0", "b")]
     running = tuple(pod(f"w{each.name}", labels=web, spread=(constraint,), node=each.name) for each in hosts)
     assert len(look(*hosts, running=running).clocks) == 0
@@ -406,7 +405,7 @@ def test_hosts_of_which_one_goes_stay_a_domain_until_it_is_gone() -> None:
 
 def test_a_zone_whose_last_node_goes_is_no_domain_any_more() -> None:
     web = {"app": "web"}
-    constraint = Spread(key=ZONE, max_skew=1, selector=selector("app in web"))
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector("app in web"))
     staying = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
     nodes = [ours("nc0", "c"), ours("nb0", "b"), ours("nb1", "b", **staying), ours("na0", "a", **staying)]
     running = [
@@ -603,7 +602,7 @@ def test_nodes_with_pods_go_one_by_one() -> None:
 
 def test_no_node_goes_for_the_place_that_another_leaves_which_stays_for_now() -> None:
     """The one pod keeps the other out of its zone until its own node goes, and the clock of that has only begun."""
-    kept_away = PodTerm(key=ZONE, selector=selector("app in web"))
+    kept_away = PodAffinityTerm(key=ZONE, selector=selector("app in web"))
     kept = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
     ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}
     nodes = [ours("na0", labels=hdd), ours("na1", labels=ssd, **kept)]
@@ -618,7 +617,7 @@ def test_no_node_goes_for_the_place_that_another_leaves_which_stays_for_now() ->
 
 def test_a_node_that_a_pod_comes_to_stays_although_it_was_found_empty_in_a_world_without_them_all() -> None:
     """What was marked before goes before empty nodes, and who keeps its pod out of another zone stays for now."""
-    kept_away = PodTerm(key=ZONE, selector=selector("app in loud"))
+    kept_away = PodAffinityTerm(key=ZONE, selector=selector("app in loud"))
     kept = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
     ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}
     nodes = [ours("na0", labels=hdd), ours("na1", labels=ssd, **kept)]
@@ -645,7 +644,7 @@ def test_a_node_of_no_pool_that_goes_holds_nobody() -> None:
 
 def test_budgets_are_counted_down_within_a_look() -> None:
     nodes, running = busy_world(3)
-    budget = Budget(namespace="default", name="web", selector=selector("app in web"), allowed=2)
+    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector("app in web"), allowed=2)
     answer = look(*nodes, running=running, budgets=(budget,))
     assert len(answer.clocks) == 2
     assert [said(answer.needed[name]) for name in ("na2",)] == [
@@ -657,7 +656,7 @@ def test_a_node_whose_budgets_do_not_allow_all_its_pods_at_once_goes_last() -> N
     nodes, running = busy_world(2)
     second = pod("second", cpu="100m", labels={"app": "db"}, node="na0")
     third = pod("third", cpu="100m", labels={"app": "db"}, node="na0")
-    budget = Budget(namespace="default", name="db", selector=selector("app in db"), allowed=1)
+    budget = PodDisruptionBudget(namespace="default", name="db", selector=selector("app in db"), allowed=1)
     answer = look(*nodes, running=(*running, second, third), budgets=(budget,))
     assert set(answer.clocks) == {"na0", "na1"}
     assert gone(answer) == ["na1"]

@@ -20,18 +20,10 @@ from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
 from evenkeel.application.fleet.tokens import SealedToken
-from evenkeel.application.incidents.alerting import LastTold
+from evenkeel.application.incidents.alerting import LastNotified
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Versions
 from evenkeel.application.rollout.readiness import Known, readiness_of
-from evenkeel.config import (
-    ConfigError,
-    ControlRecord,
-    EventLookRecord,
-    ScaleRequestRecord,
-    ZoneRecord,
-    ZoneStatement,
-)
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
@@ -42,6 +34,9 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rollout.waves import Phase, Rollout
+from evenkeel.record import ControlRecord
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
+from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import print_answer
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
 
@@ -130,9 +125,9 @@ class House:
         words = {"by": ZoneStatement(until=until)}
         store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(impaired_until=until, words=words), None)
         store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
-        store.save_event_look(cluster, EventLookRecord(at=NOW, by="event-1"), None)
+        store.save_event_check(cluster, EventCheckRecord(at=NOW, by="event-1"), None)
         store.save_timer(cluster, Timer(due=until), None)
-        store.save_silence(cluster, Unreachable(since=NOW, looks=1, last_look=NOW, next_look=until, why="away"), None)
+        store.save_silence(cluster, Unreachable(since=NOW, looks=1, last_check=NOW, next_check=until, why="away"), None)
         store.save_cluster_health(
             cluster, ClusterHealth(incidents=(Incident(kind=IncidentKind.ACCESS, since=NOW),)), None
         )
@@ -145,7 +140,7 @@ class House:
         kept = NOW + timedelta(days=30)
         store.save_decision(cluster, DECISION, {**entry, "id": DECISION, "pool": {"name": "workers"}}, kept)
         store.save_decision(cluster, ACTION, {**entry, "id": ACTION, "by": "jane", "what": "paused"}, kept)
-        self.alerts.save_told("slack", cluster, LastTold(moment=("2026", 1), print="x", claimed_until=NOW))
+        self.alerts.save_notified("slack", cluster, LastNotified(moment=("2026", 1), print="x", claimed_until=NOW))
         self.tokens.save(cluster, SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=until), writes=True)
 
     def spoil(self, pk: str, sk: str, name: str, value: dict[str, Any] | None) -> None:
@@ -170,7 +165,7 @@ class House:
                 "decisions": lambda id=cluster: store.decisions(id, 10),
                 "decisions after": lambda id=cluster: store.decisions_after(id, "0"),
                 "lease": lambda id=cluster: store.take_lease(id, "other", 0, NOW, NOW + MINUTE),
-                "alert": lambda id=cluster: self.alerts.last_told("slack", id),
+                "alert": lambda id=cluster: self.alerts.last_notified("slack", id),
                 "token": lambda id=cluster: self.tokens.load(id, writes=True),
             }
             found |= {f"{reader}/{cluster}": _or_error(read) for reader, read in of_cluster.items()}
@@ -178,7 +173,7 @@ class House:
                 found[f"{action}/{cluster}"] = _or_error(lambda id=cluster, action=action: self._asked(action, id))
         found |= _apart("due", [entry for shard in SHARDS for entry in store.due(shard).registrations])
         found |= _apart("registrations", store.registrations())
-        found |= _apart("at rest", store.at_rest(CLUSTERS).items())
+        found |= _apart("at rest", store.steady_clusters(CLUSTERS).items())
         found |= _apart("verdicts", store.cluster_healths().items())
         found |= _apart("looked at", store.looked_at().items())
         offerings = store.offerings()
@@ -313,10 +308,10 @@ class TestByName:
     def test_an_alert_is_sent_again_where_nobody_can_read_what_was_sent(self) -> None:
         house = House()
         house.spoil("ALERTED#slack", "bent", "order", {"L": []})
-        assert house.alerts.last_told("slack", "bent") == LastTold(version=1)
+        assert house.alerts.last_notified("slack", "bent") == LastNotified(version=1)
         house.spoil("ALERTED#slack", "bent", "version", {"L": []})
         with pytest.raises(StateUnavailableError, match="ALERTED#slack bent: version has type L"):
-            house.alerts.last_told("slack", "bent")
+            house.alerts.last_notified("slack", "bent")
 
     def test_a_kept_token_that_cannot_be_read_is_named_and_not_quoted(self) -> None:
         house = House()

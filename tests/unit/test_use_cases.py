@@ -24,7 +24,6 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.operate import answer_of_error
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, PoolId, State
 from evenkeel.domain.model.moves import Move
@@ -34,6 +33,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, key, stated, zones
 from tests.fakes import NOW, plenty, record
 from tests.house import NUMBERS, RECORD, House

@@ -9,7 +9,7 @@ import pytest
 
 from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
 from evenkeel.application.rebalancing.check import CheckSummary
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunSummary
 from sandbox.template import ROOT, Template
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))

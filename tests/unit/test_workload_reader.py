@@ -17,13 +17,13 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     NodeShape,
     VolumeShape,
 )
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.requests import request_of
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import (
     HostPort,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
     PodVolume,
@@ -126,7 +126,7 @@ class TestPods:
             )
         ).needs
         assert needs.node_selector == {"arch": "arm64"}
-        assert needs.node_terms == (NodeTerm((Requirement("disk", "In", ("ssd",)),)), NodeTerm())
+        assert needs.node_terms == (NodeSelectorTerm((Requirement("disk", "In", ("ssd",)),)), NodeSelectorTerm())
         (together,) = needs.affinity
         assert (together.selector, together.namespace_selector) == ((Requirement("app", "In", ("db",)),), ())
         assert needs.anti_affinity == ()
@@ -332,7 +332,7 @@ class TestTheOthers:
         }
         found = decoded(VolumeShape, {"metadata": {"name": "pv"}, "spec": spec, "status": {"phase": "Bound"}}).read()
         assert (found.driver, found.claim, found.capacity) == ("ebs.csi.aws.com", "prod/pg", 2**30)
-        assert found.terms == (NodeTerm((Requirement("z", "Exists"),)),)
+        assert found.terms == (NodeSelectorTerm((Requirement("z", "Exists"),)),)
         older = decoded(VolumeShape, {"metadata": {"name": "pv"}, "spec": {"awsElasticBlockStore": {"volumeID": "v"}}})
         assert older.read().driver == "ebs.csi.aws.com"
         assert older.read().terms is None

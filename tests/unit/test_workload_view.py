@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.read import workload as module
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
-from evenkeel.application.ports import MachineNode
-from evenkeel.config import WorkloadEntry
-from evenkeel.domain.demand.placeable import unplaceable
+from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.demand.pods import unplaceable
 from evenkeel.domain.demand.requests import request_of
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.workload import Owner

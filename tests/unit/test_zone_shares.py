@@ -8,7 +8,7 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.values import BadValueError, read_percent
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
-from evenkeel.domain.rebalancing.membership.weights import with_shares
+from evenkeel.domain.rebalancing.membership.numbers import with_shares
 from tests.builders import group, maxima, minima, numbers, pool_plan, problems_of, reasons, requested, zones
 
 

@@ -15,13 +15,13 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ZoneShift
 from evenkeel.application.rebalancing.zones import LONGEST
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.texts.english import sentences
+from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, group
 from tests.crashing import BUSY, IDLE, Life, Scene
 from tests.fakes import NOW, record, register, register_again
@@ -242,7 +242,7 @@ class TestWhatAwsSays:
         register(house.store, "broken", region="eu-central-1", zone_ids=ZONE_IDS)
         load = house.store.load
 
-        def read(cluster: str) -> Remembered:
+        def read(cluster: str) -> StoredCluster:
             if cluster == "broken":
                 raise ConfigError(["group x of cluster broken: failures is -1"])
             return load(cluster)

@@ -11,27 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import (
-    CheckResult,
-    Lease,
-    MachineNode,
-    Offerings,
-    Remaining,
-    Remembered,
-    SharedOffering,
-    Versions,
-    WorkloadCluster,
-)
+from evenkeel.access_config import KubeconfigAccess, SameAccess, WorkloadEntry
+from evenkeel.application.ports import CheckResult, Lease, Offerings, Remaining, SharedOffering, StoredCluster, Versions
+from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
 from evenkeel.application.rebalancing.rebalance import Rebalance
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    KubeconfigAccess,
-    PoolEntry,
-    SameAccess,
-    ScaleRequestRecord,
-    WorkloadEntry,
-)
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
@@ -46,6 +29,8 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.record import ClusterRecord, ControlRecord, PoolEntry
+from evenkeel.state_records import ScaleRequestRecord
 from evenkeel_cli.simulation.scenario import Scenario
 from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
@@ -117,9 +102,9 @@ class _Table:
     decisions: list[Decision] = field(default_factory=list)
     moved: int = 0  # nodes that converge has taken from a zone, once their successors ran
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
-        return Remembered(
+        return StoredCluster(
             record=self.record,
             control=ControlRecord(),
             state=state,
@@ -364,7 +349,7 @@ class Evenkeel:
     ) -> None:
         """A run asks for runs with a delay only."""
 
-    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+    def request_checks(self, chunks: Sequence[Chunk]) -> None:
         """Only at a cluster that does not answer."""
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:

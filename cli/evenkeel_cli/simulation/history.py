@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, StoredDecision
-from evenkeel.config import ConfigError, Moment, read_model
+from evenkeel.application.plan_documents import DecisionDocument, GroupDocument
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
+from evenkeel.validation import ConfigError, Moment, read_model
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_where, write_duration
 
 _Looks = list[tuple[int, GroupDocument]]
@@ -35,7 +35,7 @@ class _History(BaseModel):
     cluster: str
     start: Moment = Field(alias="from")
     end: Moment = Field(alias="to")
-    decisions: tuple[StoredDecision, ...]
+    decisions: tuple[DecisionDocument, ...]
 
     @field_validator("decisions", mode="before")
     @classmethod

@@ -12,24 +12,22 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from evenkeel.config import (
-    ConfigError,
-    ConvergeEntry,
-    Expander,
-    ExpanderOrder,
-    LevelName,
-    MaxStep,
-    Moment,
-    OnFailureName,
-    StrategyName,
-    read_model,
-    with_expander,
-)
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
+from evenkeel.record import (
+    ConvergeEntry,
+    Expander,
+    ExpanderOrder,
+    LevelName,
+    MaxStep,
+    OnFailureName,
+    StrategyName,
+    with_expander,
+)
+from evenkeel.validation import ConfigError, Moment, read_model
 from evenkeel_cli.simulation.autoscaler_model import Flags
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from fractions import Fraction
 
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.workload import (
     ZONE,
-    Budget,
     Container,
     Needs,
     Node,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
+    PodDisruptionBudget,
     Requirement,
-    Spread,
+    TopologySpreadConstraint,
     Unscheduled,
     Workload,
 )
@@ -52,7 +52,7 @@ class WorkloadView:
                 node_of(room, found[room.name], joined.get(room.name)) for room in self._pods.board.rooms.values()
             ),
             budgets=tuple(
-                Budget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
+                PodDisruptionBudget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
                 for kind in self._pods.kinds
                 if (allowed := self._pods.allowed(kind)) is not None
             ),
@@ -81,12 +81,15 @@ def _selector(kind: Kind) -> tuple[Requirement, ...]:
 
 def needs_of(kind: Kind) -> Needs:
     """What such a pod's spec says."""
-    in_zones = NodeTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
+    in_zones = NodeSelectorTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
     return Needs(
         containers=(Container(requests={"cpu": Fraction(kind.cpu, 1000), "memory": Fraction(kind.memory)}),),
         node_selector=kind.selector,
         node_terms=(in_zones,) if kind.zones else None,
-        spread=tuple(Spread(key=key, max_skew=skew, selector=_selector(kind)) for key, skew in kind.spread.items()),
+        spread=tuple(
+            TopologySpreadConstraint(key=key, max_skew=skew, selector=_selector(kind))
+            for key, skew in kind.spread.items()
+        ),
     )
 
 

@@ -34,7 +34,7 @@ from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.thread_pool import all_at_once, run_in_threads
 from evenkeel.application.ports import Clock, Remaining, Shelf
 from evenkeel.application.rebalancing.rebalance import Rebalance
-from evenkeel.config import Settings
+from evenkeel.settings import Settings
 
 gc.freeze()  # nor is it looked for among them later
 # What a look or a run leaves goes without being looked for, and what is kept between looks is a million objects: to go
@@ -266,7 +266,7 @@ class Container:
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
         from evenkeel.application.incidents.alerting import Channel, NotifyChannels
-        from evenkeel.config import AlertSettings
+        from evenkeel.settings import AlertSettings
 
         told = AlertSettings.from_env(os.environ)
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)

@@ -950,7 +950,7 @@ class ZoneRecord(Strict):
         return self.model_copy(update={"words": statements})
 
 
-class EventLookRecord(Strict):
+class EventCheckRecord(Strict):
     """The last look at a cluster that an event has asked for."""
 
     at: Moment  # when it is due

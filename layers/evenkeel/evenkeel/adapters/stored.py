@@ -12,19 +12,18 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.convergence import ConvergenceState, LastDrain, Step
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import (
+    Change,
     ClusterHealth,
     Incident,
     IncidentChange,
     IncidentKind,
-    News,
+    Notified,
     PublishedStatus,
-    Told,
 )
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import CapacityReport, OfferingState
@@ -47,6 +46,8 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
+from evenkeel.state_records import ImpairedZone
+from evenkeel.validation import Count, Model, Moment, Strict, parse_json, read_model
 
 _log = logging.getLogger("evenkeel.stored")
 
@@ -489,8 +490,8 @@ class UnreachableRecord(Strict):
 
     since: Moment
     looks: Count
-    last_look: Moment
-    next_look: Moment
+    last_check: Moment
+    next_check: Moment
     why: str = ""
 
     def silence(self) -> Unreachable:
@@ -548,7 +549,7 @@ class IncidentRecord(Strict):
 class NewsRecord(Strict):
     """Something that is to be told, as it is stored."""
 
-    news: News
+    news: Change
     incident: IncidentRecord
     at: Moment | None = None
     order: Count = 0
@@ -589,7 +590,7 @@ class ClusterHealthRecord(Strict):
     def cluster_health(self) -> ClusterHealth:
         return ClusterHealth(
             incidents=tuple(record.incident() for record in self.incidents),
-            told={key: Told(**dict(record)) for key, record in self.told.items()},
+            told={key: Notified(**dict(record)) for key, record in self.told.items()},
             outbox=tuple(record.to_be_told() for record in self.outbox),
             quote=None if self.quote is None else PublishedStatus(**dict(self.quote)),
         )

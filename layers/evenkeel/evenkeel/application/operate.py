@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Right, read_selector
-from evenkeel.application.actions.table import ACTIONS, Action, right_needed
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right, read_selector
+from evenkeel.application.actions.ports import ActionStore, InspectableClusters
+from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
@@ -16,11 +17,12 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Executor, Queue, Remaining, Store, sequentially
-from evenkeel.config import ConfigError, read_model
+from evenkeel.application.ports import NAMELESS, Clock, Executor, Queue, Remaining, sequentially
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
-from evenkeel.texts.english import rfc3339, unknown_words
+from evenkeel.texts.english import rfc3339
+from evenkeel.texts.pool_numbers import unknown_words
+from evenkeel.validation import ConfigError, read_model
 
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
 _LONGEST_ASKER = 2048
@@ -42,8 +44,8 @@ def _nobody_says(_region: str) -> Mapping[str, str]:
 class Operate:
     """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
 
-    store: Store
-    clusters: AskedClusters
+    store: ActionStore
+    clusters: InspectableClusters
     queue: Queue
     clock: Clock
     random_bytes: Callable[[int], bytes]

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from evenkeel.application.ports import UNREADABLE
-from evenkeel.config import ConfigError, Count, Moment, read_model
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.texts.english import outcome_words, rfc3339
+from evenkeel.validation import ConfigError, Count, Moment, read_model
 
 _READ = ConfigDict(extra="ignore")
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
@@ -338,13 +338,13 @@ def _old_rule(reason: str) -> dict[str, Any]:
     return {"rule": Rule.ZONE_IMPAIRED.value} if _OLD_IMPAIRMENT.match(reason) else {}
 
 
-StoredDecision = Annotated[DecisionDocument, AfterValidator(_carried_over)]
+DecisionDocument = Annotated[DecisionDocument, AfterValidator(_carried_over)]
 """A decision of this release, an older or a newer one."""
 
 
 class _Decisions(BaseModel):
     model_config = ConfigDict(defer_build=True)
-    decisions: tuple[StoredDecision, ...]
+    decisions: tuple[DecisionDocument, ...]
 
 
 def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[DecisionDocument, ...]:

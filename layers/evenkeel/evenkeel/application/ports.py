@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, Shoot
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -21,6 +20,8 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 
 
 class DetailType(StrEnum):
@@ -88,7 +89,7 @@ Offerings = Mapping[Offering, SharedOffering]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remembered:
+class StoredCluster:
     """All that is stored of one cluster, from one query, with the versions it was read at."""
 
     record: ClusterRecord
@@ -102,7 +103,7 @@ class Remembered:
     offerings: Offerings = field(default_factory=dict)  # as they are shared; state.offerings: what others say of them
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
     timer: Timer | None = None  # the look that is due besides the scans
-    event_look: EventLookRecord | None = None  # the last look that an event has asked for
+    event_check: EventCheckRecord | None = None  # the last look that an event has asked for
     silence: Unreachable | None = None  # it did not answer when it was last looked at
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
     settled: SteadyState | None = None  # nothing was to be done when it was last looked at
@@ -122,7 +123,7 @@ class Remembered:
         return {id.name: pool.closed_at for id, pool in self.state.pools.items() if pool.closed_at is not None}
 
     @property
-    def is_silent(self) -> bool:
+    def is_unreachable(self) -> bool:
         """Whether the cluster did not answer when it was last looked at."""
         return self.silence is not None and not self.silence.is_over
 
@@ -178,7 +179,7 @@ class RunStore(Protocol):
     All methods raise StateUnavailableError when the table does not answer.
     """
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """One query. Raises UnknownClusterError; ConfigError where a record has a bad value.
 
         Who reads without consistency, at half the price, may not see the last second's writes.
@@ -242,7 +243,7 @@ class RunStore(Protocol):
 class CheckStore(RunStore, Protocol):
     """The same for looks, which only read of it."""
 
-    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
+    def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         """Those of the clusters that are settled, in one request for a hundred. May be a second old.
 
         Raises StateUnavailableError.
@@ -278,7 +279,7 @@ class DueStore(Protocol):
         """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
 
 
-class Store(CheckStore, DueStore, Protocol):
+class ActionStore(CheckStore, DueStore, Protocol):
     """The table, as everybody else needs it too."""
 
     def called(self, name: str) -> Sequence[str]:
@@ -302,7 +303,7 @@ class Store(CheckStore, DueStore, Protocol):
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
@@ -311,7 +312,7 @@ class Store(CheckStore, DueStore, Protocol):
     def looked_at(self) -> Mapping[str, datetime]:
         """When each cluster was last read, of those that were within the last hours: one query."""
 
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
         """As ``load``, with all decisions that have a higher id, the oldest first; None: they are too many for that."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
@@ -457,7 +458,7 @@ class Clusters(Protocol):
         """Of a cluster that has been opened. ``alone`` as above. Raises AccessError, ClusterUnavailableError."""
 
 
-class LookedAtClusters(Clusters, Protocol):
+class CheckableClusters(Clusters, Protocol):
     """The same for who only looks."""
 
     def needs_run(self, record: ClusterRecord) -> bool:
@@ -467,7 +468,7 @@ class LookedAtClusters(Clusters, Protocol):
         """
 
 
-class AskedClusters(Clusters, Protocol):
+class InspectableClusters(Clusters, Protocol):
     """The same for who asks about a cluster beyond what a look sees."""
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
@@ -516,7 +517,7 @@ class Queue(Protocol):
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Ask for a run after a delay."""
 
-    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+    def request_checks(self, chunks: Sequence[Chunk]) -> None:
         """Ask for looks, each after its chunk's delay."""
 
 

@@ -14,13 +14,19 @@ from typing import NamedTuple
 from evenkeel.domain.convergence.converge import converge, update_step
 from evenkeel.domain.convergence.level import hold_level
 from evenkeel.domain.convergence.machine_choice import choose
-from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
-from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
-from evenkeel.domain.demand.kept_nodes import kept_nodes
-from evenkeel.domain.demand.orders import nodes_for_released, orders_for_pods, removals_of_unneeded
+from evenkeel.domain.demand.advice import Advised, advise
+from evenkeel.domain.demand.drainability import kept_nodes
+from evenkeel.domain.demand.offers import offer_of, untouched
+from evenkeel.domain.demand.orders import (
+    nodes_for_released,
+    orders_for_pods,
+    removals_of_unneeded,
+    scale_down_state,
+    with_clocks,
+)
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.convergence import NO_CHOICES, Choices, ConvergenceState
-from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
+from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, ScaleDownState
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
@@ -31,26 +37,17 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of, unknown_in
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import STEPS_APART, ClusterState, GroupState, PoolState
+from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, STEPS_APART, ClusterState, GroupState, PoolState
 from evenkeel.domain.offerings.reports import apply_reports, experiences, reports_about
 from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
-from evenkeel.domain.rebalancing.bounds.provision_time import shorten_provision_time
-from evenkeel.domain.rebalancing.bounds.replica_hold import exact_fences, without_foreign
-from evenkeel.domain.rebalancing.bounds.safety import publish, size, stays_closed
-from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
+from evenkeel.domain.rebalancing.bounds.owners import exact_fences, with_write_consent, without_foreign
+from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size, stays_closed
+from evenkeel.domain.rebalancing.health.arrivals import count_arrivals, with_never_ready
 from evenkeel.domain.rebalancing.health.observed import observe_appliers, observe_health
-from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 from evenkeel.domain.rebalancing.health.states import assess
-from evenkeel.domain.rebalancing.membership.members import (
-    PARTIAL_LIST_GRACE,
-    absent_members,
-    compare_members,
-    few_members,
-    found_in,
-)
+from evenkeel.domain.rebalancing.membership.members import absent_members, compare_members, few_members, found_in
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused, is_to_be_opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
-from evenkeel.domain.rebalancing.membership.write_consent import with_write_consent
 from evenkeel.domain.rebalancing.relief import relieve
 from evenkeel.domain.rebalancing.replicas.raising import (
     probe_the_unseen,
@@ -213,7 +210,7 @@ def _planned_all(
     """Every pool's plan, and what pods and nodes say of them: first without, then with what follows from that."""
     observation, state, policy, now, _ = look
     planned = [_planned(look, pool, requests.get(pool.id)) for pool in pools]
-    advised = _advised(observation, planned, remembered_idle(state, now), policy, now)
+    advised = _advised(observation, planned, scale_down_state(state, now), policy, now)
     said = {} if advised is None else advised.pools
     if advised is not None:
         requests = {**requests, **_orders(advised, requests, policy, now)}
@@ -235,13 +232,13 @@ def _planned_all(
 
 
 def _advised(
-    observation: Observation, planned: Sequence[_Planned], remembered: Shrinking, policy: Policy, now: datetime
+    observation: Observation, planned: Sequence[_Planned], remembered: ScaleDownState, policy: Policy, now: datetime
 ) -> Advised | None:
     """What pods and nodes say of these plans; None: nobody has asked for them."""
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
     offers = [each.offer() for each in planned if each.offer is not None]
-    remembered = remembered if policy.demand.removes else Shrinking()
+    remembered = remembered if policy.demand.removes else ScaleDownState()
     advised = advise(observation, offers, policy.demand, remembered, now, policy.pool_order)
     unknown = unknown_in(policy.pool_order, [each.plan.id for each in planned])
     return replace(advised, cluster=replace(advised.cluster, unknown_order=unknown)) if unknown else advised

@@ -15,7 +15,7 @@ from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.application.incidents.alerting import ROLLOUT, Alert, ChannelError
-from evenkeel.domain.model.incidents import IncidentKind, News
+from evenkeel.domain.model.incidents import Change, IncidentKind
 from evenkeel.domain.model.values import printable
 
 # Lines of a message that tells many: more is what a page is for.
@@ -23,7 +23,7 @@ _LINES = 20
 # Of a line, so that twenty fit into what Teams takes (28 KB) and Slack shows unshortened (4,000 characters).
 _LONGEST_LINE = 180
 _LONGEST_TEXT = 600
-_WORDS = {News.OPENED: "Incident", News.CHANGED: "Changed", News.CLOSED: "Over"}
+_WORDS = {Change.OPENED: "Incident", Change.CHANGED: "Changed", Change.CLOSED: "Over"}
 # What keeps nodes from those who wait pages somebody; what only keeps Evenkeel from its work does not have to by night.
 _CRITICAL = {IncidentKind.MISSING.value}
 _WARNING = {kind.value for kind in (IncidentKind.CONTESTED, IncidentKind.OVER_COMMITTED, IncidentKind.INVALID)}
@@ -61,7 +61,7 @@ class Slack:
     name: str = "slack"
     together: bool = True
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         title, lines = _told(alerts)
         page = [f"<{_escaped(self.shared.page)}|All of the fleet>"] if self.shared.page else []
         text = "\n".join([f"*{_escaped(title)}*", *map(_escaped, lines), *page])
@@ -81,7 +81,7 @@ class Teams:
     name: str = "teams"
     together: bool = True
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         title, lines = _told(alerts)
         over = all(alert.is_over for alert in alerts)
         heading = {"weight": "Bolder", "size": "Medium", "color": "Good" if over else "Attention"}
@@ -113,7 +113,7 @@ class ChatTopic:
     name: str = "topic"
     together: bool = True
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         title, lines = _told(alerts)
         message: dict[str, Any] = {
             "version": "1.0",
@@ -144,7 +144,7 @@ class PagerDuty:
     name: str = "pagerduty"
     together: bool = False
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         (alert,) = alerts
         event: dict[str, Any] = {
             "routing_key": _key(self.shared, self.key_secret),
@@ -184,7 +184,7 @@ class Opsgenie:
     name: str = "opsgenie"
     together: bool = False
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         (alert,) = alerts
         headers = {"Authorization": f"GenieKey {_key(self.shared, self.key_secret)}"}
         if alert.is_over:

@@ -8,8 +8,8 @@ from typing import Any
 from evenkeel.adapters.aws.items import moment, text, whole
 from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.incidents.alerting import LastTold
-from evenkeel.config import ConfigError
+from evenkeel.application.incidents.alerting import LastNotified
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.alerts")
 # Far longer than a message may wait, dead letters included (14 days): older news than that does not come.
@@ -24,24 +24,24 @@ class DynamoAlertMemory:
         self._table = table
         self._now = now
 
-    def last_told(self, channel: str, key: str) -> LastTold:
+    def last_notified(self, channel: str, key: str) -> LastNotified:
         answer = self._ask(
             lambda: self._client.get_item(TableName=self._table, Key=_key(channel, key), ConsistentRead=True)
         )
         item = answer.get("Item")
         if item is None:
-            return LastTold()
+            return LastNotified()
         try:
             version = whole(item, "version")
         except ConfigError as error:  # no write of it could succeed
             raise StateUnavailableError(f"table {self._table}: {error}") from None
         try:
-            return _last_told(item, version)
+            return _last_notified(item, version)
         except ConfigError as error:  # a repeat is better than an alert that is never sent
             _log.error("not read: %s", error)
-            return LastTold(version=version)
+            return LastNotified(version=version)
 
-    def save_told(self, channel: str, key: str, told: LastTold) -> None:
+    def save_notified(self, channel: str, key: str, told: LastNotified) -> None:
         at, order = told.moment
         until = 0 if told.claimed_until is None else int(told.claimed_until.timestamp())
         numbers = {"order": order, "claimed_until": until, "version": told.version + 1}
@@ -72,10 +72,10 @@ def _key(channel: str, key: str) -> dict[str, Any]:
     return {"pk": {"S": f"ALERTED#{channel}"}, "sk": {"S": key}}
 
 
-def _last_told(item: dict[str, Any], version: int) -> LastTold:
+def _last_notified(item: dict[str, Any], version: int) -> LastNotified:
     until = moment(item, "claimed_until") if whole(item, "claimed_until") else None
     at, fingerprint = (text(item, name) if name in item else "" for name in ("at", "print"))
-    return LastTold(moment=(at, whole(item, "order")), print=fingerprint, claimed_until=until, version=version)
+    return LastNotified(moment=(at, whole(item, "order")), print=fingerprint, claimed_until=until, version=version)
 
 
 def _n(number: int) -> dict[str, str]:

@@ -10,8 +10,8 @@ from typing import Any
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.signals import Parser, ignored, one_line
 from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sender
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.values import quote
+from evenkeel.validation import ConfigError
 
 # An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
 LARGEST_EVENT = 256 * 1024

@@ -7,16 +7,16 @@ from pydantic import Field
 from evenkeel.adapters.aws.queues import Message, read_message
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.alerting import ROLLOUT, Alert
-from evenkeel.config import Moment
-from evenkeel.domain.model.incidents import News
+from evenkeel.domain.model.incidents import Change
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import Moment
 
 
 class _IncidentEvent(Message):
     """Detail of the events ``Incident Opened``, ``Changed`` and ``Closed``: docs/trouble.md."""
 
     key: str = Field(min_length=1, max_length=2000)
-    news: News
+    news: Change
     cluster: str = Field(max_length=300)
     at: Moment
     order: int = 0
@@ -79,7 +79,7 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
     pages = event.phase == "halted" and event.halts > 0
     return Alert(
         key=event.key,
-        news=News.OPENED if pages else News.CLOSED,
+        news=Change.OPENED if pages else Change.CLOSED,
         cluster="",
         at=rfc3339(event.at),
         order=0 if pages else 1,

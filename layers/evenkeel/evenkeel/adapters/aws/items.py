@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from evenkeel.config import ConfigError
 from evenkeel.domain.model.values import quote
+from evenkeel.validation import ConfigError
 
 Item = Mapping[str, Any]
 

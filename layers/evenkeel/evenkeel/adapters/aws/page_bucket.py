@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
-from evenkeel.config import ConfigError
+from evenkeel.validation import ConfigError
 
 _PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.ASCII)
 

@@ -13,8 +13,8 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.application.ports import CheckResult
-from evenkeel.config import ClusterId, ConfigError, Moment, read_json, read_model
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState
+from evenkeel.validation import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
@@ -171,7 +171,7 @@ class SqsQueue:
             MessageDeduplicationId=_deduplication(f"rollout-{rollout}-{at.timestamp()}"),
         )
 
-    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+    def request_checks(self, chunks: Sequence[Chunk]) -> None:
         """In batches. What SQS has not taken of one is sent once more."""
         for start in range(0, len(chunks), _BATCH):
             entries = [

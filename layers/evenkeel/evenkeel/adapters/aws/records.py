@@ -30,17 +30,8 @@ from evenkeel.adapters.stored import (
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import UNREADABLE, Registered, Remembered, SharedOffering, SteadyCluster, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ConfigError,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-    parse_json,
-)
+from evenkeel.application.ports import UNREADABLE, Registered, SharedOffering, StoredCluster, Versions
+from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -49,7 +40,10 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import ConfigError, parse_json
 
 # A day longer than it counts, whatever it is: for people who look, and so that late words are still known to be late.
 # It is counted from now on, at the least: DynamoDB never deletes what ended five years ago.
@@ -129,7 +123,7 @@ class Records:
     def __init__(self) -> None:
         self._unknown: dict[str, dict[str, _Unknown]] = {}  # by cluster and sort key
 
-    def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
+    def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
         """A cluster's items by sort key, but its lease and decisions, in our words.
 
         What has expired counts no more, also where it has not been deleted yet; its version does, for the next write.
@@ -156,7 +150,7 @@ class Records:
         silence = read(UnreachableRecord, SILENCE).get(SILENCE)
         registration = self._read(Registration, cluster, META, items[META])
         versions = _versions(items)
-        return Remembered(
+        return StoredCluster(
             record=registration.record,
             control=self._control(cluster, items, registration.control()),
             state=ClusterState(
@@ -170,7 +164,7 @@ class Records:
             zones=zones,
             scale_requests=scale_requests,
             timer=timer.timer() if timer else None,
-            event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
+            event_check=read(EventCheckRecord, EVENT_LOOK).get(EVENT_LOOK),
             silence=silence.silence() if silence else None,
             cluster_health=self.cluster_health_of(cluster, items[HEALTH].text if HEALTH in items else None),
             settled=_settled(items[META].settled),
@@ -186,7 +180,7 @@ class Records:
         except ConfigError as error:
             return str(error)
 
-    def at_rest(self, cluster: str, item: Stored) -> SteadyCluster | None:
+    def steady_clusters(self, cluster: str, item: Stored) -> SteadyCluster | None:
         """Of a cluster's record. None: it is not known to be settled, or its record cannot be read."""
         settled = _settled(item.settled)
         registration = None if settled is None or item.fault else self.registration(cluster, item.text)
@@ -280,7 +274,7 @@ class Records:
                 state = self._read(OfferingRecord, OFFERING, sort_key, item).state()
         return SharedOffering(state=state, version=item.version)
 
-    def event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None, now: datetime) -> Entry:
+    def event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None, now: datetime) -> Entry:
         """Of interest for seconds."""
         return self._of(cluster, EVENT_LOOK, record.model_dump_json(), versions, max(now, record.at) + _KEPT)
 
@@ -293,7 +287,7 @@ class Records:
     def silence(self, cluster: str, silence: Unreachable, versions: Versions | None, now: datetime) -> Entry:
         """Kept while it is known when the cluster is looked at next, and then some."""
         text = UnreachableRecord(**vars(silence)).model_dump_json()
-        return self._of(cluster, SILENCE, text, versions, max(now, silence.next_look) + _KEPT)
+        return self._of(cluster, SILENCE, text, versions, max(now, silence.next_check) + _KEPT)
 
     def cluster_health(
         self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None, now: datetime

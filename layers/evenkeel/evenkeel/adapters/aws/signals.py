@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.application.rebalancing.events import Ignored, InboundEvent
-from evenkeel.config import Moment
+from evenkeel.validation import Moment
 
 Parser = Callable[[Mapping[str, Any]], InboundEvent]
 """From an event as EventBridge delivers it. Raises ConfigError where a field that it needs has no usable value."""

@@ -57,26 +57,10 @@ from evenkeel.adapters.aws.records import (
 )
 from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import (
-    DuePage,
-    Lease,
-    Offerings,
-    Registered,
-    Remembered,
-    SharedOffering,
-    SteadyCluster,
-    Versions,
-)
+from evenkeel.application.fleet.ports import DuePage
+from evenkeel.application.ports import Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
 from evenkeel.application.rebalancing.decisions import fit
-from evenkeel.config import (
-    ClusterRecord,
-    ConfigError,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
+from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -85,6 +69,9 @@ from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.store")
 _DUE = "DUE"
@@ -136,7 +123,7 @@ class DynamoStore:
         self._now = now
         self._records = Records()
 
-    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """One query (and one more per MiB)."""
         items = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :after",
@@ -145,7 +132,7 @@ class DynamoStore:
         )
         return self._remembered(cluster, items)
 
-    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
         """One query where all of it fits into a page: of a thousand clusters, each is to be asked for no more."""
         answer = self._ask(
             lambda: self._client.query(
@@ -162,13 +149,13 @@ class DynamoStore:
         decisions = self._decisions(cluster, (item for item in items if item["sk"]["S"].startswith(_DECISION)))
         return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "G"]), decisions
 
-    def _remembered(self, cluster: str, items: Sequence[Item]) -> Remembered:
+    def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
         # An item without both is none: whoever hears events could make such.
         lease = next((item for item in items if item["sk"]["S"] == "LEASE" and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
-    def at_rest(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
+    def steady_clusters(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
         """One request for a hundred. What DynamoDB leaves out of an answer counts as not known."""
         found: dict[str, SteadyCluster] = {}
         for start in range(0, len(clusters), _KEYS_AT_ONCE):
@@ -179,7 +166,7 @@ class DynamoStore:
             answer = self._ask(ask, "Responses")
             for item in answer["Responses"].get(self._table, []):
                 cluster = _cluster_of(item["pk"])
-                if (rest := self._records.at_rest(cluster, _stored(META, item))) is not None:
+                if (rest := self._records.steady_clusters(cluster, _stored(META, item))) is not None:
                     found[cluster] = rest
         return found
 
@@ -326,8 +313,8 @@ class DynamoStore:
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         self._update(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
-        self._update(cluster, self._records.event_look(cluster, record, versions, self._now()), versions)
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
+        self._update(cluster, self._records.event_check(cluster, record, versions, self._now()), versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)

@@ -17,7 +17,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part
 from evenkeel.adapters.stored import read_stored
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import SealedToken
-from evenkeel.config import ConfigError, Moment, Strict
+from evenkeel.validation import ConfigError, Moment, Strict
 
 # KMS encrypts no more by itself.
 _LONGEST = 4096

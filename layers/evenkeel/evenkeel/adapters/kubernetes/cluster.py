@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as url_quote
 
-from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
 from evenkeel.adapters.kubernetes.client.api import RIGHTS, KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
 from evenkeel.adapters.kubernetes.client.transport import MOST_BYTES, Allowance
@@ -14,7 +13,11 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.objects import (
+    ADOPTED,
+    DECISION,
+    MOVE,
     NODE,
+    PROVISION_TIME,
     ZONE_LABEL,
     Kind,
     Object,
@@ -47,8 +50,8 @@ from evenkeel.application.errors import (
     ForbiddenError,
     RejectedError,
 )
-from evenkeel.application.ports import MachineNode, Remaining
-from evenkeel.config import ClusterPolicy, ClusterRecord
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Shoot, State
 from evenkeel.domain.model.observations import Observation, Skipped
@@ -60,6 +63,7 @@ from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.record import ClusterPolicy, ClusterRecord
 from evenkeel.texts.english import rfc3339, sentence, sentences
 
 Lists = dict[str, list[ReceivedList]]

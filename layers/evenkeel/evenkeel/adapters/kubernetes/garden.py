@@ -16,10 +16,10 @@ from evenkeel.adapters.kubernetes.owners.base import ref_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.application.errors import EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
-from evenkeel.config import ShootRelief
 from evenkeel.domain.model.groups import Shoot, ShootWorker, shoot_of_namespace
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote, read_count
+from evenkeel.record import ShootRelief
 
 _WORKERS = ("spec", "provider", "workers")
 _IGNORE = "shoot.gardener.cloud/ignore"

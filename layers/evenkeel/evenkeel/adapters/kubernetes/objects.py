@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from evenkeel.adapters.kubernetes.annotations import OWN, OWN_ANNOTATIONS, OWN_LABELS
+from evenkeel.adapters.kubernetes.objects import OWN, OWN_ANNOTATIONS, OWN_LABELS
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.values import BadValueError, Fault, near, quote
 

@@ -11,7 +11,8 @@ from evenkeel.adapters.page.view import Fleet, Page, Section
 from evenkeel.adapters.page.words import duration, moment
 from evenkeel.application.offerings.sharing import OWN_ACCOUNT
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import MOST_NAMED, counted
+from evenkeel.texts.english import counted
+from evenkeel.texts.pool_numbers import MOST_NAMED
 
 _STATES = {"unseen": "not looked at yet", "paused": "paused", "well": "well"}
 

@@ -33,10 +33,9 @@ from evenkeel.application.plan_documents import (
     PlanDocument,
     PlannedPoolDocument,
     ReplicaChange,
-    StoredDecision,
 )
-from evenkeel.config import Moment, read_json, read_model
 from evenkeel.domain.model.groups import State
+from evenkeel.validation import Moment, read_json, read_model
 
 _Value = TypeVar("_Value")
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -145,7 +144,7 @@ class _Status(_Read):
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
     zones: dict[str, _Zone] = {}
-    decisions: tuple[StoredDecision, ...] = ()
+    decisions: tuple[DecisionDocument, ...] = ()
 
 
 class _Statuses(_Read):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
+from evenkeel.access_config import ServiceAccountAccess
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import (
     AccessError,
@@ -13,18 +14,14 @@ from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
     StateConflictError,
+    contained,
 )
 from evenkeel.application.fleet.records import changes, digest_of
 from evenkeel.application.ports import Registered
-from evenkeel.application.rebalancing.observing import another_autoscaler, contained
-from evenkeel.config import (
-    ClusterId,
-    ClusterRecord,
-    ControlRecord,
-    ServiceAccountAccess,
-    read_model,
-)
+from evenkeel.application.rebalancing.observe import another_autoscaler
+from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import sentence
+from evenkeel.validation import ClusterId, read_model
 
 
 class ApplyFields(Fields):

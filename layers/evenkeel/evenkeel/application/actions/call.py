@@ -9,18 +9,20 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from evenkeel.application.actions.ports import ActionStore, InspectableClusters
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.incidents.notify import kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
-from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Remembered, Store
+from evenkeel.application.ports import Clock, Queue, Remaining, StoredCluster
 from evenkeel.application.rebalancing.preview import Preview, preview_of
-from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, read_model
-from evenkeel.domain.incidents.health import evaluate, judge_unread, unless_stopped
+from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.values import BadValueError, quote
+from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import Moment, read_model
 
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2
@@ -115,7 +117,7 @@ class Ending(Fields):
 class Judged:
     """A cluster as it is now, with its trouble; ``preview`` None: it cannot be read, and ``unread`` says why."""
 
-    remembered: Remembered
+    remembered: StoredCluster
     cluster_health: ClusterHealth
     preview: Preview | None = None
     unread: str | None = None
@@ -130,8 +132,8 @@ class Judged:
 class Call:
     """One action, asked for one cluster."""
 
-    store: Store
-    clusters: AskedClusters
+    store: ActionStore
+    clusters: InspectableClusters
     queue: Queue
     clock: Clock
     zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
@@ -147,7 +149,7 @@ class Call:
     remaining: Remaining
     of_invocation: Remaining  # of which this call, one of several, may have a share
 
-    def load(self) -> Remembered:
+    def load(self) -> StoredCluster:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return with_reports(self.store.load(self.cluster), read_offerings(self.store))
 
@@ -189,27 +191,27 @@ class Call:
         except EvenkeelError as error:
             silence = remembered.silence
             since = silence.since if silence is not None and not silence.is_over else self.now
-            cluster_health = judge_unread(known, kind_of(error), str(error), since, self.now, timedelta())
+            cluster_health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Judged(remembered=remembered, cluster_health=cluster_health, unread=str(error))
         groups = {**remembered.state.groups, **preview.plan.states}
         cluster_health = evaluate(known, preview.plan, groups, after)
         if not remembered.control.is_paused(self.now):  # that it can be read says nothing of who acts there
             looked_at = self.store.looked_at().get(self.cluster)
-            cluster_health = unless_stopped(cluster_health, remembered.record.scan_interval, looked_at, self.now)
+            cluster_health = with_stopped(cluster_health, remembered.record.scan_interval, looked_at, self.now)
         return Judged(remembered=remembered, cluster_health=cluster_health, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Whether nothing is written to the cluster."""
         return control.is_dry(record, self.stack_dry_run)
 
-    def dry_pools(self, remembered: Remembered, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
+    def dry_pools(self, remembered: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
         """Return the pools that a run plans and does not write: in dry run by themselves, or with their cluster."""
         is_dry = remembered.is_dry(self.stack_dry_run)
         stay_dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
         return [pool for pool in stay_dry if not remembered.control.restores(pool.id)]
 
     def with_dry_run(
-        self, answer: Answer, remembered: Remembered, pools: Sequence[PoolPlan], planned: Answer | None = None
+        self, answer: Answer, remembered: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
     ) -> Answer:
         """Return the answer with what of it is planned only, because of dry run, and with a pause of the cluster.
 
@@ -231,7 +233,7 @@ class Call:
         only = {"plannedOnly": names} if dry or everything else {}
         return {**answer, **words, "dryRun": everything, **only}
 
-    def change_control(self, remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
+    def change_control(self, remembered: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
         """What actions have said, with these fields changed, as it is stored now.
 
         Raises:

@@ -17,7 +17,6 @@ from evenkeel.application.plan_documents import DecisionDocument, or_named, read
 from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_group, find_pool
-from evenkeel.config import ConfigError
 from evenkeel.domain.incidents.health import unreadable
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
@@ -26,19 +25,10 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
-from evenkeel.texts.english import (
-    ago,
-    chain_words,
-    command_line,
-    explains,
-    incident_words,
-    origin_words,
-    problem_words,
-    rfc3339,
-    runbook,
-    sentence,
-    todo,
-)
+from evenkeel.texts.english import ago, problem_words, rfc3339, sentence
+from evenkeel.texts.incidents import command_line, explains, incident_words, runbook, todo
+from evenkeel.texts.pool_numbers import chain_words, origin_words
+from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
 _DECISIONS_READ = 50  # most of them are of other pools

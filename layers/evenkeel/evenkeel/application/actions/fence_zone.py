@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Ending, length
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Remembered
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError, contained
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import ZoneShift
-from evenkeel.application.rebalancing.observing import contained, observe_cluster
+from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.preview import preview_of
 from evenkeel.application.rebalancing.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.domain.model.plans import PoolPlan
@@ -83,7 +83,7 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
 
 
-def _pools_in(call: Call, zone: str, remembered: Remembered) -> list[PoolPlan]:
+def _pools_in(call: Call, zone: str, remembered: StoredCluster) -> list[PoolPlan]:
     """Return the pools with a group in the zone; none where the cluster does not answer soon.
 
     The fence is stored by now, and the answer is not to wait long for a cluster in trouble.
@@ -93,7 +93,7 @@ def _pools_in(call: Call, zone: str, remembered: Remembered) -> list[PoolPlan]:
     def remaining() -> float:
         return min(call.remaining(), _SECONDS_TO_READ - (call.clock.now() - begun).total_seconds())
 
-    if remembered.is_silent:
+    if remembered.is_unreachable:
         return []
     try:
         plan = preview_of(call.clusters, remembered, call.now, remaining).plan
@@ -102,7 +102,7 @@ def _pools_in(call: Call, zone: str, remembered: Remembered) -> list[PoolPlan]:
     return [pool for pool in plan.pools if any(group.group.zone == name for group in pool.groups)]
 
 
-def _zone(call: Call, fields: FenceZoneFields, remembered: Remembered) -> tuple[str, str]:
+def _zone(call: Call, fields: FenceZoneFields, remembered: StoredCluster) -> tuple[str, str]:
     """The zone that is meant, and what the answer must add where it could not be checked. Raises BadRequestError."""
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
@@ -112,7 +112,7 @@ def _zone(call: Call, fields: FenceZoneFields, remembered: Remembered) -> tuple[
     return _zone_of_id(call, str(fields.zone_id), remembered), ""
 
 
-def _zone_of_id(call: Call, id: str, remembered: Remembered) -> str:
+def _zone_of_id(call: Call, id: str, remembered: StoredCluster) -> str:
     """What the cluster calls a zone: its record says, or AWS where this account buys the machines, or their nodes.
 
     Never guessed: two accounts have the same names for different zones.

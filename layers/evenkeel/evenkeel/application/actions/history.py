@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.config import Moment
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.validation import Moment
 
 _SINCE = timedelta(days=7)
 

@@ -14,11 +14,11 @@ from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.offerings.sharing import Places
 from evenkeel.application.ports import Offerings
-from evenkeel.config import Registration
-from evenkeel.domain.incidents.health import unless_stopped, unreadable
+from evenkeel.domain.incidents.health import unreadable, with_stopped
 from evenkeel.domain.model.incidents import ClusterHealth, Incident
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.offerings.reports import standing
+from evenkeel.record import Registration
 from evenkeel.texts.english import rfc3339
 
 # Lambda answers with 6 MB at most. What comes after so much is told by name and a few words, 10,000 of them in 3 MB.
@@ -56,7 +56,7 @@ class _Known:
         """The verdict's, and what only whoever reads all clusters can know: that nobody looks."""
         if isinstance(self.registration, str):
             return unreadable(self.cluster_health, self.registration, self.now).incidents
-        return unless_stopped(self.cluster_health, self.registration.scan_interval, self.looked_at, self.now).incidents
+        return with_stopped(self.cluster_health, self.registration.scan_interval, self.looked_at, self.now).incidents
 
     @property
     def state(self) -> str:

@@ -7,8 +7,8 @@ from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import PAUSED
 from evenkeel.application.rebalancing.preview import check_pool
-from evenkeel.config import ControlRecord
 from evenkeel.domain.model.pools import is_called
+from evenkeel.record import ControlRecord
 from evenkeel.texts.english import rfc3339
 
 

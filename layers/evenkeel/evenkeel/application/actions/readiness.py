@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
-from evenkeel.application.errors import BadRequestError
-from evenkeel.application.ports import Remembered
-from evenkeel.application.rebalancing.observing import contained
+from evenkeel.application.errors import BadRequestError, contained
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, asked_of, readiness_of
 from evenkeel.application.rollout.summary import hindrance_words, readiness_words
 from evenkeel.domain.rollout.readiness import NEEDED
@@ -81,7 +80,7 @@ def _facts(found: Readiness) -> dict[str, Any]:
     }
 
 
-def _ask(call: Call, remembered: Remembered) -> Asked:
+def _ask(call: Call, remembered: StoredCluster) -> Asked:
     record = remembered.record
     rights = partial(call.clusters.refused, record, call.remaining, writes=record.looks_as_it_writes)
     return asked_of(lambda: call.preview().plan, lambda: contained(record.id, "its rights were asked for", rights))

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.config import Moment
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.validation import Moment
 
 
 class RecordFields(Fields):

@@ -7,9 +7,10 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.rebalancing.observing import another_autoscaler
-from evenkeel.config import Registration, read_model
+from evenkeel.application.rebalancing.observe import another_autoscaler
+from evenkeel.record import Registration
 from evenkeel.texts.english import sentence
+from evenkeel.validation import read_model
 
 
 def _object(value: object) -> object:

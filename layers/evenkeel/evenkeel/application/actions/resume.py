@@ -7,9 +7,9 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.preview import check_pool
-from evenkeel.config import ControlRecord
+from evenkeel.record import ControlRecord
 
 # Among so many of the newest entries, who has paused a cluster is looked for: it makes no decisions meanwhile.
 _NEWEST = 20
@@ -80,7 +80,7 @@ def _who(call: Call) -> str:
     return f", by {paused['by']}" + (f" ({paused['reason']})" if paused.get("reason") else "")
 
 
-def _end_contests(call: Call, remembered: Remembered) -> None:
+def _end_contests(call: Call, remembered: StoredCluster) -> None:
     """Groups that somebody else kept writing, or applies, are written again, or asked about once more."""
     for key, group in remembered.state.groups.items():
         if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:

@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.rollout.rollout import begun, rollout_json
-from evenkeel.config import ClusterId
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
+from evenkeel.validation import ClusterId
 
 # An item of the table has 400 KB, and says each name once.
 _LARGEST = 300_000

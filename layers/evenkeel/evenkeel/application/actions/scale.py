@@ -9,8 +9,9 @@ from evenkeel.application.errors import AccessError, BadRequestError, ClusterUna
 from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEvent
 from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
 from evenkeel.application.rebalancing.request_scale import RequestScale
-from evenkeel.config import ScaleRequestRecord, read_model
 from evenkeel.domain.model.values import quote
+from evenkeel.state_records import ScaleRequestRecord
+from evenkeel.validation import read_model
 
 
 def _count(value: object) -> object:

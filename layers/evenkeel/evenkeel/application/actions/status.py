@@ -10,16 +10,18 @@ from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
 from evenkeel.application.demand.summary import cluster_demand
 from evenkeel.application.incidents.notify import incident_json
 from evenkeel.application.plan_documents import document_json, or_named
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import group_json, pool_json
 from evenkeel.application.rebalancing.preview import Preview
-from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
-from evenkeel.texts.english import ago, clock_words, counted, incident_headline, rfc3339, sentences
+from evenkeel.record import ControlRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
+from evenkeel.texts.english import ago, clock_words, counted, rfc3339, sentences
+from evenkeel.texts.incidents import incident_headline
 
 _DECISIONS_SHOWN = 10
 _REQUESTS_SHOWN = 10  # the newest, as of decisions
@@ -119,7 +121,7 @@ def _waiting(preview: Preview | None) -> str:
     return f"; {counted(waiting, 'pod')} without a node" if waiting else ""
 
 
-def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:
+def _groups(remembered: StoredCluster, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:
     """Every group that something is remembered of; and the states of all that are known, remembered or planned."""
     plans = preview.plan if preview else None
     planned = {plan.group.key: plan.state for pool in plans.pools for plan in pool.groups} if plans else {}
@@ -210,7 +212,7 @@ def _held(plan: GroupPlan) -> list[str]:
     return sentences(holding if closed is None else [*holding, closed])
 
 
-def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, now: datetime) -> State:
+def _remembered_state(remembered: StoredCluster, key: GroupKey, group: GroupState, now: datetime) -> State:
     """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
     if group.is_frozen:
         return State.FROZEN

@@ -11,9 +11,10 @@ from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
 from evenkeel.application.fleet.records import digest_of
 from evenkeel.application.incidents.notify import UNREGISTERED
-from evenkeel.application.ports import Remembered
-from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.application.ports import StoredCluster
 from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
+from evenkeel.record import ClusterRecord
+from evenkeel.validation import ConfigError
 
 # Longer than it takes; should it be cut off, no run waits for longer.
 _LEASE = timedelta(seconds=15)
@@ -108,7 +109,7 @@ def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord 
         raise StateConflictError(f"{call.cluster} is not as it was shown")
 
 
-def _refuse_closed(call: Call, remembered: Remembered) -> None:
+def _refuse_closed(call: Call, remembered: StoredCluster) -> None:
     """Raise BadRequestError for a cluster with a pool that the next run opens. One that no run can open may go."""
     closed = [name for name, at in remembered.closed_pools.items() if call.now < at + RELEASE_KEPT]
     if closed:
@@ -127,6 +128,6 @@ def _ask_for_its_end(call: Call) -> None:
     call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
-def _pools_with_our_bounds(remembered: Remembered) -> Sequence[str]:
+def _pools_with_our_bounds(remembered: StoredCluster) -> Sequence[str]:
     """A pool's adopted bounds are remembered from before the first write until they are put back."""
     return sorted(id.name for id, state in remembered.state.pools.items() if state.adopted)

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.demand.summary import unknown_in_order
-from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.rebalancing.observing import contained
+from evenkeel.application.errors import EvenkeelError, contained
 from evenkeel.application.rebalancing.preview import Preview, find_pool
-from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
 from evenkeel.domain.rebalancing.membership.numbers import Change, fix_for
-from evenkeel.texts.english import command_words, diff, problem_words, unfixable_words
+from evenkeel.record import ClusterRecord, FixEntry
+from evenkeel.texts.english import problem_words
+from evenkeel.texts.pool_numbers import command_words, diff, unfixable_words
 
 
 class ValidateFields(Fields):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from evenkeel.application.plan_documents import LevelDocument, StepDocument
 from evenkeel.domain.model.convergence import Converging, Step
-from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, sentence
+from evenkeel.texts.english import counted, rfc3339, sentence
+from evenkeel.texts.pool_numbers import MOST_NAMED
 
 
 def pool_level(told: Converging | None) -> LevelDocument | None:

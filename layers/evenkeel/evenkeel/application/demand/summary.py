@@ -11,10 +11,11 @@ from evenkeel.application.plan_documents import (
     UnfitDocument,
     WaitingDocument,
 )
-from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, PoolAdvice, Unfit, Waiting
+from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, PendingPods, PoolAdvice, Unfit
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import quote
-from evenkeel.texts.english import MOST_NAMED, counted, rfc3339, sentence
+from evenkeel.texts.english import counted, rfc3339, sentence
+from evenkeel.texts.pool_numbers import MOST_NAMED
 
 
 def pool_demand(advice: PoolAdvice | None) -> DemandDocument | None:
@@ -163,7 +164,7 @@ def _by_group(unfit: Unfit) -> str:
     return "; ".join(f"{', '.join(groups)}: {words}" for (words, _), groups in said.items())
 
 
-def _waiting(kind: Waiting | Unfit) -> str:
+def _waiting(kind: PendingPods | Unfit) -> str:
     verb = "waits" if len(kind.pods) == 1 else "wait"
     return f"{_named(kind.pods)} {verb} since {rfc3339(kind.since)}"
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from evenkeel.config import OTHER_NAMES, ClusterLabels, ClusterRecord, ConfigError, Registration, Strict, read_model
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
+from evenkeel.record import OTHER_NAMES, ClusterLabels, ClusterRecord, Registration
+from evenkeel.validation import ConfigError, Strict, read_model
 
 Json = dict[str, Any]
 # Their values say nothing to people, and one is a sealed token.

@@ -16,9 +16,11 @@ from functools import partial
 from typing import Any
 
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
-from evenkeel.application.ports import Clock, DuePage, DueStore, Executor, ScanQueue
-from evenkeel.config import ConfigError, Registration
+from evenkeel.application.fleet.ports import DuePage, DueStore, ScanQueue
+from evenkeel.application.ports import Clock, Executor
 from evenkeel.domain.fleet.check_times import Chunk, chunks_of_minute, is_due
+from evenkeel.record import Registration
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.scan")
 # What a look costs besides its clusters is shared by so many.
@@ -106,7 +108,7 @@ class Scan:
                 due.append((cluster, record.scan_interval))
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)
-        self.queue.request_looks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
+        self.queue.request_checks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
         for cluster in broken:  # a run tells of it; one in five minutes, for so long SQS takes these for one
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken.values()))
@@ -155,7 +157,7 @@ class Scan:
                 self.queue.request(cluster, "scan by hand", f"hand-{cluster}-{at.timestamp()}")
         if not names:
             starts = range(0, len(requested), CHUNK)
-            self.queue.request_looks([Chunk(clusters=tuple(requested[start : start + CHUNK])) for start in starts])
+            self.queue.request_checks([Chunk(clusters=tuple(requested[start : start + CHUNK])) for start in starts])
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
 
     def look_again(self, cluster: str, reason: str, message_id: str) -> None:

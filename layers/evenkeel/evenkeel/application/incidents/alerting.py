@@ -17,7 +17,7 @@ from typing import Protocol
 
 from evenkeel.application.errors import EvenkeelError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Clock, Remaining
-from evenkeel.domain.model.incidents import IncidentKind, News
+from evenkeel.domain.model.incidents import Change, IncidentKind
 
 _log = logging.getLogger("evenkeel.alerts")
 # Longer than the function may run, shorter than the queue hides a message: who comes back finds no claim of its own.
@@ -39,7 +39,7 @@ class Alert:
     """News of one trouble, as the bus had it."""
 
     key: str  # the same for all news of one trouble
-    news: News
+    news: Change
     cluster: str
     at: str  # RFC 3339, UTC, whole seconds: sorts as text
     order: int = 0  # among what one run has told at once
@@ -77,7 +77,7 @@ class Alert:
 
     @property
     def is_over(self) -> bool:
-        return self.news is News.CLOSED
+        return self.news is Change.CLOSED
 
     @property
     def severity(self) -> tuple[bool, int, int, str]:
@@ -87,7 +87,7 @@ class Alert:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastTold:
+class LastNotified:
     """What a channel was told last of a trouble, or is being told until then; ``version`` 0: never anything."""
 
     moment: tuple[str, int] = ("", 0)
@@ -99,11 +99,11 @@ class LastTold:
 class AlertMemory(Protocol):
     """What channels were told."""
 
-    def last_told(self, channel: str, key: str) -> LastTold:
+    def last_notified(self, channel: str, key: str) -> LastNotified:
         """Consistently read. Raises StateUnavailableError."""
         ...
 
-    def save_told(self, channel: str, key: str, told: LastTold) -> None:
+    def save_notified(self, channel: str, key: str, told: LastNotified) -> None:
         """On the version that ``told`` has, which is counted up.
 
         Raises:
@@ -138,7 +138,7 @@ class Channel(Protocol):
         """Whether one message tells several news; else each is told by itself."""
         ...
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def send(self, alerts: Sequence[Alert]) -> None:
         """The newest of each trouble, the worst first; one alone, where not ``together``. Raises ChannelError."""
         ...
 
@@ -165,7 +165,7 @@ class NotifyChannels:
         newest = _newest(received)
         missed: set[str] = set()
         for channel in self.channels:
-            missed |= _Telling(channel, self.memory, self.clock, remaining).tell(newest)
+            missed |= _Telling(channel, self.memory, self.clock, remaining).send(newest)
         return {each.message for each in received if each.alert.key in missed}
 
 
@@ -179,7 +179,7 @@ def _newest(received: Sequence[Received]) -> list[Received]:
     return sorted(newest.values(), key=lambda each: each.alert.severity)
 
 
-_Claim = tuple[Received, LastTold]
+_Claim = tuple[Received, LastNotified]
 
 
 @dataclass
@@ -192,7 +192,7 @@ class _Telling:
     remaining: Remaining
     is_away: bool = False
 
-    def tell(self, received: Sequence[Received]) -> set[str]:
+    def send(self, received: Sequence[Received]) -> set[str]:
         """The keys of what has to come back."""
         missed: set[str] = set()
         for parcel in [received] if self.channel.together else [[each] for each in received]:
@@ -245,40 +245,40 @@ class _Telling:
         self.is_away = not alone
         return [*([fresh] if fresh else []), *alone]
 
-    def _claim(self, alert: Alert) -> LastTold | None:
+    def _claim(self, alert: Alert) -> LastNotified | None:
         """The right to tell it now; None: it was told, or something newer was.
 
         Raises:
             StateConflictError: somebody else is telling this channel of that trouble.
             StateUnavailableError: nobody knows what it was told.
         """
-        told, now = self.memory.last_told(self.channel.name, alert.dedup), self.clock.now()
+        told, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
         if told.moment > alert.moment or (told.claimed_until is None and told.print == alert.print):
             return None
         if told.claimed_until is not None and now < told.claimed_until:
             raise StateConflictError("somebody is telling it")
         claim = replace(told, moment=alert.moment, print=alert.print, claimed_until=now + CLAIMED_FOR)
-        self.memory.save_told(self.channel.name, alert.dedup, claim)
+        self.memory.save_notified(self.channel.name, alert.dedup, claim)
         return replace(claim, version=told.version + 1)
 
     def _is_taken(self, alerts: Sequence[Alert]) -> bool:
         try:
             try:
-                self.channel.tell(alerts)
+                self.channel.send(alerts)
             except ChannelError as error:
                 if error.pause is None or error.pause > min(_LONGEST_PAUSE, self.remaining() - 2 * _KEPT_SECONDS):
                     raise
                 self.clock.sleep(error.pause)
-                self.channel.tell(alerts)
+                self.channel.send(alerts)
         except ChannelError as error:
             _log.error("%s: %s news not told: %s", self.channel.name, len(alerts), error)
             self.is_away = error.is_away
             return False
         return True
 
-    def _strike_off(self, alert: Alert, claim: LastTold) -> None:
+    def _strike_off(self, alert: Alert, claim: LastNotified) -> None:
         """That it was told. Where that cannot be said, the claim ends by itself, and at worst a repeat is told."""
         try:
-            self.memory.save_told(self.channel.name, alert.dedup, replace(claim, claimed_until=None))
+            self.memory.save_notified(self.channel.name, alert.dedup, replace(claim, claimed_until=None))
         except (StateUnavailableError, StateConflictError) as error:
             _log.warning("%s: not remembered as told of %s: %s", self.channel.name, alert.key, error)

@@ -10,19 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.errors import AccessError, AccessRefusedError, EvenkeelError, TooLargeError
+from evenkeel.application.incidents.ports import HealthPorts
 from evenkeel.application.plan_documents import problem_json
-from evenkeel.application.ports import NAMELESS, DetailType, RunPorts, Versions
-from evenkeel.domain.incidents.health import with_news
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News
-from evenkeel.texts.english import (
-    command_line,
-    incident_headline,
-    incident_words,
-    problem_words,
-    rfc3339,
-    runbook,
-    todo,
-)
+from evenkeel.application.ports import NAMELESS, DetailType, Versions
+from evenkeel.domain.incidents.health import with_pending_changes
+from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind
+from evenkeel.texts.english import problem_words, rfc3339
+from evenkeel.texts.incidents import command_line, incident_headline, incident_words, runbook, todo
 
 # Why a run is asked for that finds no record any more.
 UNREGISTERED = "unregistered"
@@ -30,10 +24,10 @@ UNREGISTERED = "unregistered"
 PAUSED = "paused"
 # More than an outbox holds.
 _MOST_AT_ONCE = 1000
-_DETAIL_TYPES: Mapping[News, DetailType] = {
-    News.OPENED: DetailType.INCIDENT_OPENED,
-    News.CHANGED: DetailType.INCIDENT_CHANGED,
-    News.CLOSED: DetailType.INCIDENT_CLOSED,
+_DETAIL_TYPES: Mapping[Change, DetailType] = {
+    Change.OPENED: DetailType.INCIDENT_OPENED,
+    Change.CHANGED: DetailType.INCIDENT_CHANGED,
+    Change.CLOSED: DetailType.INCIDENT_CLOSED,
 }
 
 
@@ -45,7 +39,7 @@ def kind_of(error: EvenkeelError) -> IncidentKind:
 
 
 def store_cluster_health(
-    ports: RunPorts, cluster: str, before: ClusterHealth, cluster_health: ClusterHealth, versions: Versions
+    ports: HealthPorts, cluster: str, before: ClusterHealth, cluster_health: ClusterHealth, versions: Versions
 ) -> ClusterHealth:
     """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
 
@@ -54,7 +48,7 @@ def store_cluster_health(
     Raises StateConflictError: somebody else has judged meanwhile.
     """
     now = ports.clock.now()
-    cluster_health = _stamped(with_news(cluster_health), now)
+    cluster_health = _stamped(with_pending_changes(cluster_health), now)
     if cluster_health != before:
         ports.store.save_cluster_health(cluster, cluster_health, versions)
     kept: tuple[IncidentChange, ...] = ()

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
+from evenkeel.access_config import EksAccess
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Offerings, Remembered, RunStore, SharedOffering
-from evenkeel.config import ClusterRecord, EksAccess
+from evenkeel.application.offerings.ports import OfferingStore
+from evenkeel.application.ports import Offerings, SharedOffering, StoredCluster
 from evenkeel.domain.model.offerings import Buyer, CapacityReport, Experience, Offering, OfferingState, has_region
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.offerings.reports import changes
+from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -26,7 +28,7 @@ _TRIES = 4
 OWN_ACCOUNT = "own"
 
 
-def read_offerings(store: RunStore) -> Offerings | None:
+def read_offerings(store: OfferingStore) -> Offerings | None:
     """What all clusters say, in one query; None where it cannot be known: nobody waits for that."""
     try:
         return store.offerings()
@@ -35,7 +37,7 @@ def read_offerings(store: RunStore) -> Offerings | None:
         return None
 
 
-def with_reports(remembered: Remembered, offerings: Offerings | None) -> Remembered:
+def with_reports(remembered: StoredCluster, offerings: Offerings | None) -> StoredCluster:
     """What is remembered of a cluster, with what others say of what it may buy; nothing, where it takes no part."""
     if not remembered.record.shares_offerings:
         offerings = {}
@@ -116,7 +118,7 @@ def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None,
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
 
-def unsaid(remembered: Remembered, plan: Plan) -> Mapping[Offering, OfferingState]:
+def unsaid(remembered: StoredCluster, plan: Plan) -> Mapping[Offering, OfferingState]:
     """What this look has to tell other clusters: the states of offerings with it, where it changes anything."""
     record = remembered.record
     if not plan.experiences or not record.shares_offerings or remembered.state.offerings is None:
@@ -137,7 +139,7 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     return changes(shared.state, voice_of(record), replace(experience, word=word), now)
 
 
-def publish_reports(store: RunStore, remembered: Remembered, plan: Plan) -> int:
+def publish_reports(store: OfferingStore, remembered: StoredCluster, plan: Plan) -> int:
     """Tell other clusters what is unsaid. How many offerings were written. Never raises: the next look tries again."""
     written = 0
     for offering in unsaid(remembered, plan):
@@ -149,7 +151,7 @@ def publish_reports(store: RunStore, remembered: Remembered, plan: Plan) -> int:
     return written
 
 
-def _say(store: RunStore, remembered: Remembered, plan: Plan, offering: Offering) -> bool:
+def _say(store: OfferingStore, remembered: StoredCluster, plan: Plan, offering: Offering) -> bool:
     for _ in range(_TRIES):
         shared = store.offering(offering)  # what was read with the look may be a second old, or a minute
         state = _with(shared, remembered.record, plan.experiences[offering], plan.now)

@@ -25,29 +25,18 @@ from evenkeel.application.errors import (
     QueueUnavailableError,
     TooLargeError,
     UnknownClusterError,
+    contained,
 )
 from evenkeel.application.offerings.sharing import is_affected, read_offerings, with_reports
-from evenkeel.application.ports import (
-    CheckResult,
-    CheckStore,
-    Clock,
-    Executor,
-    LookedAtClusters,
-    Offerings,
-    Queue,
-    Remaining,
-    Remembered,
-    RunPorts,
-    RunStore,
-    SteadyCluster,
-)
-from evenkeel.application.rebalancing.observer import ClusterObserver, PlannedObservation
-from evenkeel.application.rebalancing.observing import contained, is_as_it_was
+from evenkeel.application.ports import CheckResult, Clock, Executor, Offerings, Queue, Remaining, StoredCluster
+from evenkeel.application.rebalancing.observe import is_unchanged
+from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation
+from evenkeel.application.rebalancing.ports import CheckableClusters, CheckStore, RunPorts, RunStore, SteadyCluster
 from evenkeel.application.rebalancing.run import Run
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ConfigError
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, is_missed, is_whole
+from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, is_full_check, is_missed
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.look")
 # Requests for runs of one cluster within so many seconds are one: the next look asks again, if it is still news.
@@ -61,7 +50,7 @@ class CheckSummary:
     alone: bool  # one cluster, and no neighbours
     offerings: Offerings | None  # what all clusters say; None: nobody knows
     looked: list[RunSummary] = field(default_factory=list)
-    at_rest: dict[str, SteadyState] = field(default_factory=dict)  # clusters that are as they were
+    steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # clusters that are as they were
     failed: int = 0  # looks that came to nothing because of ourselves
     cluster_healths: dict[str, ClusterHealth] = field(
         default_factory=dict
@@ -73,10 +62,10 @@ class CheckSummary:
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
         single = [summary.metrics() for summary in self.looked]
         sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
-        sums["Headroom"] += sum(settled.headroom for settled in self.at_rest.values())
+        sums["Headroom"] += sum(settled.headroom for settled in self.steady_clusters.values())
         imbalances = [metrics["Imbalance"] for metrics in single]
-        imbalances += [settled.imbalance for settled in self.at_rest.values()]
-        looked_at = len(self.looked) + len(self.at_rest)
+        imbalances += [settled.imbalance for settled in self.steady_clusters.values()]
+        looked_at = len(self.looked) + len(self.steady_clusters)
         return {
             "ClustersLookedAt": looked_at,
             "RunsFailed": self.failed,
@@ -95,7 +84,7 @@ class CheckSummary:
                 "Incidents": len(cluster_health.incidents),
                 "NodesMissing": sum(each.missing for each in cluster_health.incidents),
             }
-            if settled := self.at_rest.get(cluster):
+            if settled := self.steady_clusters.get(cluster):
                 counts |= {"Headroom": settled.headroom, "Imbalance": settled.imbalance}
             elif run := runs.get(cluster):
                 counts |= {name: run[name] for name in ("GroupsFenced", "Headroom", "Imbalance")}
@@ -108,7 +97,7 @@ class CheckClusters:
     """The use case with its ports; ``dry_run`` is the stack's default, ``together`` looks at clusters side by side."""
 
     store: CheckStore
-    clusters: LookedAtClusters
+    clusters: CheckableClusters
     queue: Queue
     clock: Clock
     dry_run: bool
@@ -134,23 +123,23 @@ class CheckClusters:
     def _at_rest(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         """Those that a glance may be enough for."""
         try:
-            return self.store.at_rest(clusters)
+            return self.store.steady_clusters(clusters)
         except EvenkeelError as error:  # then their looks will say so, or do without
             _log.warning("not known what is settled: %s", error)
             return {}
 
     def _say_looked_at(self, summary: CheckSummary) -> None:
         """All that is written of a quiet chunk: a cluster that is quiet is else like one that is forgotten."""
-        seen = sorted([*summary.at_rest, *(run.cluster for run in summary.looked if run.seen)])
+        seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.looked if run.seen)])
         try:
             if seen:
                 self.store.save_looked_at(seen, self.clock.now())
         except EvenkeelError as error:  # the next look says it
             _log.warning("not said that %s clusters were looked at: %s", len(seen), error)
 
-    def one_by_one(self, clusters: Sequence[str]) -> None:
+    def split(self, clusters: Sequence[str]) -> None:
         """Take a chunk apart: it has come back, so one of its clusters may be more than an invocation can bear."""
-        self.queue.request_looks([Chunk(clusters=(cluster,)) for cluster in clusters])
+        self.queue.request_checks([Chunk(clusters=(cluster,)) for cluster in clusters])
 
     def _look_at(self, cluster: str, rest: SteadyCluster | None, remaining: Remaining, summary: CheckSummary) -> None:
         run = RunSummary(cluster=cluster)
@@ -163,7 +152,7 @@ class CheckClusters:
                 if remembered is None:
                     return
                 news = self._contained(run, partial(self._news, remembered, run, remaining, alone=summary.alone))
-            if cluster not in summary.at_rest:
+            if cluster not in summary.steady_clusters:
                 summary.looked.append(run)
             elif rest is not None and rest.record.metrics:
                 summary.measured.add(cluster)
@@ -180,7 +169,7 @@ class CheckClusters:
 
     def _may_be_glanced_at(self, rest: SteadyCluster, summary: CheckSummary) -> bool:
         record, now = rest.record, self.clock.now()
-        if is_whole(record.id, record.scan_interval, now):
+        if is_full_check(record.id, record.scan_interval, now):
             return False
         return not is_affected(record, summary.offerings, rest.settled.zones)
 
@@ -188,16 +177,16 @@ class CheckClusters:
         """Whether all of the cluster is to be looked at. Raises as ``_news``."""
         try:
             seen = rest.settled.seen
-            if not is_as_it_was(self.clusters, rest.record, seen, remaining, alone=summary.alone):
+            if not is_unchanged(self.clusters, rest.record, seen, remaining, alone=summary.alone):
                 return _NOT_AS_IT_WAS
         except AccessUnavailableError:
             raise
         except (TooLargeError, AccessRefusedError, AccessError):
             return _NOT_AS_IT_WAS  # who looks at all of it knows what to do
-        summary.at_rest[rest.record.id] = rest.settled
+        summary.steady_clusters[rest.record.id] = rest.settled
         return None
 
-    def _remembered(self, cluster: str, summary: CheckSummary) -> Remembered | None:
+    def _remembered(self, cluster: str, summary: CheckSummary) -> StoredCluster | None:
         """None: the cluster is left alone."""
         try:
             remembered = with_reports(self.store.load(cluster, consistent=False), summary.offerings)
@@ -234,7 +223,7 @@ class CheckClusters:
             run.unreachable = True
             return _News(str(error), CheckResult.SILENT)
 
-    def _news(self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool) -> "_News | None":
+    def _news(self, remembered: StoredCluster, run: RunSummary, remaining: Remaining, *, alone: bool) -> "_News | None":
         """Why a run is asked for; raises EvenkeelError where the cluster gives no usable answer."""
         try:
             api, observation = self._eyes.observe(remembered, remaining, alone=alone)
@@ -242,7 +231,7 @@ class CheckClusters:
         except TooLargeError:
             if alone:  # a run may receive as much of each list as a look of all together
                 return _News("too large for a look", _let_in(remembered))
-            self.queue.request_looks([Chunk(clusters=(run.cluster,))])
+            self.queue.request_checks([Chunk(clusters=(run.cluster,))])
             return None
         except AccessUnavailableError:
             raise
@@ -250,14 +239,14 @@ class CheckClusters:
             # A run has rights, and tokens, of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
             return _News("looks are refused", _let_in(remembered))
-        if remembered.is_silent:
+        if remembered.is_unreachable:
             return _News("it answers again", CheckResult.ANSWERS)
         if self.clusters.needs_run(remembered.record):
             return _News("its access is renewed")
         try:
             looked = self._eyes.plan(remembered, api, observation, {}, remaining, alone=alone)
         except TooLargeError:  # its pods, beside others'
-            self.queue.request_looks([Chunk(clusters=(run.cluster,))])
+            self.queue.request_checks([Chunk(clusters=(run.cluster,))])
             return None
         run.plan = looked.plan
         if remembered.control.fixes or is_missed(remembered.timer, looked.plan.now, looked.plan.look_at):
@@ -267,19 +256,19 @@ class CheckClusters:
         settled = self._steady_state_to_store(remembered, looked)
         return None if settled is None else _News("nothing to be done", settled=settled)
 
-    def _steady_state_to_store(self, remembered: Remembered, looked: PlannedObservation) -> SteadyState | None:
+    def _steady_state_to_store(self, remembered: StoredCluster, looked: PlannedObservation) -> SteadyState | None:
         """What a run is to remember, so that glances are enough.
 
         What a run has ended, at once; else at the cluster's turn, so that not all clusters ask in the same minute.
         """
         record, before = remembered.record, remembered.settled
         has_ended = before is not None and not before.seen
-        if not has_ended and not is_whole(record.id, record.scan_interval, self.clock.now()):
+        if not has_ended and not is_full_check(record.id, record.scan_interval, self.clock.now()):
             return None
         settled = looked.settled(remembered)
         return settled if settled and (before is None or before.is_followed_by(settled)) else None
 
-    def _would_act(self, remembered: Remembered, looked: PlannedObservation, run: RunSummary) -> bool:
+    def _would_act(self, remembered: StoredCluster, looked: PlannedObservation, run: RunSummary) -> bool:
         """Whether a run would write or tell anything with this plan."""
         rehearsal = Run(
             ports=self._recording_ports,
@@ -298,9 +287,9 @@ class CheckClusters:
         return False
 
 
-def _let_in(remembered: Remembered) -> CheckResult:
+def _let_in(remembered: StoredCluster) -> CheckResult:
     """What has a run open a cluster that it would else leave to looks."""
-    return CheckResult.ANSWERS if remembered.is_silent else CheckResult.UNSEEN
+    return CheckResult.ANSWERS if remembered.is_unreachable else CheckResult.UNSEEN
 
 
 def _is_left_alone(silence: Unreachable | None, now: datetime, *, alone: bool) -> bool:

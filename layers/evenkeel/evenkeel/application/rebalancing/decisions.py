@@ -29,14 +29,8 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.texts.english import (
-    MOST_NAMED,
-    origin_words,
-    outcome_words,
-    problem_words,
-    sentence,
-    sentences,
-)
+from evenkeel.texts.english import outcome_words, problem_words, sentence, sentences
+from evenkeel.texts.pool_numbers import MOST_NAMED, origin_words
 
 # A table's item has 400 KB, its keys and a release that writes more about each group included.
 LARGEST_DECISION = 350_000

@@ -11,8 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from evenkeel.application.ports import Remaining
-from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.model.values import quote
+from evenkeel.record import ClusterRecord
+from evenkeel.state_records import ScaleRequestRecord
 
 _log = logging.getLogger("evenkeel.events")
 

@@ -21,20 +21,22 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
-from evenkeel.application.ports import Clock, Queue, Remembered, Store
+from evenkeel.application.ports import Clock, Queue, StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure, foreign_account
-from evenkeel.config import ConfigError, EventLookRecord
+from evenkeel.application.rebalancing.ports import EventStore
 from evenkeel.domain.model.failures import classify
 from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey, MachineFailure
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.health.observed import announce_failure
+from evenkeel.state_records import EventCheckRecord
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.failure")
 
 # As long as a second look waits after a write: what one look leads to has shown itself by the next.
-LOOKS_APART = timedelta(seconds=15)
+RUNS_APART = timedelta(seconds=15)
 # The longest scan_interval: whatever happened before has been looked at since.
 _LOOKED_AT_SINCE = timedelta(hours=1)
 # So many reports of one kind, this near to each other, say all that any more of them would.
@@ -48,7 +50,7 @@ _TRIES = 50
 class RecordFailure:
     """Writes a failure down where it is tied to a node group, and asks for a look at the cluster."""
 
-    store: Store
+    store: EventStore
     queue: Queue
     clock: Clock
 
@@ -122,7 +124,7 @@ class RecordFailure:
         return _recorded_or_looked(failure, cluster, recorded, known_groups=bool(groups), is_news=is_news)
 
     def _record(
-        self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: Remembered, now: datetime
+        self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: StoredCluster, now: datetime
     ) -> tuple[str, bool]:
         """The failure's class, empty where nothing is stored, and whether no success has answered it yet."""
         kind = classify(failure.code, failure.message)
@@ -146,24 +148,24 @@ class RecordFailure:
             is_news |= before.last_success is None or at > before.last_success
         return recorded, is_news
 
-    def _ask_for_look(self, failure: Failure, cluster: str, remembered: Remembered, now: datetime) -> None:
+    def _ask_for_look(self, failure: Failure, cluster: str, remembered: StoredCluster, now: datetime) -> None:
         """Ask for a look now; within `LOOKS_APART` of the last, for one at its end; and for none where one will come.
 
         Written down before it is asked for, with the event's id: two events at once ask once, and whoever dies
         between the two asks again when the event is tried again. What could not be sent is taken back: others must
         not rely on it.
         """
-        latest, at = remembered.event_look, now
-        if latest is not None and abs(latest.at - now) <= LOOKS_APART:
+        latest, at = remembered.event_check, now
+        if latest is not None and abs(latest.at - now) <= RUNS_APART:
             if latest.by == failure.id:
                 at = latest.at
             elif now < latest.at:
                 return
             else:
-                at = latest.at + LOOKS_APART
-        look = EventLookRecord(at=at, by=failure.id)
+                at = latest.at + RUNS_APART
+        look = EventCheckRecord(at=at, by=failure.id)
         if look != latest:
-            self.store.save_event_look(cluster, look, remembered.versions)
+            self.store.save_event_check(cluster, look, remembered.versions)
         reason = "pods wait" if failure.of_pods else f"provisioning failure {failure.code}"
         try:
             if at <= now:
@@ -171,9 +173,9 @@ class RecordFailure:
             else:
                 self.queue.look_again(cluster, reason, ceil((at - now).total_seconds()))
         except QueueUnavailableError:
-            taken_back = EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id)
+            taken_back = EventCheckRecord(at=at - 2 * RUNS_APART, by=failure.id)
             with suppress(StateConflictError):
-                self.store.save_event_look(cluster, taken_back, remembered.versions)
+                self.store.save_event_check(cluster, taken_back, remembered.versions)
             raise
 
 
@@ -200,7 +202,7 @@ def _recorded_or_looked(
     return EventOutcome(result=EventResult.LOOKED, message=message)
 
 
-def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
+def _groups(failure: Failure, remembered: StoredCluster) -> list[GroupKey]:
     """The node groups of the cluster that the failure names: those a look has found in a pool, or with a state.
 
     An event that does not say which machine API it is about counts for all of the cluster's.

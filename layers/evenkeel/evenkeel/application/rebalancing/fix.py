@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evenkeel.application.errors import RejectedError
-from evenkeel.application.ports import Cluster
-from evenkeel.config import FixEntry
+from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan
+from evenkeel.record import FixEntry
 from evenkeel.texts.english import sentence
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from evenkeel.application.errors import contained
 from evenkeel.application.offerings.sharing import is_affected
-from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
-from evenkeel.application.rebalancing.observing import contained, observe, see_all_pods
-from evenkeel.application.rebalancing.requested_plan import plan_for
-from evenkeel.config import ControlRecord
+from evenkeel.application.ports import Clock, Remaining, StoredCluster
+from evenkeel.application.rebalancing.observe import observe, see_all_pods
+from evenkeel.application.rebalancing.plan import plan_for
+from evenkeel.application.rebalancing.ports import Cluster, Clusters
 from evenkeel.domain.fleet.check_times import SteadyState
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage
@@ -21,6 +22,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.record import ControlRecord
 from evenkeel.texts.english import clock_words
 
 _log = logging.getLogger("evenkeel.look")
@@ -42,7 +44,7 @@ class PlannedObservation:
     plan: Plan
     refused: dict[GroupKey, str]
 
-    def settled(self, remembered: Remembered) -> SteadyState | None:
+    def settled(self, remembered: StoredCluster) -> SteadyState | None:
         """What is worth remembering of this look, where time alone changes nothing about its plan; else None.
 
         A plan follows from what was seen, what is remembered, and the time. Where nothing that is remembered has an
@@ -70,7 +72,9 @@ class ClusterObserver:
     consistent: bool = True
     _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as they were last logged
 
-    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> PlannedObservation:
+    def look(
+        self, remembered: StoredCluster, remaining: Remaining, refused: Mapping[GroupKey, str]
+    ) -> PlannedObservation:
         """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
 
         Raises:
@@ -80,7 +84,7 @@ class ClusterObserver:
         return self.plan(remembered, api, observation, refused, remaining)
 
     def observe(
-        self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
+        self, remembered: StoredCluster, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
         """Read. ``alone``: as of ``open``. Raises as ``look``."""
         # What only would be told is read for those who ask, and not every minute.
@@ -93,7 +97,7 @@ class ClusterObserver:
 
     def plan(
         self,
-        remembered: Remembered,
+        remembered: StoredCluster,
         api: Cluster,
         observation: Observation,
         refused: Mapping[GroupKey, str],
@@ -123,7 +127,7 @@ class ClusterObserver:
 
 
 def planned(
-    remembered: Remembered,
+    remembered: StoredCluster,
     policy: Policy,
     observation: Observation,
     now: datetime,
@@ -144,12 +148,12 @@ def with_pods(
     return observation, plan
 
 
-def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:
+def is_settled(remembered: StoredCluster, observation: Observation, plan: Plan) -> bool:
     """Whether time alone changes nothing about this plan, and nobody has to be told of anything in it."""
     state = remembered.state
     relief = any(pool.remembered.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
-    has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_silent
+    has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_unreachable
     wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
     control = remembered.control.model_copy(update={"live": None, "rollout": ""})  # no end is near in those
     is_free = control == _FREE and not is_affected(remembered.record, state.offerings, zones_of(observation))

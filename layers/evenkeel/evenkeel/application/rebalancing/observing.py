@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import TypeVar
 
 import evenkeel
+from evenkeel.application.actions.ports import InspectableClusters
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
 from evenkeel.application.offerings.sharing import buyer_of
-from evenkeel.application.ports import AskedClusters, Cluster, Clusters, Remaining, Remembered, WorkloadCluster
-from evenkeel.config import ClusterRecord
+from evenkeel.application.ports import Remaining, StoredCluster
+from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
 from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey
@@ -23,10 +24,11 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.relief import shoots_asked_for
+from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.look")
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
-LOOK_SECONDS = 8.0
+CHECK_SECONDS = 8.0
 # Of an invocation, when a workload cluster hangs: a patch takes up to 13 s, and what is known is to be told.
 _KEPT_FOR_THE_REST = 15.0
 # Of the package itself: a checkout, and any folder above it, may be named evenkeel as well.
@@ -52,7 +54,7 @@ def observe_cluster(
     consistent: bool = True,
     alone: bool = True,
 ) -> tuple[Cluster, Observation]:
-    """The opened cluster and a complete look at it, within ``LOOK_SECONDS``; what comes after has all that remains.
+    """The opened cluster and a complete look at it, within ``CHECK_SECONDS``; what comes after has all that remains.
 
     ``consistent`` and ``alone`` as ``open`` has them.
 
@@ -69,7 +71,7 @@ def observe_cluster(
 
 def observe(  # noqa: PLR0913  what is looked at, what is asked of it, and how
     clusters: Clusters,
-    remembered: Remembered,
+    remembered: StoredCluster,
     remaining: Remaining,
     now: Callable[[], datetime],
     *,
@@ -108,11 +110,11 @@ def _with_shoots(
     return replace(observation, shoots=shoots)
 
 
-def is_as_it_was(
+def is_unchanged(
     clusters: Clusters, record: ClusterRecord, seen: Mapping[str, str], remaining: Remaining, *, alone: bool
 ) -> bool:
     """Whether a cluster shows what it showed (``shows``), within
-    ``LOOK_SECONDS``. Raises as ``observe_cluster``.
+    ``CHECK_SECONDS``. Raises as ``observe_cluster``.
     """
     open_it = partial(clusters.open, record, _Time(remaining).left, consistent=False, alone=alone)
     return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
@@ -128,7 +130,7 @@ def _see_workload(
     alone: bool,
 ) -> Observation:
     """The look with what runs in the workload cluster, where the record asks for it. The rest of the look goes on
-    where that cannot be read, and has the time that it needs; beside others there are ``LOOK_SECONDS`` for it.
+    where that cannot be read, and has the time that it needs; beside others there are ``CHECK_SECONDS`` for it.
 
     Raises TooLargeError where others are looked at beside it: alone, it may be read.
     """
@@ -174,7 +176,7 @@ def lacks_pods(observation: Observation) -> bool:
 
 
 def another_autoscaler(
-    clusters: AskedClusters, record: ClusterRecord, remaining: Remaining, now: datetime
+    clusters: InspectableClusters, record: ClusterRecord, remaining: Remaining, now: datetime
 ) -> Reason | None:
     """Why this record may not order nodes: another does. None: it orders none, or no other is seen at work.
 
@@ -215,7 +217,7 @@ class _Time:
 
     def __init__(self, remaining: Remaining) -> None:
         self._remaining = remaining
-        self.kept_back = max(0.0, remaining() - LOOK_SECONDS)
+        self.kept_back = max(0.0, remaining() - CHECK_SECONDS)
 
     def left(self) -> float:
         return self._remaining() - self.kept_back

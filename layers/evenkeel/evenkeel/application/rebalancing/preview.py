@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.ports import Clusters, Remaining, Remembered
-from evenkeel.application.rebalancing.observer import planned
-from evenkeel.application.rebalancing.observing import observe, see_all_pods
-from evenkeel.config import ClusterRecord
+from evenkeel.application.ports import Remaining, StoredCluster
+from evenkeel.application.rebalancing.observe import observe, see_all_pods
+from evenkeel.application.rebalancing.plan import planned
+from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -18,6 +18,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import near, quote
 from evenkeel.domain.rebalancing.membership.pausing import freeze_paused
 from evenkeel.domain.rebalancing.membership.pools import find_pools
+from evenkeel.record import ClusterRecord
 from evenkeel.texts.english import sentence
 
 
@@ -25,12 +26,12 @@ from evenkeel.texts.english import sentence
 class Preview:
     """A cluster as a run would find it now."""
 
-    remembered: Remembered
+    remembered: StoredCluster
     plan: Plan
     pools: tuple[AnyPool, ...]  # as the plan found them
 
     @classmethod
-    def of(cls, remembered: Remembered, observation: Observation, plan: Plan) -> Self:
+    def of(cls, remembered: StoredCluster, observation: Observation, plan: Plan) -> Self:
         """What is remembered, what was seen, and the plan that was made of both."""
         policy = remembered.policy
         pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
@@ -88,7 +89,7 @@ class Preview:
 
 
 def preview_of(
-    clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining, *, with_demand: bool = False
+    clusters: Clusters, remembered: StoredCluster, now: datetime, remaining: Remaining, *, with_demand: bool = False
 ) -> Preview:
     """``with_demand``: with pods and nodes, where the record asks for them.
 
@@ -143,7 +144,7 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
 
 
-def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datetime, remaining: Remaining) -> None:
+def check_pool(clusters: Clusters, remembered: StoredCluster, name: str, now: datetime, remaining: Remaining) -> None:
     """Raises BadRequestError where the cluster has no such pool.
 
     What the record and the state know is not looked for in the cluster: a pool can be paused while it cannot be read.

@@ -27,16 +27,17 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, kind_of, store_cluster_health
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
-from evenkeel.application.ports import CheckResult, Clusters, Queue, Remaining, Remembered, RunPorts, Versions
-from evenkeel.application.rebalancing.observer import ClusterObserver, is_settled
+from evenkeel.application.ports import CheckResult, Queue, Remaining, StoredCluster, Versions
+from evenkeel.application.rebalancing.plan import ClusterObserver, is_settled
+from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
-from evenkeel.application.rebalancing.run_summary import RunSummary
-from evenkeel.config import ConfigError
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_silence, next_timer
-from evenkeel.domain.incidents.health import judge_unread
+from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Unreachable, after_no_answer, next_timer
+from evenkeel.domain.incidents.health import evaluate_unread
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.incidents import TROUBLE_AFTER, ClusterHealth, IncidentKind
 from evenkeel.texts.english import rfc3339
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -84,7 +85,7 @@ class Rebalance(RunPorts):
         rounds.summary.message = rounds.summary.sentence
         return rounds.summary
 
-    def _ask_for_next_look(self, summary: RunSummary, remembered: Remembered | None) -> None:
+    def _ask_for_next_look(self, summary: RunSummary, remembered: StoredCluster | None) -> None:
         """Ask for the look that is due next, if none is that comes sooner."""
         before = remembered.timer if remembered else None
         skew = summary.plan.clock_skew if summary.plan else timedelta(0)
@@ -115,7 +116,7 @@ class _Rounds:
     remaining: Remaining
     found: CheckResult | None = None
     settled: SteadyState | None = None
-    remembered: Remembered | None = None  # at the last look
+    remembered: StoredCluster | None = None  # at the last look
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as ``Run`` has them
 
     def run(self) -> None:
@@ -173,7 +174,7 @@ class _Rounds:
             return None
         if self.found in (CheckResult.UNSEEN, CheckResult.ANSWERS):
             self.ports.store.save_looked_at([cluster], clock.now())
-        if remembered.silence is not None and remembered.is_silent:
+        if remembered.silence is not None and remembered.is_unreachable:
             self._save_silence(remembered, replace(remembered.silence, looks=0))
         self.summary.plan, self.refused = looked.plan, looked.refused
         is_quiet = is_settled(remembered, looked.observation, looked.plan)
@@ -193,12 +194,12 @@ class _Rounds:
 
     # Clusters that nothing happens to
 
-    def _forget_settled(self, remembered: Remembered) -> None:
+    def _forget_settled(self, remembered: StoredCluster) -> None:
         """Before anything is done: should this run break off, looks are at all of the cluster again."""
         if remembered.settled is not None and remembered.settled.seen:
             self._save_settled(remembered, SteadyState(at=self.ports.clock.now(), seen={}))
 
-    def _save_settled(self, remembered: Remembered, settled: SteadyState) -> None:
+    def _save_settled(self, remembered: StoredCluster, settled: SteadyState) -> None:
         try:
             self.ports.store.save_settled(self.summary.cluster, settled, remembered.versions)
         except StateConflictError as error:  # the record has been written, and what stood beside it is gone
@@ -206,7 +207,7 @@ class _Rounds:
 
     # Clusters that are paused, or do not answer
 
-    def _is_paused(self, remembered: Remembered) -> bool:
+    def _is_paused(self, remembered: StoredCluster) -> bool:
         """Return True if the cluster is paused, and no pool has to be opened to an autoscaler first."""
         now = self.ports.clock.now()
         if not remembered.control.is_paused(now):
@@ -217,7 +218,7 @@ class _Rounds:
         self.summary.message = ""
         return False
 
-    def _is_silent(self, remembered: Remembered) -> bool:
+    def _is_silent(self, remembered: StoredCluster) -> bool:
         """Whether the cluster is left alone because it does not answer; with what is to be done about that."""
         silence, now = remembered.silence, self.ports.clock.now()
         if self.found is CheckResult.SILENT:
@@ -232,25 +233,25 @@ class _Rounds:
         self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")
         return True
 
-    def _remember_silence(self, remembered: Remembered, why: str) -> datetime:
+    def _remember_silence(self, remembered: StoredCluster, why: str) -> datetime:
         """Count a look that was not answered, and ask for the next. Since when it does not answer."""
         now = self.ports.clock.now()
-        silence = after_silence(remembered.silence, now, why)
+        silence = after_no_answer(remembered.silence, now, why)
         if silence is not None and self._save_silence(remembered, silence):
             self._look_alone(silence)
         known = silence or remembered.silence
         return now if known is None else known.since
 
-    def _tell_unread(self, remembered: Remembered, kind: IncidentKind, why: str, since: datetime) -> None:
+    def _tell_unread(self, remembered: StoredCluster, kind: IncidentKind, why: str, since: datetime) -> None:
         cluster_health, after = remembered.cluster_health, remembered.record.opens_trouble_after
-        after_this = judge_unread(cluster_health, kind, why, since, self.ports.clock.now(), after)
+        after_this = evaluate_unread(cluster_health, kind, why, since, self.ports.clock.now(), after)
         self._store_cluster_health(cluster_health, after_this, remembered.versions)
 
     def _tell_bad_record(self, why: str) -> None:
         """What is stored of the cluster cannot be read: of all that, its verdict alone."""
         cluster_health, versions = self.ports.store.cluster_health(self.summary.cluster)
         now = self.ports.clock.now()
-        after_this = judge_unread(cluster_health, IncidentKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
+        after_this = evaluate_unread(cluster_health, IncidentKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
         self._store_cluster_health(cluster_health, after_this, versions)
 
     def _tell_gone(self) -> bool:
@@ -265,7 +266,7 @@ class _Rounds:
         self.summary.message = f"{self.summary.cluster}: it is not registered any more"
         return True
 
-    def _notify_paused(self, remembered: Remembered) -> None:
+    def _notify_paused(self, remembered: StoredCluster) -> None:
         """Send what its last run could not send, such as the end of an incident. Nothing else is done."""
         cluster_health = remembered.cluster_health
         self.summary.message = f"{self.summary.cluster}: paused, nothing looked at"
@@ -304,7 +305,7 @@ class _Rounds:
             _log.info("verdict not kept: %s", error, extra={"cluster": self.summary.cluster})
             return None
 
-    def _save_silence(self, remembered: Remembered, silence: Unreachable) -> bool:
+    def _save_silence(self, remembered: StoredCluster, silence: Unreachable) -> bool:
         """False: somebody else has just remembered it."""
         self._forget_settled(remembered)
         try:
@@ -314,8 +315,8 @@ class _Rounds:
         return True
 
     def _look_alone(self, silence: Unreachable) -> None:
-        seconds = ceil((silence.next_look - self.ports.clock.now()).total_seconds())
-        self.ports.queue.request_looks([Chunk(clusters=(self.summary.cluster,), delay=max(0, seconds))])
+        seconds = ceil((silence.next_check - self.ports.clock.now()).total_seconds())
+        self.ports.queue.request_checks([Chunk(clusters=(self.summary.cluster,), delay=max(0, seconds))])
 
     def _carry_out(self, run: Run) -> bool:
         """True: what was read has changed."""

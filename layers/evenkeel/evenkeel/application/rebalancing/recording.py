@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from evenkeel.application.ports import Cluster, DetailType, RunPorts
+from evenkeel.application.ports import DetailType
 from evenkeel.application.rebalancing.decisions import decision_json
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.ports import Cluster, RunPorts
+from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import PoolPlan

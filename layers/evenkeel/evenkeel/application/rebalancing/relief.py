@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Clock, Cluster
-from evenkeel.application.rebalancing.observing import contained
-from evenkeel.application.rebalancing.run_state import RunState
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError, contained
+from evenkeel.application.ports import Clock
+from evenkeel.application.rebalancing.ports import Cluster
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.relief import Relief
 from evenkeel.domain.model.states import PoolState

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
-from evenkeel.application.ports import Clock, Queue, Store
+from evenkeel.application.ports import Clock, Queue
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ScaleRequestEvent, foreign_account
-from evenkeel.config import ConfigError, ScaleRequestRecord
+from evenkeel.application.rebalancing.ports import EventStore
 from evenkeel.domain.model.values import quote
+from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, rfc3339
+from evenkeel.validation import ConfigError
 
 # Clocks differ by seconds. A request from the future would be kept for longer than it may.
 CLOCK_SKEW = timedelta(minutes=2)
@@ -22,7 +24,7 @@ CLOCK_SKEW = timedelta(minutes=2)
 class RequestScale:
     """Writes a request down under its own id, and asks for a look at the cluster."""
 
-    store: Store
+    store: EventStore
     queue: Queue
     clock: Clock
 

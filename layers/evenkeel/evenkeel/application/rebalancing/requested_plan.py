@@ -5,23 +5,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.application.ports import Remembered
-from evenkeel.config import ControlRecord
+from evenkeel.application.ports import StoredCluster
 from evenkeel.domain.model.convergence import PASS_LASTS
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import is_called
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, ClusterState
 from evenkeel.domain.plan import plan as make_plan
-from evenkeel.domain.rebalancing.membership.members import PARTIAL_LIST_GRACE
 from evenkeel.domain.rebalancing.relief import holds_relief
 from evenkeel.domain.rebalancing.restore import carries_ours
+from evenkeel.record import ControlRecord
 
 _log = logging.getLogger("evenkeel.look")
 
 
-def plan_for(remembered: Remembered, policy: Policy, observation: Observation, now: datetime) -> Plan:
+def plan_for(remembered: StoredCluster, policy: Policy, observation: Observation, now: datetime) -> Plan:
     """The plan of a run, and of whoever asks what a run would do.
 
     What runs in a cluster may be anything: where it is more than can be judged, that is told, and bounds go on.

@@ -9,17 +9,16 @@ from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.notify import store_cluster_health
 from evenkeel.application.offerings.sharing import publish_reports
 from evenkeel.application.plan_documents import outcome_json
-from evenkeel.application.ports import Cluster, ClusterClock, Lease, Remaining, Remembered, RunPorts
+from evenkeel.application.ports import Lease, Remaining, StoredCluster
 from evenkeel.application.rebalancing.fix import Fixes, fix
-from evenkeel.application.rebalancing.recording import Recorder, is_failing
+from evenkeel.application.rebalancing.ports import Cluster, ClusterClock, RunPorts
+from evenkeel.application.rebalancing.record import Recorder, is_failing
 from evenkeel.application.rebalancing.relief import write_relief
 from evenkeel.application.rebalancing.requested_plan import after_restore, still_asked
-from evenkeel.application.rebalancing.run_state import RunState, marked_and_staying, unmark
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary, marked_and_staying, unmark
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
-from evenkeel.application.rebalancing.writing import Writer
-from evenkeel.config import ClusterRecord, FixEntry, ScaleRequestRecord
-from evenkeel.domain.incidents.health import evaluate, with_news
+from evenkeel.application.rebalancing.write import Writer
+from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -28,6 +27,8 @@ from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal, TakenOff
 from evenkeel.domain.model.states import DesiredBounds, GroupState, PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.record import ClusterRecord, FixEntry
+from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import counted, problem_words, taken_off_words
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -47,7 +48,7 @@ class Run:
 
     ports: RunPorts
     summary: RunSummary
-    remembered: Remembered
+    remembered: StoredCluster
     api: Cluster
     plan: Plan
     why: str
@@ -368,7 +369,7 @@ class Run:
     def _judge(self) -> None:
         """What trouble there is, as this run leaves it."""
         before, after = self.remembered.cluster_health, self.record.opens_trouble_after
-        cluster_health = with_news(evaluate(before, self.plan, self.run_state.groups, after))
+        cluster_health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after))
         place = self.record.status_configmap
         if place is None:
             cluster_health = replace(cluster_health, quote=None)

@@ -8,12 +8,13 @@ import logging
 from dataclasses import dataclass, replace
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Cluster, Remembered, RunStore
-from evenkeel.config import ScaleRequestRecord
+from evenkeel.application.ports import StoredCluster
+from evenkeel.application.rebalancing.ports import Cluster, RunStore
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.state_records import ScaleRequestRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -23,7 +24,7 @@ class RunState:
     """What is remembered of the cluster, kept as it is written, each write on the version of the one before."""
 
     store: RunStore
-    remembered: Remembered
+    remembered: StoredCluster
     groups: dict[GroupKey, GroupState]
     pools: dict[PoolId, PoolState]
     scale_requests: dict[str, ScaleRequestRecord]  # by id

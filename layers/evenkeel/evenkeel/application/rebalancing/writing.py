@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Clock, Cluster, Executor, sequentially
-from evenkeel.application.rebalancing.observing import contained
-from evenkeel.application.rebalancing.run_state import RunState, mark
-from evenkeel.application.rebalancing.run_summary import RunSummary
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError, contained
+from evenkeel.application.ports import Clock, Executor, sequentially
+from evenkeel.application.rebalancing.ports import Cluster
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary, mark
 from evenkeel.domain.model.groups import GroupKey, PublishedBounds
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan

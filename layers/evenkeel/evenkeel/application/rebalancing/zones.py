@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
-from evenkeel.application.ports import Clock, Queue, Remembered, Store
+from evenkeel.application.ports import Clock, Queue, StoredCluster
 from evenkeel.application.rebalancing.events import EventOutcome, EventResult, ZoneShift, foreign_account
-from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneStatement
+from evenkeel.application.rebalancing.ports import EventStore
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.values import near, quote
+from evenkeel.record import ClusterRecord
+from evenkeel.state_records import ZoneRecord, ZoneStatement
+from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
@@ -30,7 +33,7 @@ _TRIES = 5
 class RecordZoneShift:
     """Remembers a shift for every registered cluster that has the zone, and asks for a look at each."""
 
-    store: Store
+    store: EventStore
     queue: Queue
     clock: Clock
 
@@ -115,7 +118,7 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
     return statement
 
 
-def check_zone(remembered: Remembered, zone: str, observe: Callable[[], Observation]) -> str:
+def check_zone(remembered: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
     """Whether the cluster has a zone of that name or id; what the answer must add where it cannot be said.
 
     The cluster is looked at only where its record and what was said before do not know the zone. That it cannot be

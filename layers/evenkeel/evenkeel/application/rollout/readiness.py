@@ -10,13 +10,14 @@ from typing import Any, Self
 
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.ports import UNREADABLE, Remembered, Store
-from evenkeel.config import ConfigError
+from evenkeel.application.ports import UNREADABLE, StoredCluster
+from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.readiness import DryRun, Hindrance, PastDecision, dry_run_of
+from evenkeel.validation import ConfigError
 
 # For as long as decisions are kept; a cluster of which nothing is recorded in all that time has been known for longer.
 KEPT = timedelta(days=30)
@@ -40,11 +41,11 @@ class Asked:
 class Known:
     """What the table has of a cluster."""
 
-    remembered: Remembered
+    remembered: StoredCluster
     decisions: Sequence[Mapping[str, Any]] | None  # all that are kept; None: they are too many to be read at once
 
     @classmethod
-    def of(cls, store: Store, cluster: str, now: datetime) -> Self:
+    def of(cls, store: RolloutStore, cluster: str, now: datetime) -> Self:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         remembered, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
         return cls(remembered=remembered, decisions=decisions)
@@ -65,7 +66,7 @@ class Readiness:
 
 
 def readiness_of(
-    store: Store,
+    store: RolloutStore,
     known: Known,
     needed: timedelta,
     now: datetime,
@@ -101,7 +102,7 @@ class _Found:
     whole: bool = True
 
 
-def _read(store: Store, known: Known, begin: datetime, now: datetime) -> _Found:
+def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> _Found:
     found, cluster = _Found(), known.remembered.record.id
     if known.decisions is None:
         oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))

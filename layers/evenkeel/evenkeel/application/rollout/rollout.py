@@ -22,9 +22,9 @@ from evenkeel.application.ports import (
     Queue,
     Registered,
     Remaining,
-    Store,
     sequentially,
 )
+from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.application.rollout.summary import halt_words, rollout_words
 from evenkeel.domain.fleet.check_times import Chunk
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -48,7 +48,7 @@ _LATELY = timedelta(hours=1, minutes=5)
 class AdvanceRollouts:
     """The use case with its ports: takes the rollout that is under way as far as it goes now."""
 
-    store: Store
+    store: RolloutStore
     queue: Queue
     bus: Bus
     clock: Clock
@@ -121,7 +121,7 @@ class _Steps:
 
     def _ask_for_looks(self, clusters: Sequence[str]) -> None:
         chunks = [tuple(clusters[start : start + _CHUNK]) for start in range(0, len(clusters), _CHUNK)]
-        self.ports.queue.request_looks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
+        self.ports.queue.request_checks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
 
     def _next_wave(self) -> bool:
         now, looked_at = self._now, self.ports.store.looked_at()

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from math import ceil
 
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import Readiness
 from evenkeel.domain.rollout.readiness import OFTEN, Hindrance
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
-from evenkeel.texts.english import MOST_NAMED, counted, incident_words, rfc3339
+from evenkeel.texts.english import counted, rfc3339
+from evenkeel.texts.incidents import incident_words
+from evenkeel.texts.pool_numbers import MOST_NAMED
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
     LeftOut.GONE: "not registered any more",
@@ -21,7 +23,7 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 }
 
 
-def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta, now: datetime) -> str:
+def readiness_words(found: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime) -> str:
     """The verdict in one line, and why not."""
     quote = found.dry_run
     if not found.is_ready:
@@ -35,7 +37,7 @@ def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta,
 
 
 def hindrance_words(
-    hindrance: Hindrance, found: Readiness, remembered: Remembered, needed: timedelta, now: datetime
+    hindrance: Hindrance, found: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime
 ) -> str:
     quote = found.dry_run
     match hindrance:

@@ -36,7 +36,7 @@ from evenkeel.domain.model.convergence import (
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
-from evenkeel.domain.rebalancing.replicas.removal import remove
+from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 _COURSE = 100  # steps of a course that are told
 _FIRST_SIGHT = timedelta(minutes=1)  # a look comes 15 s after a write, and a scan every minute

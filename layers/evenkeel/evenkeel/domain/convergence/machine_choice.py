@@ -8,13 +8,13 @@ wait for a pod to complete and lets evictions wait their turn: here nobody has t
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from evenkeel.domain.demand.advice import unread, with_coming
-from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.drainability import DrainDecision, drain_decision
+from evenkeel.domain.demand.advice import unread
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
 from evenkeel.domain.demand.node_info import NodeInfo
-from evenkeel.domain.demand.scale_down import KEPT, resettle
+from evenkeel.domain.demand.offers import with_coming
+from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_going
-from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
@@ -39,31 +39,31 @@ def choose(
     if workload is None or why is not None:
         why = why or Reason.of(Rule.CONVERGE_NO_VIEW)
         return {group: Choice(why=why) for group in asks}
-    world = World(workload, with_coming(offers, workload), DemandPolicy(), now)
-    world.place_waiting()
+    simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
+    simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
     choices = {}
     for group, coming in asks.items():
-        mark = world.placing.mark()
+        fork = simulation.snapshot.fork()
         nodes = [node for node in workload.nodes if node.group is not None and str(node.group) == group]
-        choices[group] = _choose(world, budgets, nodes, GroupKey.read(coming) if coming else None)
-        world.placing.back_to(mark)
+        choices[group] = _choose(simulation, budgets, nodes, GroupKey.read(coming) if coming else None)
+        simulation.snapshot.revert(fork)
     return choices
 
 
-def _choose(world: World, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None) -> Choice:
+def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], coming: GroupKey | None) -> Choice:
     if coming is not None:
-        if coming not in world.fresh:
+        if coming not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
-        world.add_fresh(coming)
+        simulation.add_template_node(coming)
     found: list[tuple[tuple[bool, int, int, str], Node]] = []
     why: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
-        moving = _moving(world, budgets, node)
+        moving = _moving(simulation, budgets, node)
         if isinstance(moving, Reason):
             why = why or moving
         elif node.machine is not None:
-            cost = sum(world.kinds.of(pod).cpu for pod in moving)
+            cost = sum(simulation.pod_groups.of(pod).cpu for pod in moving)
             found.append(((node.ready, len(moving), cost, node.name), node))
     best = min(found, default=None, key=lambda each: each[0])
     if best is None or best[1].machine is None:
@@ -71,46 +71,50 @@ def _choose(world: World, budgets: Budgets, nodes: Iterable[Node], coming: Group
     return Choice(machine=best[1].machine.ref)
 
 
-def _moving(world: World, budgets: Budgets, node: Node) -> list[Pod] | Reason:
+def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] | Reason:
     """The pods that would move with a node, all of which may and have a place; or the first reason why it stays."""
     if node.machine is None or node.machine.preserved:
         return Reason.of(Rule.CONVERGE_NO_MACHINE)
-    if is_going(node, world.now):
+    if is_going(node, simulation.now):
         return Reason.of(Rule.NODE_GOING)
-    if node.annotations.get(KEPT) == "true":
-        return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
+    if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
+        return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)
     moving = []
-    for pod in world.standing[node.name]:
-        its = drain_decision(pod, budgets, world.now)
+    for pod in simulation.pods_on[node.name]:
+        its = drain_decision(pod, budgets, simulation.now)
         if isinstance(its, Reason):
             return its
         if its is DrainDecision.WAITED_FOR:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=str(pod))
         if its is DrainDecision.MOVES:
-            if (reason := _held(world, budgets, pod)) is not None:
+            if (reason := _held(simulation, budgets, pod)) is not None:
                 return reason
             moving.append(pod)
     if not budgets.allow_all(moving):
         held = next((pod for pod in moving if budgets.of(pod)), moving[0])
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(held), budget=str(budgets.of(held)[0]))
-    return _resettled(world, world.placing.rooms[node.name], moving) or moving
+    return _resettled(simulation, simulation.snapshot.node_infos[node.name], moving) or moving
 
 
-def _held(world: World, budgets: Budgets, pod: Pod) -> Reason | None:
+def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
     """What keeps a pod where it is although it may be evicted: a volume of its zone, a budget without room."""
     if (budget := budgets.exhausted(pod)) is not None:
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
-    needs = world.kinds.of(pod).volumes
+    needs = simulation.pod_groups.of(pod).volumes
     for reach in needs.reaches:
         if reach.terms is not None or reach.labels or reach.node:
             return Reason.of(Rule.VOLUME_OF_ITS_ZONE, pod=str(pod), claim=reach.claim)
     return needs.obstacle
 
 
-def _resettled(world: World, room: NodeInfo, moving: list[Pod]) -> Reason | None:
+def _resettled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
     """The first pod that has no place elsewhere; None: all have. Everything is as before then."""
-    mark = world.placing.mark()
-    rooms = [other for other in world.open_rooms() if other is not room and other.name not in world.starting]
-    places = resettle(world, room, moving, rooms)
-    world.placing.back_to(mark)
+    fork = simulation.snapshot.fork()
+    node_infos = [
+        other
+        for other in simulation.schedulable_nodes()
+        if other is not node_info and other.name not in simulation.starting
+    ]
+    places = find_places(simulation, node_info, moving, node_infos)
+    simulation.snapshot.revert(fork)
     return places if isinstance(places, Reason) else None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.demand.scale_down import unneeded
-from evenkeel.domain.demand.scale_up import demand
+from evenkeel.domain.demand.scale_down import scale_down
+from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import (
     Advice,
@@ -19,7 +19,7 @@ from evenkeel.domain.model.demand import (
     NodeAdvice,
     PoolAdvice,
     PoolOffer,
-    Shrinking,
+    ScaleDownState,
     Unneeded,
 )
 from evenkeel.domain.model.drafts import Draft, PoolDraft
@@ -50,7 +50,7 @@ def advise(
     observation: Observation,
     pools: Sequence[PoolOffer],
     stage: DemandStage,
-    remembered: Shrinking,
+    remembered: ScaleDownState,
     now: datetime,
     order: tuple[str, ...] = (),
 ) -> Advised:
@@ -68,10 +68,10 @@ def advise(
     if why_unread is not None:
         return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
     offers = with_coming(pools if stage.orders else [replace(pool, orders={}) for pool in pools], workload)
-    found = demand(workload, offers, policy, now)
+    found = scale_up(workload, offers, policy, now)
     leaving = remembered if not stage.removes else replace(remembered, leaving=_marked(workload, offers))
     judges = stage.judges_nodes and workload.whole
-    idle = unneeded(workload, offers, leaving, policy, now) if judges else None
+    idle = scale_down(workload, offers, leaving, policy, now) if judges else None
     nodes = {} if idle is None else _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
         unmet=found.unmet,

@@ -4,23 +4,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from evenkeel.domain.demand.selectors import matches
-from evenkeel.domain.model.workload import Budget, Pod
+from evenkeel.domain.model.workload import Pod, PodDisruptionBudget
 
 
 class Budgets:
     """What every budget still allows. No budget is taken below zero."""
 
-    def __init__(self, budgets: Iterable[Budget]) -> None:
-        self._by_namespace: dict[str, list[Budget]] = defaultdict(list)
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = defaultdict(list)
         for budget in sorted(budgets, key=str):
             self._by_namespace[budget.namespace].append(budget)
         self.left = {str(budget): max(0, budget.allowed) for found in self._by_namespace.values() for budget in found}
 
-    def of(self, pod: Pod) -> list[Budget]:
+    def of(self, pod: Pod) -> list[PodDisruptionBudget]:
         """The budgets that a pod falls under."""
         return [budget for budget in self._by_namespace.get(pod.namespace, ()) if matches(budget.selector, pod.labels)]
 
-    def exhausted(self, pod: Pod) -> Budget | None:
+    def exhausted(self, pod: Pod) -> PodDisruptionBudget | None:
         """The first budget that allows no eviction of a pod; None: all allow one."""
         return next((budget for budget in self.of(pod) if self.left[str(budget)] < 1), None)
 

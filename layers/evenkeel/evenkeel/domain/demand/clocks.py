@@ -8,20 +8,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.demand.advice import Advised
-from evenkeel.domain.model.demand import Shrinking
+from evenkeel.domain.model.demand import ScaleDownState
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 
 
-def remembered_idle(state: ClusterState, now: datetime) -> Shrinking:
+def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
     """What counts of the looks and runs before. What lies in the future counts as now."""
     clocks = {name: min(since, now) for group in state.groups.values() for name, since in group.unneeded.items()}
     grew = [pool.grew_at for pool in state.pools.values() if pool.grew_at is not None]
     # A write that was refused while a machine was marked to go.
     failed = [group.write_refused_at for group in state.groups.values() if group.marked and group.write_refused_at]
-    return Shrinking(
+    return ScaleDownState(
         clocks=clocks,
         grew_at=None if not grew else min(max(grew), now),
         failed_at=None if not failed else min(max(failed), now),

@@ -29,20 +29,20 @@ class ClusterSnapshot:
     """Rooms by the names of their nodes, in the order in which they were added."""
 
     def __init__(self, namespaces: Namespaces) -> None:
-        self.rooms: dict[str, NodeInfo] = {}
+        self.node_infos: dict[str, NodeInfo] = {}
         self._tallies = TopologyCounts()
         self._affinity = PodAffinity(self._tallies, namespaces)
         self._shapes = Shapes()
         self._users: Counter[str] = Counter()  # of claims that no second pod may use
         self._steps: list[_Step] = []
 
-    def add(self, node: Node, standing: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING) -> NodeInfo:
+    def add(self, node: Node, pods_on: Mapping[PodGroup, int], attached: Mapping[str, int] = NOTHING) -> NodeInfo:
         """A node with these pods on it, whether or not they fit.
 
         ``attached``: volumes by CSI driver that are attached to it beside those of the pods.
         """
         room = NodeInfo(node, self._shapes.of(node), attached)
-        for kind, count in standing.items():
+        for kind, count in pods_on.items():
             room.change(kind, count)
         self._do(_Step(room, None, 1))
         return room
@@ -55,13 +55,13 @@ class ClusterSnapshot:
         """Pods of a kind stand there from now on, whether or not they fit; negative: do not any more."""
         self._do(_Step(room, kind, count))
 
-    def mark(self) -> int:
-        """A point to which ``back_to`` leads."""
+    def fork(self) -> int:
+        """A point to which ``revert`` leads."""
         return len(self._steps)
 
-    def back_to(self, mark: int) -> None:
+    def revert(self, fork: int) -> None:
         """As if nothing had happened since."""
-        while len(self._steps) > mark:
+        while len(self._steps) > fork:
             step = self._steps.pop()
             self._carry_out(step._replace(number=-step.number))
 
@@ -77,13 +77,13 @@ class ClusterSnapshot:
             self._use(kind, count)
             return
         if count > 0:
-            self.rooms[room.name] = room
+            self.node_infos[room.name] = room
             self._tallies.add_room(room)
         else:
-            del self.rooms[room.name]
+            del self.node_infos[room.name]
             self._tallies.remove_room(room)
-        for standing, number in room.kinds.items():
-            self._use(standing, count * number)
+        for pods_on, number in room.pod_groups.items():
+            self._use(pods_on, count * number)
 
     def _use(self, kind: PodGroup, count: int) -> None:
         for claim in kind.volumes.exclusive:
@@ -93,18 +93,18 @@ class ClusterSnapshot:
         """Whether where a pod of this kind fits changes with where other pods are placed."""
         return bool(kind.spread or kind.volumes.exclusive) or self._affinity.depends_on_others(kind)
 
-    def misfit(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
+    def failing_filter(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
         """The first rule by which one more pod of this kind cannot stand there; None: it can."""
         return (
             self.obstacle(kind)
             or self.standing_misfit(kind, room)
             or self._port_taken(kind, room)
-            or resources.misfit(kind, room)
+            or resources.failing_filter(kind, room)
             or self._claim_in_use(kind)
             or resources.too_many_volumes(kind, room)
             or self._volume_misfit(kind, room)
-            or (spread.misfit(kind, room, self._tallies) if kind.spread else None)
-            or self._affinity.misfit(kind, room)
+            or (spread.failing_filter(kind, room, self._tallies) if kind.spread else None)
+            or self._affinity.failing_filter(kind, room)
         )
 
     @staticmethod
@@ -117,7 +117,7 @@ class ClusterSnapshot:
         """What keeps a kind from a node whatever stands on it: cordon, taints, labels. Found out once per shape."""
         if kind.by_node:
             return _standing_misfit(kind, room)
-        answers = room.shape.standing
+        answers = room.shape.pods_on
         if kind not in answers:
             answers[kind] = _standing_misfit(kind, room)
         return answers[kind]
@@ -127,10 +127,10 @@ class ClusterSnapshot:
         if not kind.volumes.reaches:
             return None
         if kind.by_node:
-            return volumes.misfit(kind.volumes, room.labels, room.name)
+            return volumes.failing_filter(kind.volumes, room.labels, room.name)
         answers = room.shape.volumes
         if kind not in answers:
-            answers[kind] = volumes.misfit(kind.volumes, room.labels, room.name)
+            answers[kind] = volumes.failing_filter(kind.volumes, room.labels, room.name)
         return answers[kind]
 
     @staticmethod
@@ -145,25 +145,25 @@ class ClusterSnapshot:
     def fill(self, kind: PodGroup, room: NodeInfo, wanted: int) -> int:
         """Put as many pods of a kind there as fit, at most as many as wanted. Returns how many."""
         if not self.depends_on_others(kind):
-            count = 0 if self.misfit(kind, room) else resources.how_many(kind, room, wanted)
+            count = 0 if self.failing_filter(kind, room) else resources.how_many(kind, room, wanted)
             if count:
                 self.put(kind, room, count)
             return count
         count = 0
-        while count < wanted and self.misfit(kind, room) is None:
+        while count < wanted and self.failing_filter(kind, room) is None:
             self.put(kind, room)
             count += 1
         return count
 
-    def find(self, kind: PodGroup, rooms: Iterable[NodeInfo]) -> NodeInfo | None:
+    def find(self, kind: PodGroup, node_infos: Iterable[NodeInfo]) -> NodeInfo | None:
         """Put one pod of a kind into the first room where it fits, and say which; None: it fits none."""
-        return next((room for room in rooms if self.fill_any(kind, (room,), 1)), None)
+        return next((room for room in node_infos if self.fill_any(kind, (room,), 1)), None)
 
-    def fill_any(self, kind: PodGroup, rooms: Iterable[NodeInfo], wanted: int) -> int:
+    def fill_any(self, kind: PodGroup, node_infos: Iterable[NodeInfo], wanted: int) -> int:
         """Put pods of a kind into the first rooms where they fit. Returns how many were put."""
         put = 0
         cpu, memory = kind.cpu, kind.memory
-        for room in rooms:
+        for room in node_infos:
             if put >= wanted:
                 break
             if (not cpu or room.cpu >= cpu) and (not memory or room.memory >= memory) and room.pods > 0:
@@ -177,4 +177,4 @@ def _standing_misfit(kind: PodGroup, room: NodeInfo) -> Reason | None:
     taint = taints.first_not_tolerated(room.node.taints, kind.needs.tolerations)
     if taint is not None:
         return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
-    return node_affinity.misfit(kind.needs, room.labels, room.name)
+    return node_affinity.failing_filter(kind.needs, room.labels, room.name)

@@ -8,9 +8,8 @@ keeps its node, and so does a pod of two disruption budgets.
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.placeable import unplaceable
-from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone
+from evenkeel.domain.demand.drainability import Budgets
+from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone, unplaceable
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod
 

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime
 
 from evenkeel.domain.demand.drainability import ends_with_node
-from evenkeel.domain.demand.placeable import unplaceable
+from evenkeel.domain.demand.pods import unplaceable
 from evenkeel.domain.model.demand import KeptNodes
 from evenkeel.domain.model.observations import Observation
 

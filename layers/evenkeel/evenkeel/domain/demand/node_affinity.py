@@ -7,7 +7,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Needs
 
 
-def misfit(needs: Needs, labels: Mapping[str, str], name: str) -> Reason | None:
+def failing_filter(needs: Needs, labels: Mapping[str, str], name: str) -> Reason | None:
     """The first label of the node selector that is another, or that no required term matches."""
     for key, wanted in sorted(needs.node_selector.items()):
         if (found := labels.get(key)) != wanted:

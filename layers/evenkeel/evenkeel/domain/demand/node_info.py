@@ -16,7 +16,7 @@ class Shape:
     __slots__ = ("standing", "volumes")
 
     def __init__(self) -> None:
-        self.standing: dict[PodGroup, Reason | None] = {}
+        self.pods_on: dict[PodGroup, Reason | None] = {}
         self.volumes: dict[PodGroup, Reason | None] = {}
 
 
@@ -66,16 +66,16 @@ class NodeInfo:
         self.attached: Counter[str] = Counter(attached)  # volumes by CSI driver
         self.ports: Counter[HostPort] = Counter()
         self.user_of: Counter[str] = Counter()  # claims that no second pod may use
-        self.kinds: Counter[PodGroup] = Counter()
+        self.pod_groups: Counter[PodGroup] = Counter()
         going = node.deleting or any(taint.key == GOING for taint in node.taints)
         # Cluster Autoscaler looks for places on no cordoned node, whatever a pod tolerates (plugin_runner.go:106-110).
         self.is_open = node.ready and not node.unschedulable and not going
 
     def change(self, kind: PodGroup, count: int) -> None:
         """So many pods of a kind come; negative: go."""
-        self.kinds[kind] += count
-        if not self.kinds[kind]:
-            del self.kinds[kind]
+        self.pod_groups[kind] += count
+        if not self.pod_groups[kind]:
+            del self.pod_groups[kind]
         self.cpu -= kind.cpu * count
         self.memory -= kind.memory * count
         self.pods -= count

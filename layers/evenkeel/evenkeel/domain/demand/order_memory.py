@@ -26,9 +26,9 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import comes_with_node
 from evenkeel.domain.demand.requests import PODS, counts, request_of
 from evenkeel.domain.demand.selectors import matches
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_going
 from evenkeel.domain.demand.template_node import TemplateNode
-from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.past_orders import (
@@ -41,7 +41,7 @@ from evenkeel.domain.model.past_orders import (
     wait_after,
 )
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import HOSTNAME, Node, NodeTerm, Pod, Workload
+from evenkeel.domain.model.workload import HOSTNAME, Node, NodeSelectorTerm, Pod, Workload
 
 Orders = Mapping[str, PastOrder]
 
@@ -55,16 +55,16 @@ _NOTHING: Mapping[GroupKey, PastOrder] = {}
 class OrderMemory:
     """The orders that the pools remember, as one check sees them."""
 
-    def __init__(self, workload: Workload, world: World, pools: Sequence[PoolOffer]) -> None:
-        self._workload, self._world, self._pools, self._now = workload, world, pools, world.now
-        self._fresh = world.fresh
+    def __init__(self, workload: Workload, simulation: Simulation, pools: Sequence[PoolOffer]) -> None:
+        self._workload, self._world, self._pools, self._now = workload, simulation, pools, simulation.now
+        self._fresh = simulation.template_nodes
         self._digests: dict[PodGroup, str] = {}
         self._vain: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
         self._until: dict[PodGroup, datetime | None] = {}
         self._latest = _latest(pools)
         self._waiting = self._pods_with_orders()
         self._kept = {pool.pool: self._unexpired(pool) for pool in pools}
-        self._on_its_way: Counter[GroupKey] = Counter(world.starting.values())
+        self._on_its_way: Counter[GroupKey] = Counter(simulation.starting.values())
         self._on_its_way.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
         self._helped: set[tuple[PoolId, str]] = set()  # orders of which every group's node helps
         self._untried: set[tuple[PodGroup, GroupKey]] = set()  # where other nodes did not help a kind, and these may
@@ -88,7 +88,7 @@ class OrderMemory:
         if not known:
             return {}
         found: dict[str, list[Pod]] = {}
-        for kind, pods in self._world.kinds.group(self._world.waiting).items():
+        for kind, pods in self._world.pod_groups.group(self._world.waiting).items():
             if (digest := self.digest(kind)) in known:
                 found.setdefault(digest, []).extend(pods)
         return found
@@ -163,21 +163,21 @@ class OrderMemory:
 
         Those that come with it stay, and those that some controller has made for this one node.
         """
-        world = self._imagined
-        kind = world.kinds.of(pod)
-        kinds = [(each, world.kinds.of(each)) for each in world.standing[node.name]]
-        standing = Counter(other for each, other in kinds if other.by_node or _is_made_for(each, node))
-        mark = world.placing.mark()
-        world.placing.remove(world.placing.rooms[node.name])
-        room = world.add_node(node, standing)
-        reason = world.placing.misfit(kind, room)
-        world.placing.back_to(mark)
+        simulation = self._imagined
+        kind = simulation.pod_groups.of(pod)
+        pod_groups = [(each, simulation.pod_groups.of(each)) for each in simulation.pods_on[node.name]]
+        pods_on = Counter(other for each, other in pod_groups if other.by_node or _is_made_for(each, node))
+        fork = simulation.snapshot.fork()
+        simulation.snapshot.remove(simulation.snapshot.node_infos[node.name])
+        room = simulation.add_node(node, pods_on)
+        reason = simulation.snapshot.failing_filter(kind, room)
+        simulation.snapshot.revert(fork)
         return reason
 
     @cached_property
-    def _imagined(self) -> World:
+    def _imagined(self) -> Simulation:
         """A world of its own: taking nodes away and back changes the order in which places are sought."""
-        return World(self._workload, tuple(self._pools), self._world.policy, self._now)
+        return Simulation(self._workload, tuple(self._pools), self._world.policy, self._now)
 
     def _is_awaited(self, order: PastOrder) -> bool:
         """Whether a node is on its way where an order expects one."""
@@ -237,7 +237,7 @@ class OrderMemory:
     @cached_property
     def _pods_by_digest(self) -> dict[str, Pod]:
         """A pod of each kind that waits."""
-        return {self.digest(kind): pods[0] for kind, pods in self._world.kinds.group(self._world.waiting).items()}
+        return {self.digest(kind): pods[0] for kind, pods in self._world.pod_groups.group(self._world.waiting).items()}
 
     def key(self, kind: PodGroup, group: GroupKey) -> str:
         """Return the key of an order for a kind in a group."""
@@ -325,8 +325,8 @@ class OrderMemory:
     def with_ordered(self, pool: PoolId, ordered: Mapping[PodGroup, Collection[GroupKey]]) -> Orders:
         """Return what a pool remembers once nodes are ordered, for each kind in these groups."""
         orders = dict(self._kept[pool])
-        kinds = sorted(ordered.items(), key=lambda item: item[0].name)
-        for kind, groups in kinds if orders else kinds[:MOST_ORDERS]:
+        pod_groups = sorted(ordered.items(), key=lambda item: item[0].name)
+        for kind, groups in pod_groups if orders else pod_groups[:MOST_ORDERS]:
             for group in sorted(groups):
                 key = self.key(kind, group)
                 orders[key] = self._ordered(orders.get(key), group, is_new=(pool, key) in self._helped)
@@ -351,8 +351,8 @@ class OrderMemory:
     @cached_property
     def retry_at(self) -> datetime | None:
         """When time alone lets a node be ordered again."""
-        kinds = [kind for kind in self._vain if self._vain[kind]]
-        moments = [until for kind in kinds if (until := self.until(kind)) is not None and until > self._now]
+        pod_groups = [kind for kind in self._vain if self._vain[kind]]
+        moments = [until for kind in pod_groups if (until := self.until(kind)) is not None and until > self._now]
         return min(moments, default=None)
 
 
@@ -396,11 +396,11 @@ def pods_digest(kind: PodGroup) -> str:
     )
 
 
-def node_digest(kind: PodGroup, fresh: TemplateNode) -> str:
+def node_digest(kind: PodGroup, template_nodes: TemplateNode) -> str:
     """Return a digest of what pods of a kind read of an expected node. All else may differ from node to node."""
-    node = fresh.node
+    node = template_nodes.node
     whole, taken = counts(node.allocatable), Counter[str]()
-    for pod in fresh.pods:
+    for pod in template_nodes.pods:
         taken.update(request_of(pod))
         taken[PODS] += 1
     amounts = {
@@ -421,7 +421,7 @@ def _keys_read(kind: PodGroup) -> set[str]:
     return keys - {HOSTNAME}
 
 
-def _keys_of(terms: tuple[NodeTerm, ...] | None) -> set[str]:
+def _keys_of(terms: tuple[NodeSelectorTerm, ...] | None) -> set[str]:
     return {each.key for term in terms or () for each in term.expressions}
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, Shrinking
+from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, ScaleDownState
 from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES, ScaleRequest
 from evenkeel.domain.model.observations import Observation
@@ -65,7 +65,7 @@ def nodes_for_released(
     anywhere serves its pods first.
     """
     offers = [_only_released(plan, offer) for plan, offer in pools]
-    advised = advise(observation, offers, DemandStage.OFF, Shrinking(), now)
+    advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.look_again is not None:
         return {}
     asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.asks_waiting}

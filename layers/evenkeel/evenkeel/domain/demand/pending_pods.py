@@ -3,8 +3,7 @@
 from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
-from evenkeel.domain.demand.placeable import unplaceable
-from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
+from evenkeel.domain.demand.pods import comes_with_node, unplaceable, wants_gpu
 from evenkeel.domain.model.demand import DemandPolicy
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Pod

@@ -7,7 +7,7 @@ from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.topology_counts import Tally, TopologyCounts
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import PodTerm
+from evenkeel.domain.model.workload import PodAffinityTerm
 
 Namespaces = Mapping[str, Mapping[str, str]]
 """The labels of namespaces, by their names."""
@@ -23,7 +23,7 @@ class PodAffinity:
         self._kinds_read = 0
         self._repelled: dict[PodGroup, tuple[int, list[Tally]]] = {}
 
-    def misfit(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
+    def failing_filter(self, kind: PodGroup, room: NodeInfo) -> Reason | None:
         """Whom it has to be with, whom it keeps away from, who keeps it away, in that order."""
         if lonely := self._without_company(kind, room):
             return lonely
@@ -74,19 +74,19 @@ class PodAffinity:
     def _read_repelling(self) -> None:
         if self._kinds_read == self._tallies.kinds_seen:
             return
-        kinds = self._tallies.kinds
-        for kind in kinds[self._kinds_read :]:
+        pod_groups = self._tallies.pod_groups
+        for kind in pod_groups[self._kinds_read :]:
             self._repelling += [(kind, number) for number in range(len(kind.needs.anti_affinity))]
-        self._kinds_read = len(kinds)
+        self._kinds_read = len(pod_groups)
 
-    def _one(self, kind: PodGroup, term: PodTerm) -> Callable[[PodGroup], bool]:
+    def _one(self, kind: PodGroup, term: PodAffinityTerm) -> Callable[[PodGroup], bool]:
         return lambda other: self._speaks_of(term, kind.namespace, other) and matches(term.selector, other.labels)
 
     def _all(self, kind: PodGroup) -> Callable[[PodGroup], bool]:
         each = [self._one(kind, term) for term in kind.needs.affinity]
         return lambda other: all(one(other) for one in each)
 
-    def _speaks_of(self, term: PodTerm, own: str, other: PodGroup) -> bool:
+    def _speaks_of(self, term: PodAffinityTerm, own: str, other: PodGroup) -> bool:
         """Whether a term is about pods of that namespace: named, selected, or, without either, its own."""
         if not term.namespaces and term.namespace_selector is None:
             return other.namespace == own

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from evenkeel.domain.demand.requests import CPU, MEMORY, host_ports, request_of
 from evenkeel.domain.demand.selectors import names_a_node
 from evenkeel.domain.demand.volumes import VolumeNeeds, Volumes
-from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requirement, Spread
+from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requirement, TopologySpreadConstraint
 
 
 @dataclass(eq=False, slots=True)  # compared by identity: there is one object per kind and simulation
@@ -20,7 +20,7 @@ class PodGroup:
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
     volumes: VolumeNeeds
-    spread: tuple[Spread, ...]  # with matchLabelKeys in their selectors
+    spread: tuple[TopologySpreadConstraint, ...]  # with matchLabelKeys in their selectors
     priority: int
     is_leaving: bool  # pods that are being deleted
     cpu: int = field(init=False)
@@ -109,12 +109,12 @@ class PodGroups:
         return found
 
 
-def _with_label_keys(constraint: Spread, labels: Mapping[str, str]) -> Spread:
+def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> TopologySpreadConstraint:
     """A constraint whose selector asks for the pod's own values of matchLabelKeys as well."""
     own = tuple(Requirement(key, "In", (labels[key],)) for key in constraint.label_keys if key in labels)
     if not own or constraint.selector is None:
         return constraint
-    return Spread(
+    return TopologySpreadConstraint(
         key=constraint.key,
         max_skew=constraint.max_skew,
         selector=(*constraint.selector, *own),

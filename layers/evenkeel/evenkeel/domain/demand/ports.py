@@ -9,8 +9,8 @@ _EVERY_ADDRESS = ("", "0.0.0.0")
 
 def first_taken(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> HostPort | None:
     """The first port wanted that collides with one that is taken."""
-    standing = tuple(taken)
-    return next((port for port in wanted if any(_collide(port, other) for other in standing)), None)
+    pods_on = tuple(taken)
+    return next((port for port in wanted if any(_collide(port, other) for other in pods_on)), None)
 
 
 def _collide(a: HostPort, b: HostPort) -> bool:

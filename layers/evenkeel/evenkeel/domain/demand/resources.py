@@ -6,7 +6,7 @@ from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, amount_text
 from evenkeel.domain.model.reasons import Reason, Rule
 
 
-def misfit(kind: PodGroup, room: NodeInfo) -> Reason | None:
+def failing_filter(kind: PodGroup, room: NodeInfo) -> Reason | None:
     """The first resource of which too little is free; what is not asked for is not looked at."""
     if room.pods < 1:
         return Reason.of(Rule.NODE_FULL_OF_PODS, pods=room.allocatable.get(PODS, 0))

@@ -10,25 +10,31 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.demand.budgets import Budgets
-from evenkeel.domain.demand.drainability import DrainDecision, drain_decision
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
 from evenkeel.domain.demand.node_info import NodeInfo
-from evenkeel.domain.demand.pending_pods import judged_from
-from evenkeel.domain.demand.pods import is_gpu
+from evenkeel.domain.demand.pods import is_gpu, judged_from
+from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import GOING, is_going
 from evenkeel.domain.demand.utilization import utilization
-from evenkeel.domain.demand.world import World
-from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, Hanging, PoolOffer, Removal, Shrinking, Unneeded
+from evenkeel.domain.model.demand import (
+    DemandPolicy,
+    GroupOffer,
+    HangingDrain,
+    PoolOffer,
+    Removal,
+    ScaleDownState,
+    Unneeded,
+)
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Pod, Workload
 
-KEPT = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 def unneeded(
-    workload: Workload, pools: Iterable[PoolOffer], remembered: Shrinking, policy: DemandPolicy, now: datetime
+    workload: Workload, pools: Iterable[PoolOffer], remembered: ScaleDownState, policy: DemandPolicy, now: datetime
 ) -> Unneeded:
     """Which nodes of one complete look are not needed, and which of them may go now. Pure: nothing is taken away.
 
@@ -39,8 +45,8 @@ def unneeded(
     one, never below a min. A node whose drain hangs holds the others of its pool, and not those of other pools. The
     answer's ``clocks`` are what to remember; ``go`` is what may be done now.
     """
-    world = World(workload, tuple(pools), policy, now)
-    return _Shrinking(world, workload, tuple(pools), remembered).run()
+    simulation = Simulation(workload, tuple(pools), policy, now)
+    return _Shrinking(simulation, workload, tuple(pools), remembered).run()
 
 
 @dataclass
@@ -62,11 +68,13 @@ class _Candidate:
 class _Shrinking:
     """One look for nodes to take away."""
 
-    def __init__(self, world: World, workload: Workload, pools: Sequence[PoolOffer], remembered: Shrinking) -> None:
-        self._world = world
-        self._placing = world.placing
-        self._policy = world.policy
-        self._now = world.now
+    def __init__(
+        self, simulation: Simulation, workload: Workload, pools: Sequence[PoolOffer], remembered: ScaleDownState
+    ) -> None:
+        self._world = simulation
+        self._placing = simulation.snapshot
+        self._policy = simulation.policy
+        self._now = simulation.now
         self._remembered = remembered
         self._budgets = Budgets(workload.budgets)
         self._homes = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
@@ -80,7 +88,7 @@ class _Shrinking:
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
         self._there = Counter(
-            node.group for node in workload.nodes if node.group is not None and not is_going(node, world.now)
+            node.group for node in workload.nodes if node.group is not None and not is_going(node, simulation.now)
         )
 
     def run(self) -> Unneeded:
@@ -90,13 +98,13 @@ class _Shrinking:
         if judged_at is not None and self._now < judged_at:
             # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
             held = Reason.of(Rule.PODS_TOO_NEW, until=judged_at)
-            standing = {name: since for name, since in clocks.items() if name in self._nodes}
-            gone = frozenset(self._remembered.clocks.keys() - standing.keys())
-            return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held), hanging=hanging)
-        self._world.place_waiting()
-        mark = self._placing.mark()
+            pods_on = {name: since for name, since in clocks.items() if name in self._nodes}
+            gone = frozenset(self._remembered.clocks.keys() - pods_on.keys())
+            return Unneeded(clocks=pods_on, ended=gone, waits=dict.fromkeys(pods_on, held), hanging=hanging)
+        self._world.schedule_pending()
+        fork = self._placing.fork()
         found = self._find()
-        self._placing.back_to(mark)
+        self._placing.revert(fork)
         now_clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in found}
         go = self._choose(found, now_clocks, hanging)
         return Unneeded(
@@ -125,7 +133,7 @@ class _Shrinking:
             if reason is not None:
                 self._needed[name] = reason
             elif home is not None:
-                candidates.append(_Candidate(self._placing.rooms[name], *home))
+                candidates.append(_Candidate(self._placing.node_infos[name], *home))
         self._sort(candidates)
         # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
         # well is needed for what came from another.
@@ -175,13 +183,13 @@ class _Shrinking:
             return Reason.of(Rule.MACHINE_PRESERVED)
         if node.name in self._world.starting:
             return Reason.of(Rule.NODE_STARTING)
-        if node.annotations.get(KEPT) == "true":
-            return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
+        if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
+            return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)
         if offer.requested <= offer.min:
             return Reason.of(Rule.GROUP_AT_ITS_MIN, min=offer.min)
         if pool.requested <= pool.min:
             return Reason.of(Rule.POOL_AT_ITS_MIN, min=pool.min)
-        used = utilization(self._placing.rooms[node.name])
+        used = utilization(self._placing.node_infos[node.name])
         if used is None:
             return Reason.of(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
@@ -201,14 +209,14 @@ class _Shrinking:
         """The pods of a node that would need another place, whether or not they may have one."""
         return [
             pod
-            for pod in self._world.standing[node]
+            for pod in self._world.pods_on[node]
             if drain_decision(pod, self._budgets, self._now) is not DrainDecision.ENDS
         ]
 
     def _try(self, candidate: _Candidate) -> Reason | None:
         """Find a place for each pod, and give it away; or why the node has to stay, with everything as before."""
         moving = []
-        for pod in self._world.standing[candidate.name]:
+        for pod in self._world.pods_on[candidate.name]:
             its = drain_decision(pod, self._budgets, self._now)
             if isinstance(its, Reason):
                 return its
@@ -224,13 +232,13 @@ class _Shrinking:
 
     def _settle_elsewhere(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
         """A place for each of these pods, with the node gone; or why it has to stay, with everything as before."""
-        if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
+        if candidate.room.pod_groups.total() > len(self._world.pods_on[candidate.name]):
             return Reason.of(Rule.NODE_AWAITED)
-        rooms = (room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open)
-        mark = self._placing.mark()
-        places = resettle(self._world, candidate.room, moving, rooms)
+        node_infos = (room for name in self._places if (room := self._placing.node_infos.get(name)) and room.is_open)
+        fork = self._placing.fork()
+        places = find_places(self._world, candidate.room, moving, node_infos)
         if isinstance(places, Reason):
-            self._placing.back_to(mark)
+            self._placing.revert(fork)
             return places
         candidate.places.update(places)
         return None
@@ -238,7 +246,7 @@ class _Shrinking:
     # ---------------------------------------------------------------- who goes now
 
     def _choose(
-        self, found: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[Hanging]
+        self, found: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[HangingDrain]
     ) -> list[Removal]:
         """Who goes: long enough unneeded, within the limits, from the fullest zone first.
 
@@ -264,7 +272,7 @@ class _Shrinking:
             ripe.remove(candidate)
             reason = limits.refusal(candidate)
             if reason is None:
-                moving = [pod for pod in self._world.standing[candidate.name] if str(pod) in candidate.places]
+                moving = [pod for pod in self._world.pods_on[candidate.name] if str(pod) in candidate.places]
                 reason = self._settle_elsewhere(candidate, moving)
             if reason is None:
                 limits.take(candidate)
@@ -302,7 +310,7 @@ class _Shrinking:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
         return None
 
-    def _under_way(self, hanging: Sequence[Hanging]) -> tuple[int, int]:
+    def _under_way(self, hanging: Sequence[HangingDrain]) -> tuple[int, int]:
         """Nodes of pools that are going already: all of them, and those that are still drained and do not hang."""
         hang = {each.node for each in hanging}
         ours = [name for name, node in self._nodes.items() if node.group in self._homes and name not in hang]
@@ -312,7 +320,7 @@ class _Shrinking:
     def _is_drained(self, name: str) -> bool:
         return bool(self._moving(name)) or name in self._world.drained
 
-    def _hanging(self) -> tuple[Hanging, ...]:
+    def _hanging(self) -> tuple[HangingDrain, ...]:
         """Machines that were asked to go long ago, and whose nodes still have pods that should go first."""
         found = []
         for name, node in sorted(self._nodes.items()):
@@ -321,7 +329,7 @@ class _Shrinking:
                 continue
             if self._is_drained(name):
                 pods = tuple(sorted(str(pod) for pod in self._on.get(name, ()) if self._is_evicted(pod)))
-                found.append(Hanging(node=name, group=node.group, since=since, pods=pods))
+                found.append(HangingDrain(node=name, group=node.group, since=since, pods=pods))
         return tuple(found)
 
     def _is_evicted(self, pod: Pod) -> bool:
@@ -336,22 +344,24 @@ def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter
     return found
 
 
-def resettle(world: World, room: NodeInfo, moving: Sequence[Pod], rooms: Iterable[NodeInfo]) -> dict[str, str] | Reason:
+def find_places(
+    simulation: Simulation, room: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
+) -> dict[str, str] | Reason:
     """The place of each of these pods with their node gone, among these rooms; or the first pod that has none."""
-    placing, node = world.placing, room.node
-    placing.remove(room)
+    snapshot, node = simulation.snapshot, room.node
+    snapshot.remove(room)
     # While its pods come elsewhere, the node is still there, with nobody on it (simulator/cluster.go:190-262).
     gone = replace(node, taints=(*node.taints, Taint(GOING, "", "NoSchedule")), unschedulable=True)
-    ghost = placing.add(gone, {})
-    others = [other for other in rooms if other.name != room.name]
-    kinds = {str(pod): world.kinds.of(pod) for pod in moving}
+    ghost = snapshot.add(gone, {})
+    others = [other for other in node_infos if other.name != room.name]
+    pod_groups = {str(pod): simulation.pod_groups.of(pod) for pod in moving}
     places = {}
-    for pod in sorted(moving, key=lambda pod: (-kinds[str(pod)].cpu, -kinds[str(pod)].memory, str(pod))):
-        place = placing.find(kinds[str(pod)], others)
+    for pod in sorted(moving, key=lambda pod: (-pod_groups[str(pod)].cpu, -pod_groups[str(pod)].memory, str(pod))):
+        place = snapshot.find(pod_groups[str(pod)], others)
         if place is None:
             return Reason.of(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
         places[str(pod)] = place.name
-    placing.remove(ghost)
+    snapshot.remove(ghost)
     return places
 
 

@@ -14,11 +14,11 @@ from fractions import Fraction
 from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
-from evenkeel.domain.demand.pending_pods import judged_from
 from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.pods import judged_from
 from evenkeel.domain.demand.requests import CPU, MEMORY, counts
-from evenkeel.domain.demand.world import World
-from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PoolDemand, PoolOffer, Unfit, Waiting
+from evenkeel.domain.demand.simulation import Simulation
+from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.pools import place_in
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -34,26 +34,26 @@ def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy,
     or in ``not_counted`` with the need that nobody here can judge. The order of objects plays no part.
     """
     offers = tuple(pools)
-    world = World(workload, offers, policy, now)
-    ready_at = judged_from(world.waiting, policy, now)
+    simulation = Simulation(workload, offers, policy, now)
+    ready_at = judged_from(simulation.waiting, policy, now)
     if ready_at is not None and now < ready_at:
-        return Demand(not_counted=tuple(world.not_counted), look_again=ready_at)
-    memory = OrderMemory(workload, world, offers)
-    found = _found(world, offers, memory)
-    ordered = _ordered(world, offers) if found.nodes else Counter[GroupKey]()
+        return Demand(not_counted=tuple(simulation.not_counted), look_again=ready_at)
+    memory = OrderMemory(workload, simulation, offers)
+    found = _found(simulation, offers, memory)
+    ordered = _ordered(simulation, offers) if found.nodes else Counter[GroupKey]()
     if ordered:
-        found = _as_it_was_ordered(workload, offers, memory, world, ordered, found)
+        found = _as_it_was_ordered(workload, offers, memory, simulation, ordered, found)
     return replace(found, retry_at=memory.retry_at)
 
 
-def _ordered(world: World, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
+def _ordered(simulation: Simulation, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
     """Nodes that are on their way or still starting, and that nothing stands on yet."""
     ordered: Counter[GroupKey] = Counter()
     for pool in offers:
         for offer in pool.groups:
-            if offer.group in world.fresh:
+            if offer.group in simulation.template_nodes:
                 ordered[offer.group] = offer.coming
-    ordered.update(group for node in world.starting if (group := world.awaited_of(node)) is not None)
+    ordered.update(group for node in simulation.starting if (group := simulation.awaited_of(node)) is not None)
     return +ordered
 
 
@@ -61,7 +61,7 @@ def _as_it_was_ordered(
     workload: Workload,
     offers: Sequence[PoolOffer],
     memory: OrderMemory,
-    world: World,
+    simulation: Simulation,
     ordered: Counter[GroupKey],
     found: Demand,
 ) -> Demand:
@@ -72,7 +72,9 @@ def _as_it_was_ordered(
     comes to the same nodes, and what is on its way is taken off.
     """
     there = tuple(
-        node for node in workload.nodes if node.name not in world.starting or world.awaited_of(node.name) is None
+        node
+        for node in workload.nodes
+        if node.name not in simulation.starting or simulation.awaited_of(node.name) is None
     )
     asked_anew = tuple(
         replace(
@@ -82,8 +84,8 @@ def _as_it_was_ordered(
         )
         for pool in offers
     )
-    policy = replace(world.policy, most_nodes=world.policy.most_nodes + ordered.total())
-    again = _found(World(replace(workload, nodes=there), asked_anew, policy, world.now), asked_anew, memory)
+    policy = replace(simulation.policy, most_nodes=simulation.policy.most_nodes + ordered.total())
+    again = _found(Simulation(replace(workload, nodes=there), asked_anew, policy, simulation.now), asked_anew, memory)
     pools = []
     for pool in again.pools:
         more = Counter(pool.nodes) - ordered
@@ -114,17 +116,17 @@ def _pods(unmet: Iterable[Unfit]) -> int:
     return sum(len(each.pods) for each in unmet)
 
 
-def _found(world: World, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
-    world.vain = memory.vain
-    left, placed = world.place_waiting()
-    growth = _Growth(world, offers, left, memory)
+def _found(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
+    simulation.vain = memory.vain
+    left, placed = simulation.schedule_pending()
+    growth = _Growth(simulation, offers, left, memory)
     growth.run()
     growth.retry()
-    blocked = Blocked(world, growth.left())
+    blocked = Blocked(simulation, growth.left())
     return Demand(
         pools=tuple(replace(growth.answer_of(offer), blocked=blocked.of_pool(offer)) for offer in offers),
         unmet=tuple(growth.unmet()),
-        not_counted=tuple(world.not_counted),
+        not_counted=tuple(simulation.not_counted),
         fits_already=tuple(placed),
     )
 
@@ -143,16 +145,16 @@ class _Given:
     """What one pool has been asked for so far."""
 
     nodes: Counter[GroupKey] = field(default_factory=Counter)
-    rooms: list[NodeInfo] = field(default_factory=list)
+    node_infos: list[NodeInfo] = field(default_factory=list)
     pods: dict[PodGroup, list[Pod]] = field(default_factory=dict)
     retried: dict[PodGroup, set[GroupKey]] = field(default_factory=dict)  # whom the node that is ordered again is for
 
-    def groups(self, kinds: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
+    def groups(self, pod_groups: Collection[PodGroup]) -> dict[PodGroup, set[GroupKey]]:
         """Return where its new nodes hold pods of these kinds."""
         found = {kind: set(groups) for kind, groups in self.retried.items()}
-        for room in self.rooms:
-            for kind in room.kinds:
-                if kind in kinds and room.node.group is not None:
+        for room in self.node_infos:
+            for kind in room.pod_groups:
+                if kind in pod_groups and room.node.group is not None:
                     found.setdefault(kind, set()).add(room.node.group)
         return found
 
@@ -161,18 +163,22 @@ class _Growth:
     """Pool after pool is asked for nodes until nobody is left who fits any."""
 
     def __init__(
-        self, world: World, pools: Sequence[PoolOffer], left: Mapping[PodGroup, list[Pod]], memory: OrderMemory
+        self,
+        simulation: Simulation,
+        pools: Sequence[PoolOffer],
+        left: Mapping[PodGroup, list[Pod]],
+        memory: OrderMemory,
     ) -> None:
-        self._world = world
+        self._world = simulation
         self._memory = memory
-        self._placing = world.placing
+        self._placing = simulation.snapshot
         self._pools = pools
         self._pods = dict(left)
         self._open = Counter({kind: len(pods) for kind, pods in left.items()})
-        self._most = world.policy.most_nodes  # nodes that this look may still ask for
+        self._most = simulation.policy.most_nodes  # nodes that this look may still ask for
         self._given = {pool.pool: _Given() for pool in pools}
         self._misfits = {pool.pool: self._misfits_of(pool) for pool in pools}
-        order = world.policy.order
+        order = simulation.policy.order
         self._rank = {pool.pool: place_in(order, pool.pool) for pool in pools}
         self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
 
@@ -205,10 +211,10 @@ class _Growth:
     def _retry(self, kind: PodGroup, pool: PoolOffer, group: GroupKey, *, is_first: bool) -> bool:
         """Order a node of a group for a kind, or count on the one that is ordered. Returns whether it would hold it."""
         given = self._given[pool.pool]
-        mark = self._placing.mark()
-        count = self._placing.fill(kind, self._world.add_fresh(group), self._open[kind])
+        fork = self._placing.fork()
+        count = self._placing.fill(kind, self._world.add_template_node(group), self._open[kind])
         if not (count and is_first):
-            self._placing.back_to(mark)
+            self._placing.revert(fork)
         if not count:
             return False
         given.retried.setdefault(kind, set()).add(group)
@@ -241,12 +247,12 @@ class _Growth:
                 for misfits in found.values():
                     misfits[offer.group] = closed
                 continue
-            mark = self._placing.mark()
-            room = self._world.add_fresh(offer.group)
+            fork = self._placing.fork()
+            room = self._world.add_template_node(offer.group)
             for kind, misfits in found.items():
-                if reason := self._placing.misfit(kind, room) or self._memory.why_not(kind, offer.group):
+                if reason := self._placing.failing_filter(kind, room) or self._memory.why_not(kind, offer.group):
                     misfits[offer.group] = reason
-            self._placing.back_to(mark)
+            self._placing.revert(fork)
         return found
 
     def _closed(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
@@ -258,7 +264,7 @@ class _Growth:
             return Reason.of(Rule.POOL_AT_ITS_MAX)
         if given[offer.group] >= offer.room:
             return Reason.of(Rule.AT_ITS_MAX)
-        if offer.group not in self._world.fresh:
+        if offer.group not in self._world.template_nodes:
             return Reason.of(Rule.FRESH_NODE_UNKNOWN)
         return Reason.of(Rule.LOOK_AT_ITS_MOST, nodes=self._world.policy.most_nodes) if self._most < 1 else None
 
@@ -271,20 +277,20 @@ class _Growth:
 
     def _option(self, pool: PoolOffer) -> _Option:
         """What the pool could do for those who are left; found out again only where that may have changed."""
-        kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
-        if not kinds:
+        pod_groups = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
+        if not pod_groups:
             return _Option()
-        key = tuple((kind, self._open[kind]) for kind in kinds)
+        key = tuple((kind, self._open[kind]) for kind in pod_groups)
         # Asked now, and not when it was kept: who has come since, in another pool, may keep others away.
-        depends = any(self._placing.depends_on_others(kind) for kind in kinds)
+        depends = any(self._placing.depends_on_others(kind) for kind in pod_groups)
         cached = None if depends else self._cache.get(pool.pool)
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._most:
             return cached[1]
         given = self._given[pool.pool]
-        mark, rooms, most = self._placing.mark(), len(given.rooms), self._most
+        fork, node_infos, most = self._placing.fork(), len(given.node_infos), self._most
         option = self._pack(pool)
-        self._placing.back_to(mark)
-        del given.rooms[rooms:]
+        self._placing.revert(fork)
+        del given.node_infos[node_infos:]
         self._most = most
         self._cache[pool.pool] = key, option
         return option
@@ -303,21 +309,23 @@ class _Growth:
 
     def _by_size(self, pool: PoolOffer) -> list[PodGroup]:
         """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88); then pods that spread."""
-        groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
-        whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
+        groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.template_nodes)
+        whole = counts(self._world.template_nodes[groups[0]].node.allocatable) if groups else {}
         cpu, memory = max(1, whole.get(CPU, 0)), max(1, whole.get(MEMORY, 0))
-        kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
-        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), not kind.spread, kind.name))
+        pod_groups = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
+        return sorted(
+            pod_groups, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), not kind.spread, kind.name)
+        )
 
     def _place(self, pool: PoolOffer, kind: PodGroup, wanted: int, option: _Option) -> int:
         """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""
         lets_others_in = bool(kind.spread or kind.needs.affinity)
-        new = self._world.rooms_for(kind, self._given[pool.pool].rooms)
+        new = self._world.rooms_for(kind, self._given[pool.pool].node_infos)
         put = self._on_nodes_there(kind, new, wanted) if lets_others_in else self._placing.fill_any(kind, new, wanted)
         while put < wanted and (more := self._on_new_node(pool, kind, wanted - put, option)):
             put += more
             if lets_others_in:
-                put += self._on_nodes_there(kind, self._given[pool.pool].rooms, wanted - put)
+                put += self._on_nodes_there(kind, self._given[pool.pool].node_infos, wanted - put)
         return put
 
     def _on_nodes_there(self, kind: PodGroup, new: Sequence[NodeInfo], wanted: int) -> int:
@@ -326,9 +334,9 @@ class _Growth:
         """
         put = 0
         are_new = set(new)
-        rooms = [*new, *(room for room in self._world.open_rooms() if room not in are_new)]
-        rooms = list(self._world.rooms_for(kind, rooms))
-        while put < wanted and (more := self._placing.fill_any(kind, rooms, wanted - put)):
+        node_infos = [*new, *(room for room in self._world.schedulable_nodes() if room not in are_new)]
+        node_infos = list(self._world.rooms_for(kind, node_infos))
+        while put < wanted and (more := self._placing.fill_any(kind, node_infos, wanted - put)):
             put += more
         return put
 
@@ -343,15 +351,15 @@ class _Growth:
             reason = misfits.get(offer.group)
             if new[offer.group] >= offer.room or (reason is not None and reason.rule not in CHANGING):
                 continue
-            mark = self._placing.mark()
-            room = self._world.add_fresh(offer.group)
+            fork = self._placing.fork()
+            room = self._world.add_template_node(offer.group)
             count = self._placing.fill(kind, room, wanted)
             if count:
-                given.rooms.append(room)
+                given.node_infos.append(room)
                 option.nodes[offer.group] += 1
                 self._most -= 1
                 return count
-            self._placing.back_to(mark)
+            self._placing.revert(fork)
         return 0
 
     def _waste(self, option: _Option) -> Fraction:
@@ -369,7 +377,7 @@ class _Growth:
         return wasted
 
     def _whole(self, group: GroupKey, resource: str) -> int:
-        return counts(self._world.fresh[group].node.capacity).get(resource, 0)
+        return counts(self._world.template_nodes[group].node.capacity).get(resource, 0)
 
     # ---------------------------------------------------------------- what came out
 
@@ -382,7 +390,7 @@ class _Growth:
             retried = given.retried.get(kind, ())
             zones = {offer.zone for offer in pool.groups if offer.group not in misfits or offer.group in retried}
             names = tuple(str(pod) for pod in pods)
-            pending.append(Waiting(pods=names, since=_since(pods), zones=tuple(sorted(zones))))
+            pending.append(PendingPods(pods=names, since=_since(pods), zones=tuple(sorted(zones))))
         unfit = []
         for kind, pods in self._pods.items():
             if kind not in given.pods and not self._may_fit(pool, kind):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from evenkeel.domain.model.workload import NodeTerm, Requirement, Selector
+from evenkeel.domain.model.workload import NodeSelectorTerm, Requirement, Selector
 
 _NAME_FIELD = "metadata.name"
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -53,7 +53,7 @@ def _integer(text: str | None) -> int | None:
     return number if -_LARGEST - 1 <= number <= _LARGEST else None
 
 
-def any_term_matches(terms: Iterable[NodeTerm], labels: Mapping[str, str], name: str) -> bool:
+def any_term_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
     """Whether any of these terms matches a node of these labels and this name.
 
     A term without a requirement matches nothing, and one that does not parse is passed over.
@@ -61,7 +61,7 @@ def any_term_matches(terms: Iterable[NodeTerm], labels: Mapping[str, str], name:
     return any(_term_matches(term, labels, name) for term in terms)
 
 
-def _term_matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
+def _term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
     if not term.expressions and not term.fields:
         return False
     of_node = {_NAME_FIELD: name}
@@ -104,7 +104,7 @@ def _field_parses(requirement: Requirement) -> bool:
     return requirement.key == _NAME_FIELD and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
 
 
-def names_a_node(terms: Iterable[NodeTerm] | None, label: str) -> bool:
+def names_a_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
     """Whether any term speaks of a node by its name or by this label, so that nodes that look alike differ for it."""
     return any(
         bool(term.fields) or any(requirement.key == label for requirement in term.expressions) for term in terms or ()

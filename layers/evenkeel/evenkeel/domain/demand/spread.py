@@ -9,10 +9,10 @@ from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.taints import first_not_tolerated
 from evenkeel.domain.demand.topology_counts import Domains, DomainTally, Tally, TopologyCounts
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Spread
+from evenkeel.domain.model.workload import TopologySpreadConstraint
 
 
-def misfit(kind: PodGroup, room: NodeInfo, tallies: TopologyCounts) -> Reason | None:
+def failing_filter(kind: PodGroup, room: NodeInfo, tallies: TopologyCounts) -> Reason | None:
     """The first constraint that one more pod of this kind in this room would break."""
     for number, constraint in enumerate(kind.spread):
         if constraint.key not in room.labels:
@@ -29,11 +29,11 @@ def misfit(kind: PodGroup, room: NodeInfo, tallies: TopologyCounts) -> Reason | 
     return None
 
 
-def _maker(kind: PodGroup, constraint: Spread, tallies: TopologyCounts) -> Callable[[], Tally]:
+def _maker(kind: PodGroup, constraint: TopologySpreadConstraint, tallies: TopologyCounts) -> Callable[[], Tally]:
     return lambda: DomainTally(_domains(kind, constraint, tallies), _counted(kind, constraint))
 
 
-def _counted(kind: PodGroup, constraint: Spread) -> Callable[[PodGroup], bool]:
+def _counted(kind: PodGroup, constraint: TopologySpreadConstraint) -> Callable[[PodGroup], bool]:
     """Pods of the same namespace that stay. A selector that asks for nothing counts none, though it matches all."""
     if not constraint.selector:
         return lambda _: False
@@ -42,7 +42,7 @@ def _counted(kind: PodGroup, constraint: Spread) -> Callable[[PodGroup], bool]:
     )
 
 
-def _domains(kind: PodGroup, constraint: Spread, tallies: TopologyCounts) -> Domains:
+def _domains(kind: PodGroup, constraint: TopologySpreadConstraint, tallies: TopologyCounts) -> Domains:
     """Of nodes that have the keys of all constraints, and that affinity and taints let count."""
     keys = frozenset(other.key for other in kind.spread)
     needs = kind.needs
@@ -54,7 +54,7 @@ def _domains(kind: PodGroup, constraint: Spread, tallies: TopologyCounts) -> Dom
     def holds(room: NodeInfo) -> bool:
         if not room.labels.keys() >= keys:
             return False
-        if by_affinity and node_affinity.misfit(needs, room.labels, room.name):
+        if by_affinity and node_affinity.failing_filter(needs, room.labels, room.name):
             return False
         return tolerated is None or not first_not_tolerated(room.node.taints, tolerated)
 

@@ -69,9 +69,9 @@ class TemplateNodes:
         newest = max(sampled, key=_age, default=None)
         found = {}
         for offer in pool.groups:
-            fresh = self._of_group(offer, newest)
-            if fresh is not None:
-                found[offer.group] = fresh
+            template_nodes = self._of_group(offer, newest)
+            if template_nodes is not None:
+                found[offer.group] = template_nodes
         return found
 
     def _of_group(self, offer: GroupOffer, newest: Node | None) -> TemplateNode | None:
@@ -195,10 +195,12 @@ def _runs_on(daemon: Pod, node: Node) -> bool:
     needs = daemon.needs
     if first_not_tolerated(node.taints, needs.tolerations) is not None:
         return False
-    return node_affinity.misfit(needs, node.labels, node.name) is None
+    return node_affinity.failing_filter(needs, node.labels, node.name) is None
 
 
-def is_starting(node: Node, fresh: Node, now: datetime, policy: DemandPolicy, provision_timeout: timedelta) -> bool:
+def is_starting(
+    node: Node, template_nodes: Node, now: datetime, policy: DemandPolicy, provision_timeout: timedelta
+) -> bool:
     """Whether a young node is not yet what it will be: not Ready, a startup taint is on it, or a device is not there.
 
     Ordered again for each pod that waits for the device, there would be a node too many in every look.
@@ -209,8 +211,12 @@ def is_starting(node: Node, fresh: Node, now: datetime, policy: DemandPolicy, pr
     if not node.ready:
         ready_by = node.ready_by(provision_timeout)
         return ready_by is not None and now < ready_by
-    return age <= policy.startup and (any(is_of_startup(taint) for taint in node.taints) or _lacks_device(node, fresh))
+    return age <= policy.startup and (
+        any(is_of_startup(taint) for taint in node.taints) or _lacks_device(node, template_nodes)
+    )
 
 
-def _lacks_device(node: Node, fresh: Node) -> bool:
-    return any("/" in name and amount and not node.allocatable.get(name) for name, amount in fresh.allocatable.items())
+def _lacks_device(node: Node, template_nodes: Node) -> bool:
+    return any(
+        "/" in name and amount and not node.allocatable.get(name) for name, amount in template_nodes.allocatable.items()
+    )

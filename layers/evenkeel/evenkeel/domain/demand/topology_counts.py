@@ -130,7 +130,7 @@ class TopologyCounts:
         self._counting: dict[PodGroup, tuple[int, list[Tally]]] = {}  # how many tallies were asked, and which count it
 
     @property
-    def kinds(self) -> list[PodGroup]:
+    def pod_groups(self) -> list[PodGroup]:
         """Every kind of which a pod has ever stood anywhere, in the order of their coming."""
         return list(self._where)
 
@@ -144,9 +144,9 @@ class TopologyCounts:
         if tally is None:
             tally = self._tallies[name] = make()
             self._order.append(tally)
-            for kind, rooms in self._where.items():
-                if rooms and tally.takes(kind):
-                    for room, count in rooms.items():
+            for kind, node_infos in self._where.items():
+                if node_infos and tally.takes(kind):
+                    for room, count in node_infos.items():
                         tally.change(room, count)
         return tally
 
@@ -163,21 +163,21 @@ class TopologyCounts:
         self._rooms[room] = None
         for domains in self._domains.values():
             domains.add_room(room)
-        for kind, count in room.kinds.items():
+        for kind, count in room.pod_groups.items():
             self.change(room, kind, count)
 
     def remove_room(self, room: NodeInfo) -> None:
-        for kind, count in room.kinds.items():
+        for kind, count in room.pod_groups.items():
             self.change(room, kind, -count)
         for domains in self._domains.values():
             domains.remove_room(room)
         del self._rooms[room]
 
     def change(self, room: NodeInfo, kind: PodGroup, count: int) -> None:
-        rooms = self._where[kind]
-        rooms[room] = rooms.get(room, 0) + count
-        if not rooms[room]:
-            del rooms[room]
+        node_infos = self._where[kind]
+        node_infos[room] = node_infos.get(room, 0) + count
+        if not node_infos[room]:
+            del node_infos[room]
         for tally in self._counters_of(kind):
             tally.change(room, count)
 

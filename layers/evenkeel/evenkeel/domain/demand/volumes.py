@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from evenkeel.domain.demand.selectors import any_term_matches, matches
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Claim, NodeTerm, Pod, Volume, Workload
+from evenkeel.domain.model.workload import Claim, NodeSelectorTerm, Pod, Volume, Workload
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _EXCLUSIVE = "ReadWriteOncePod"
@@ -47,7 +47,7 @@ class Reach:
     """From where one claim's volume can be reached."""
 
     claim: str
-    terms: tuple[NodeTerm, ...] | None = None  # one of these; None: from everywhere
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # one of these; None: from everywhere
     labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region of the volume: one of these values
     node: str = ""  # provisioning has begun for this node
 
@@ -66,7 +66,7 @@ class VolumeNeeds:
 NONE = VolumeNeeds()
 
 
-def misfit(needs: VolumeNeeds, labels: Mapping[str, str], name: str) -> Reason | None:
+def failing_filter(needs: VolumeNeeds, labels: Mapping[str, str], name: str) -> Reason | None:
     """Why a node of these labels and this name cannot reach the volumes; None: it can."""
     for reach in needs.reaches:
         if reach.node and reach.node != name:
@@ -142,7 +142,7 @@ class Volumes:
             alike=(alike, attached, frozenset(exclusive)),
         )
 
-    def attached_without_pod(self, standing: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
+    def attached_without_pod(self, pods_on: Mapping[str, Iterable[Pod]]) -> dict[str, Counter[str]]:
         """Return how many volumes of each CSI driver are attached to each node that none of its pods names.
 
         The scheduler counts them beside those of the pods (nodevolumelimits/csi.go, getNodeVolumeAttachmentInfo). One
@@ -158,7 +158,7 @@ class Volumes:
             if volume is None or not volume.driver:
                 continue
             if each.node not in named:
-                named[each.node] = {name for pod in standing.get(each.node, ()) for name in self._named_by(pod)}
+                named[each.node] = {name for pod in pods_on.get(each.node, ()) for name in self._named_by(pod)}
             if each.volume not in named[each.node]:
                 found[each.node][each.driver] += 1
         return found
@@ -201,7 +201,7 @@ class Volumes:
             return Reach(str(claim), node=claim.selected_node)
         ways = [volume.terms for volume in self._free[storage.name] if _serves(volume, claim)]
         if storage.provisioner != NO_PROVISIONER:
-            entries = tuple(NodeTerm(expressions=entry) for entry in storage.allowed_topologies)
+            entries = tuple(NodeSelectorTerm(expressions=entry) for entry in storage.allowed_topologies)
             ways.append(entries or None)
         if any(terms is None for terms in ways):
             return Reach(str(claim))

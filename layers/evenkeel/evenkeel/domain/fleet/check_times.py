@@ -16,7 +16,7 @@ from evenkeel.domain.model.incidents import TROUBLE_AFTER
 
 # After a write, 15 s later: an autoscaler's own /scale patch carries no version and can land after ours. Then, while
 # nothing changes, after another 30 s and 60 s.
-SECOND_LOOKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
+SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
 # A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
@@ -57,13 +57,13 @@ def next_timer(
         wrote, doubted = True, now
     pending = timer is not None and timer.due > now
     step = 0 if wrote or timer is None else timer.step + (not pending)
-    second = now + SECOND_LOOKS[step] if step < len(SECOND_LOOKS) and (wrote or (timer and not pending)) else None
+    second = now + SECOND_CHECKS[step] if step < len(SECOND_CHECKS) and (wrote or (timer and not pending)) else None
     moments = [moment for moment in (second, wanted) if moment is not None]
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
         return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
         # The chain has ended. It is remembered, so that the same doubt does not begin it again.
-        return (replace(timer, step=min(step, len(SECOND_LOOKS)), doubted=doubted) if timer else None), None
+        return (replace(timer, step=min(step, len(SECOND_CHECKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, max(timedelta(seconds=1), min(moments) - now)).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
 
@@ -87,8 +87,8 @@ class Unreachable:
 
     since: datetime
     looks: int  # that were not answered, one after the other
-    last_look: datetime
-    next_look: datetime  # on its own
+    last_check: datetime
+    next_check: datetime  # on its own
     why: str = ""  # what was said at the last of them, for people
 
     @property
@@ -97,11 +97,11 @@ class Unreachable:
 
     def is_due(self, now: datetime) -> bool:
         """Whether its own look may ask it."""
-        return now >= self.next_look - _CLOCKS_APART
+        return now >= self.next_check - _CLOCKS_APART
 
     def is_left_alone(self, now: datetime) -> bool:
         """Whether its neighbours' looks leave it to one of its own. One that does not come is not waited for long."""
-        return not self.is_over and now < self.next_look + _LOST_AFTER
+        return not self.is_over and now < self.next_check + _LOST_AFTER
 
     def keeps_away(self, now: datetime) -> bool:
         """Whether runs, too, wait for that look. Once unanswered may be a hiccup, and a run costs no neighbour time."""
@@ -112,18 +112,18 @@ class Unreachable:
 
         None: that is when the next look is due.
         """
-        soon = max(now, self.last_look + RETRY_DELAYS[0])
-        return replace(self, next_look=soon) if soon < self.next_look else None
+        soon = max(now, self.last_check + RETRY_DELAYS[0])
+        return replace(self, next_check=soon) if soon < self.next_check else None
 
 
-def after_silence(silence: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
+def after_no_answer(silence: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
     """What is remembered after one more look that was not answered; None: it was not the one that is due."""
     if silence is None or silence.is_over:
-        return Unreachable(since=now, looks=1, last_look=now, next_look=now + RETRY_DELAYS[0], why=why)
+        return Unreachable(since=now, looks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
     if not silence.is_due(now):
         return None
     wait = RETRY_DELAYS[min(silence.looks, len(RETRY_DELAYS) - 1)]
-    return replace(silence, looks=silence.looks + 1, last_look=now, next_look=now + wait, why=why)
+    return replace(silence, looks=silence.looks + 1, last_check=now, next_check=now + wait, why=why)
 
 
 # Clusters that nothing happens to
@@ -150,7 +150,7 @@ class SteadyState:
         return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
 
 
-def is_whole(cluster: str, interval: int, now: datetime) -> bool:
+def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
     """Whether the look of this minute at a cluster with this interval (seconds) is one at all of it, in any case."""
     minutes = max(1, interval // _MINUTE)
     turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes

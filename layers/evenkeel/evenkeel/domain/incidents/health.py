@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.demand import Advice
 from evenkeel.domain.model.groups import GroupKey, State, is_outage
-from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentChange, IncidentKind, News, Told
+from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Rule
@@ -68,7 +68,7 @@ def _beside_another(before: ClusterHealth, plan: Plan) -> list[Incident]:
     return known or ([Incident(kind=IncidentKind.TWO_AUTOSCALERS, since=plan.now)] if found else [])
 
 
-def judge_unread(
+def evaluate_unread(
     before: ClusterHealth, kind: IncidentKind, said: str, since: datetime, now: datetime, after: timedelta
 ) -> ClusterHealth:
     """The verdict about a cluster that could not be read. What was known of its pools stays: nobody knows better.
@@ -92,9 +92,7 @@ def unreadable(before: ClusterHealth, said: str, now: datetime) -> ClusterHealth
     return _as_a_whole(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, said=said))
 
 
-def unless_stopped(
-    before: ClusterHealth, scan_interval: int, looked_at: datetime | None, now: datetime
-) -> ClusterHealth:
+def with_stopped(before: ClusterHealth, scan_interval: int, looked_at: datetime | None, now: datetime) -> ClusterHealth:
     """The verdict, and that nobody looks, which only whoever asks can find. Why one was not read goes before.
 
     ``scan_interval`` in seconds; ``looked_at`` None: nobody knows when.
@@ -449,21 +447,21 @@ def _excerpt(text: str) -> str:
 _LONGEST_OUTBOX = 80
 
 
-def with_news(cluster_health: ClusterHealth) -> ClusterHealth:
+def with_pending_changes(cluster_health: ClusterHealth) -> ClusterHealth:
     """With what nobody was told of yet put into the outbox, as far as there is room, and remembered as told."""
-    news = untold(cluster_health)[: max(0, _LONGEST_OUTBOX - len(cluster_health.outbox))]
+    news = pending_changes(cluster_health)[: max(0, _LONGEST_OUTBOX - len(cluster_health.outbox))]
     if not news:
         return cluster_health
     told = dict(cluster_health.told)
     for each in news:
-        if each.news is News.CLOSED:
+        if each.news is Change.CLOSED:
             del told[each.key]
         else:
             told[each.key] = _told_of(each.incident)
     return replace(cluster_health, told=told, outbox=(*cluster_health.outbox, *news))
 
 
-def untold(cluster_health: ClusterHealth) -> tuple[IncidentChange, ...]:
+def pending_changes(cluster_health: ClusterHealth) -> tuple[IncidentChange, ...]:
     """What is neither told nor in the outbox: what is over first, then the worst."""
     open_now = {incident.key: incident for incident in cluster_health.incidents}
     over = [
@@ -471,22 +469,24 @@ def untold(cluster_health: ClusterHealth) -> tuple[IncidentChange, ...]:
         for key, told in sorted(cluster_health.told.items())
         if key not in open_now or open_now[key].since != told.since
     ]
-    news = [IncidentChange(news=News.CLOSED, incident=incident) for incident in over]
+    news = [IncidentChange(news=Change.CLOSED, incident=incident) for incident in over]
     for key, incident in open_now.items():
         told = cluster_health.told.get(key)
         if told is None or told.since != incident.since:
-            news.append(IncidentChange(news=News.OPENED, incident=incident))
+            news.append(IncidentChange(news=Change.OPENED, incident=incident))
         elif _has_changed(told, incident):
-            news.append(IncidentChange(news=News.CHANGED, incident=incident))
+            news.append(IncidentChange(news=Change.CHANGED, incident=incident))
     return tuple(news)
 
 
-def _told_of(incident: Incident) -> Told:
+def _told_of(incident: Incident) -> Notified:
     matter = _fingerprint(incident)
-    return Told(kind=incident.kind, since=incident.since, pool=incident.pool, missing=incident.missing, matter=matter)
+    return Notified(
+        kind=incident.kind, since=incident.since, pool=incident.pool, missing=incident.missing, matter=matter
+    )
 
 
-def _has_changed(told: Told, incident: Incident) -> bool:
+def _has_changed(told: Notified, incident: Incident) -> bool:
     """Whether people should hear of it again. Of the number of nodes only when it has doubled or halved: machines that
     come back one by one are no news each.
     """

@@ -74,7 +74,7 @@ class PoolOffer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class PendingPods:
     """Pods with equal needs that wait for a node."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
@@ -97,7 +97,7 @@ class PoolDemand:
     """What one pool would be asked for."""
 
     pool: PoolId
-    pending: tuple[Waiting, ...] = ()  # what its new nodes are for
+    pending: tuple[PendingPods, ...] = ()  # what its new nodes are for
     nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
     unfit: tuple[Unfit, ...] = ()  # what waits and would not fit, or gets no node here
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what the pool remembers after this check
@@ -132,7 +132,7 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hanging:
+class HangingDrain:
     """A node that is going, and whose pods stay."""
 
     node: str
@@ -151,7 +151,7 @@ class NodeAdvice:
     since: datetime | None = None  # unneeded, where that is remembered
     waits: Reason | None = None  # unneeded, and why it does not go now
     goes: bool = False  # by this very plan
-    hangs: Hanging | None = None
+    hangs: HangingDrain | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class KeptNodes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shrinking:
+class ScaleDownState:
     """What is remembered between two looks, and what was learned since, for nodes that nobody needs."""
 
     clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
@@ -220,7 +220,7 @@ class Unneeded:
     go: tuple[Removal, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded, and why it does not go now
     needed: Mapping[str, Reason] = field(default_factory=dict)  # the first rule that keeps a node
-    hanging: tuple[Hanging, ...] = ()  # drained for too long, by name
+    hanging: tuple[HangingDrain, ...] = ()  # drained for too long, by name
 
     @property
     def look_at(self) -> datetime | None:

@@ -98,7 +98,7 @@ class Incident:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Notified:
     """What was told last of a trouble that is open, as far as anybody was told."""
 
     kind: IncidentKind
@@ -108,7 +108,7 @@ class Told:
     matter: str = ""  # a fingerprint
 
 
-class News(StrEnum):
+class Change(StrEnum):
     """What has become of a trouble."""
 
     OPENED = "opened"
@@ -120,7 +120,7 @@ class News(StrEnum):
 class IncidentChange:
     """Something that is to be told. Told twice, it has the same key, the same moment and the same order."""
 
-    news: News
+    news: Change
     incident: Incident  # of one that is over, only what was told of it
     at: datetime | None = None  # when it was found; None: it has just been, or by the release before
     order: int = 0  # among what was found in the same second
@@ -150,7 +150,7 @@ class ClusterHealth:
     """
 
     incidents: tuple[Incident, ...] = ()
-    told: Mapping[str, Told] = field(default_factory=dict)
+    told: Mapping[str, Notified] = field(default_factory=dict)
     outbox: tuple[IncidentChange, ...] = ()
     quote: PublishedStatus | None = None  # None: the cluster has no status ConfigMap
 

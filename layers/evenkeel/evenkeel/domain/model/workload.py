@@ -39,7 +39,7 @@ Selector = tuple[Requirement, ...]
 
 
 @dataclass(frozen=True)
-class NodeTerm:
+class NodeSelectorTerm:
     """One term of a node selector: ``matchExpressions`` and ``matchFields``."""
 
     expressions: Selector = ()
@@ -78,7 +78,7 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class TopologySpreadConstraint:
     """A topology spread constraint that has to be met (``whenUnsatisfiable: DoNotSchedule``)."""
 
     key: str
@@ -91,7 +91,7 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodTerm:
+class PodAffinityTerm:
     """A term of a required pod affinity or anti-affinity."""
 
     key: str  # topologyKey
@@ -121,11 +121,11 @@ class Needs:
     pod_allocated: Amounts | None = None  # status.allocatedResources of the same
     overhead: Amounts = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    node_terms: tuple[NodeTerm, ...] | None = None  # required node affinity; None: there is none
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None  # required node affinity; None: there is none
     tolerations: tuple[Toleration, ...] = ()
-    spread: tuple[Spread, ...] = ()
-    affinity: tuple[PodTerm, ...] = ()
-    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[TopologySpreadConstraint, ...] = ()
+    affinity: tuple[PodAffinityTerm, ...] = ()
+    anti_affinity: tuple[PodAffinityTerm, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
     resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name: dynamic resource allocation
     scheduler: str = DEFAULT_SCHEDULER
@@ -217,7 +217,7 @@ class Volume:
 
     name: str
     driver: str = ""  # of CSI, after migration
-    terms: tuple[NodeTerm, ...] | None = None  # spec.nodeAffinity.required; None: reached from everywhere
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # spec.nodeAffinity.required; None: reached from everywhere
     labels: Mapping[str, str] = field(default_factory=dict)
     storage_class: str = ""
     claim: str = ""  # spec.claimRef, <namespace>/<name>; empty: free
@@ -267,7 +267,7 @@ class StorageClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class PodDisruptionBudget:
     """A PodDisruptionBudget."""
 
     namespace: str
@@ -289,7 +289,7 @@ class Workload:
     volumes: tuple[Volume, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
     # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
     autoscaler_sought: bool = False

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Id, Rows, one_line
 from evenkeel.application.rebalancing.events import Failure, InboundEvent
-from evenkeel.config import read_model
+from evenkeel.validation import read_model
 
 
 class _Launch(EventPart):

@@ -5,8 +5,8 @@ from typing import Any
 
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignored, one_line
 from evenkeel.application.rebalancing.events import Failure, InboundEvent
-from evenkeel.config import read_model
 from evenkeel.domain.model.values import quote
+from evenkeel.validation import read_model
 
 # kubernetes.io/cluster/<name>: machine-controller-manager, OpenShift, EKS; the other is CAPA's own.
 _CLUSTER_TAGS = ("sigs.k8s.io/cluster-api-provider-aws/cluster/", "kubernetes.io/cluster/")

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Id, Rows, Text, ignored
 from evenkeel.application.rebalancing.events import Failure, InboundEvent, ScaleRequestEvent
-from evenkeel.config import ClusterId, KubernetesName, Moment, ScaleRequestRecord, read_model
+from evenkeel.state_records import ScaleRequestRecord
+from evenkeel.validation import ClusterId, KubernetesName, Moment, read_model
 
 
 class _Failure(EventPart):

@@ -15,9 +15,9 @@ from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.application.rebalancing.events import Failure, InboundEvent
-from evenkeel.config import Count, KubernetesName, Moment, read_model
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.values import quote
+from evenkeel.validation import Count, KubernetesName, Moment, read_model
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Parser, Rows
 from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
-from evenkeel.config import read_model
+from evenkeel.validation import read_model
 
 ARC = "aws.arc-zonal-shift"
 MANUAL_SHIFT = "ARC zonal shift"

@@ -8,8 +8,8 @@ from typing import Any
 from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, Rows, ignored
 from evenkeel.adapters.aws.sources.zonal_shift import ARC, MANUAL_SHIFT, ShiftedZone
 from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
-from evenkeel.config import read_model
 from evenkeel.domain.model.values import quote
+from evenkeel.validation import read_model
 
 _EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
 

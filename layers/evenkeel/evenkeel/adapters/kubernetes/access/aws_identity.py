@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from evenkeel.access_config import AwsOidcAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
-from evenkeel.config import AwsOidcAccess
 from evenkeel.domain.model.servers import own_audience
 
 # Two tries, for throttling, that leave a look some of its eight seconds.

@@ -25,6 +25,15 @@ from urllib.parse import quote as url_quote
 
 from kubernetes.client import ApiClient, Configuration
 
+from evenkeel.access_config import (
+    Access,
+    AwsOidcAccess,
+    EksAccess,
+    KubeconfigAccess,
+    SameAccess,
+    SecretAccess,
+    ServiceAccountAccess,
+)
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.access.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
@@ -46,19 +55,10 @@ from evenkeel.adapters.lru import Room
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import TokenVault
 from evenkeel.application.ports import Clock, Remaining
-from evenkeel.config import (
-    Access,
-    AwsOidcAccess,
-    ClusterRecord,
-    EksAccess,
-    KubeconfigAccess,
-    SameAccess,
-    SecretAccess,
-    ServiceAccountAccess,
-)
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import quote
+from evenkeel.record import ClusterRecord
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from evenkeel.access_config import ServiceAccountAccess
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.application.errors import AccessError, EvenkeelError
 from evenkeel.application.fleet.tokens import SealedToken, TokenVault
 from evenkeel.application.ports import Remaining
-from evenkeel.config import ServiceAccountAccess
 
 _log = logging.getLogger("evenkeel.kubernetes")
 # The admission policy fences the first name; the second may only list (deploy/kubernetes/rbac-service-account.yaml).

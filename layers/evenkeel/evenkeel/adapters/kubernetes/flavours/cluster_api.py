@@ -4,7 +4,6 @@ import re
 from datetime import datetime
 from typing import Any
 
-from evenkeel.adapters.kubernetes.amounts import read_resources
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     OS_LABEL,
@@ -31,6 +30,7 @@ from evenkeel.adapters.kubernetes.objects import (
     mapping,
     moment_of,
     name_of,
+    read_resources,
     string_map,
 )
 from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template

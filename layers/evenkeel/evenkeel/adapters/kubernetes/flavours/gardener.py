@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-from evenkeel.adapters.kubernetes.amounts import read_resources
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     NVIDIA_GPU,
@@ -28,6 +27,7 @@ from evenkeel.adapters.kubernetes.objects import (
     mapping,
     moment_of,
     name_of,
+    read_resources,
 )
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations

@@ -3,7 +3,6 @@
 from datetime import datetime
 from fractions import Fraction
 
-from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces
 from evenkeel.adapters.kubernetes.flavours.base import (
     NVIDIA_GPU,
     TEMPLATE_LABELS,
@@ -21,6 +20,8 @@ from evenkeel.adapters.kubernetes.objects import (
     failure_of,
     get_path,
     moment_of,
+    read_amount,
+    read_pieces,
 )
 from evenkeel.adapters.kubernetes.offering_reader import by_provider_spec
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations

@@ -8,13 +8,13 @@ MachineDeployment. Bounds that the entry does not name stay where they are writt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evenkeel.adapters.kubernetes.managed_fields import applied_by_us
 from evenkeel.adapters.kubernetes.objects import (
     Kind,
     Object,
     Path,
     Reading,
     Scalable,
+    applied_by_us,
     entries_of,
     get_path,
     mapping,

@@ -7,8 +7,18 @@ so what is written to the annotations there would not last.
 from collections.abc import Sequence
 from typing import Any
 
-from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION
-from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.objects import (
+    ADOPTED,
+    DECISION,
+    Kind,
+    Object,
+    Path,
+    Reading,
+    Scalable,
+    get_path,
+    mapping,
+    name_of,
+)
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule

@@ -9,8 +9,10 @@ autoscaler: the only fence at 0. One NodePool is one zone.
 from collections.abc import Sequence
 from typing import Any
 
-from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, OWN_LABELS
 from evenkeel.adapters.kubernetes.objects import (
+    ADOPTED,
+    DECISION,
+    OWN_LABELS,
     Kind,
     Object,
     Path,

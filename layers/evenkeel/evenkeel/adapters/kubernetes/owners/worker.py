@@ -7,8 +7,7 @@ replaces its pools with the Shoot's at each reconciliation.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from evenkeel.adapters.kubernetes.managed_fields import last_writer
-from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, last_writer, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner, ref_of
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.reasons import Reason, Rule

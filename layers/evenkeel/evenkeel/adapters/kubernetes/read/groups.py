@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from evenkeel.adapters.kubernetes.annotations import (
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.objects import (
     ADOPTED,
     DECISION,
     MOVE,
@@ -15,17 +16,15 @@ from evenkeel.adapters.kubernetes.annotations import (
     OWN_LABELS,
     POOL_LABEL,
     PROVISION_TIME,
-)
-from evenkeel.adapters.kubernetes.flavours.base import Flavour
-from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
-from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Object,
     Path,
     Reading,
     Scalable,
     controller_of,
+    controller_of_field,
     get_path,
+    last_writer,
     mapping,
     name_of,
     string_map,

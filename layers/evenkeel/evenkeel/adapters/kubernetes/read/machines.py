@@ -15,7 +15,7 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
     name_of,
 )
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces, read_resources
 from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Flavour, Reference
 from evenkeel.adapters.kubernetes.objects import (
     Object,
@@ -23,6 +22,9 @@ from evenkeel.adapters.kubernetes.objects import (
     get_path,
     mapping,
     name_of,
+    read_amount,
+    read_pieces,
+    read_resources,
     string_map,
 )
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from evenkeel.adapters.kubernetes.amounts import read_amount
+from evenkeel.adapters.kubernetes.objects import read_amount
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.domain.model.workload import (
     DEFAULT_SCHEDULER,
@@ -20,15 +20,15 @@ from evenkeel.domain.model.workload import (
     Container,
     HostPort,
     Needs,
-    NodeTerm,
+    NodeSelectorTerm,
     Owner,
     Pod,
-    PodTerm,
+    PodAffinityTerm,
     PodVolume,
     Requirement,
     Selector,
-    Spread,
     Toleration,
+    TopologySpreadConstraint,
     Unscheduled,
 )
 from evenkeel.domain.rebalancing.membership.quantities import read_duration
@@ -453,8 +453,8 @@ def _containers(shapes: Iterable[_Container] | None, running: Mapping[str, _Cont
     return tuple(found)
 
 
-def _spread(shape: _Spread) -> Spread:
-    return Spread(
+def _spread(shape: _Spread) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
         key=shape.topology_key,
         max_skew=shape.max_skew,
         selector=selector(shape.label_selector),
@@ -465,9 +465,9 @@ def _spread(shape: _Spread) -> Spread:
     )
 
 
-def _pod_terms(shape: _PodAffinity | None) -> tuple[PodTerm, ...]:
+def _pod_terms(shape: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return tuple(
-        PodTerm(
+        PodAffinityTerm(
             key=term.topology_key,
             selector=selector(term.label_selector),
             namespaces=frozenset(term.namespaces or ()),
@@ -544,10 +544,10 @@ def requirements(shapes: Iterable[RequirementShape] | None) -> Selector:
     return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in shapes or ())
 
 
-def node_terms(shape: NodeSelectorShape | None) -> tuple[NodeTerm, ...] | None:
+def node_terms(shape: NodeSelectorShape | None) -> tuple[NodeSelectorTerm, ...] | None:
     if shape is None:
         return None
     return tuple(
-        NodeTerm(requirements(term.match_expressions), requirements(term.match_fields))
+        NodeSelectorTerm(requirements(term.match_expressions), requirements(term.match_fields))
         for term in shape.node_selector_terms or ()
     )

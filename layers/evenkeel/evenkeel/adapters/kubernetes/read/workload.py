@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
+from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
@@ -26,11 +27,11 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
     VolumeShape,
 )
 from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError, TooLargeError
-from evenkeel.application.ports import MachineNode, Remaining
-from evenkeel.config import WorkloadEntry
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.demand.volumes import OF_CLAIMS
 from evenkeel.domain.model.values import BadValueError
-from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
+from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # Pods of one cluster that are read beside others' looks.
@@ -163,7 +164,7 @@ class KubernetesWorkload:
         except AccessRefusedError:
             return ()
 
-    def _budgets(self) -> tuple[Budget, ...]:
+    def _budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Where they are not stable yet (Kubernetes 1.20), an empty selector matches nothing."""
         version = "v1" if "v1" in self._api.served("policy", self._remaining) else "v1beta1"
         budgets = self._each(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)

@@ -21,13 +21,13 @@ from evenkeel.adapters.kubernetes.read.pods import (
     selector,
     utc,
 )
-from evenkeel.application.ports import MachineNode
+from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import (
     Attachment,
-    Budget,
     Claim,
     Node,
+    PodDisruptionBudget,
     Requirement,
     StorageClass,
     Volume,
@@ -315,9 +315,9 @@ class BudgetShape(Shape):
     spec: _BudgetSpec | None = None
     status: _BudgetStatus | None = None
 
-    def read(self) -> Budget:
+    def read(self) -> PodDisruptionBudget:
         """One whose controller has not counted yet allows nothing."""
-        return Budget(
+        return PodDisruptionBudget(
             namespace=self.metadata.namespace,
             name=self.metadata.name,
             selector=selector(self.spec.selector if self.spec else None),

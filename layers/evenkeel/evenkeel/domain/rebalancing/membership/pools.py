@@ -26,9 +26,8 @@ from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
-from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin
+from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
-from evenkeel.domain.rebalancing.membership.weights import with_shares
 
 _DRY_RUN = "evenkeel.dev/dry-run"
 

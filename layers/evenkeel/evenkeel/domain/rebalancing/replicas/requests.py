@@ -21,7 +21,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-from evenkeel.domain.rebalancing.replicas.removal import remove
+from evenkeel.domain.rebalancing.replicas.deletion import remove
 
 
 def share_out(
