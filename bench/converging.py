@@ -88,7 +88,7 @@ class World:
         mortal = Mortal(self.cluster, life, "cluster", ClusterUnavailableError)
         with contextlib.suppress(KilledError, EvenkeelError):
             worker(
-                cast("Store", Mortal(self.store, life, "table")),
+                cast("ActionStore", Mortal(self.store, life, "table")),
                 FakeClusters({"demo": cast("FakeCluster", mortal)}),
                 self.clock,
                 cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),

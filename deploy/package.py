@@ -64,8 +64,8 @@ def plugin_archive() -> bytes:
     files = {
         "kubectl-evenkeel": krew / "kubectl-evenkeel",
         "cli.txt": ROOT / "requirements" / "cli.txt",
-        **{str(file.relative_to(product)): file for file in _files(product / "evenkeel") if file.suffix == ".py"},
-        **{str(file.relative_to(cli)): file for file in _files(cli / "evenkeel_cli") if file.suffix == ".py"},
+        **{str(file.relative_to(product)): file for file in _sources(product / "evenkeel")},
+        **{str(file.relative_to(cli)): file for file in _sources(cli / "evenkeel_cli")},
     }
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -89,6 +89,11 @@ def _zip(folder: Path, target: Path) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     return iter(sorted(path for path in folder.rglob("*") if path.is_file()))
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """Yield the modules and data files of a package."""
+    return (file for file in _files(folder) if file.parent.name != "__pycache__")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from rich.text import Text
 
 from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.domain.model.reasons import Rule as Reasons
-from evenkeel.texts.english import READERS
+from evenkeel.texts.english import texts
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
@@ -197,7 +197,7 @@ class Demo:
             for message in messages:
                 sqs.delete_message(QueueUrl=self._events, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
-                if event["detail-type"].startswith("Trouble "):  # of several pools' decisions, for people
+                if event["detail-type"].startswith("Incident "):  # of several pools' decisions, for people
                     continue
                 decision = event["detail"]
                 self.decisions.append(decision)
@@ -481,7 +481,7 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
         yield from _circle(demo, name)
         return
     owners = [owner["kind"] for origin in origins.values() for owner in origin.get("owners") or ()]
-    yield f"read by     {READERS[owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
+    yield f"read by     {texts()['readers'][owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
     for note in pool.get("notes") or ():
         yield f"            {note}"
     autoscaler = cluster.autoscaler

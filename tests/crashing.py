@@ -358,7 +358,7 @@ class Scene(ClusterObjects):
         """
         life = life or Life()
         return worker(
-            cast("Store", Mortal(self.memory, life, "table")),
+            cast("ActionStore", Mortal(self.memory, life, "table")),
             clusters or WirelessClusters(self.api, life, self.clock),
             self.clock,
             cast("Queue", Mortal(FakeQueue(), life, "queue")),

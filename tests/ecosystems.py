@@ -92,7 +92,7 @@ class Estate:
 
     def run(self) -> RunSummary:
         clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
-        summary = worker(cast("Store", self.memory), clusters, self.clock, cast("Queue", FakeQueue()))(
+        summary = worker(cast("ActionStore", self.memory), clusters, self.clock, cast("Queue", FakeQueue()))(
             "demo", "a test", plenty
         )
         assert (summary.unreachable, summary.rejected) == (False, 0), summary.message

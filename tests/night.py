@@ -23,8 +23,7 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import document, fragment
-from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, TooLargeError

@@ -79,7 +79,7 @@ class Town:
         """One run; None: it died, or its message goes back to the queue."""
         life = life or Life()
         made = worker(
-            cast("Store", Mortal(self.store, life, "table")),
+            cast("ActionStore", Mortal(self.store, life, "table")),
             cast("Clusters", _Opened(self, life)),
             self.clock,
             cast("Queue", Mortal(self.queue, life, "queue")),

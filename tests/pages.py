@@ -10,8 +10,7 @@ from typing import Any
 from PIL import Image
 
 from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import document, fragment
-from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
 from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState

@@ -292,7 +292,7 @@ class VainWorld:
     def run(self, life: Life | None = None) -> None:
         life = life or Life()
         made = worker(
-            cast("Store", Mortal(self.store, life, "table")),
+            cast("ActionStore", Mortal(self.store, life, "table")),
             cast("Clusters", _Opened(self, life)),
             self.clock,
             cast("Queue", Mortal(self.queue, life, "queue")),

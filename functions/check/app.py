@@ -1,4 +1,4 @@
-"""chunk -> each cluster read and planned for side by side, by a role that writes no state of theirs; news -> run."""
+"""chunk of clusters -> read and plan each in parallel; a pending change -> run. The role may write no cluster state."""
 
 from functools import partial
 from typing import Any
@@ -15,14 +15,14 @@ logger = make_logger()
 metrics = make_metrics()
 
 
-def look(record: SqsRecord, context: Any) -> None:
+def check(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
-        look = container(writes=False).look
+        check = container(writes=False).check
         clusters = read_message(CheckRequest, body).clusters
-        if len(clusters) > 1 and record.receives > 2:  # once may be Lambda's own trouble
-            look.split(clusters)
+        if len(clusters) > 1 and record.receives > 2:  # the first repeat may be Lambda's own fault
+            check.split(clusters)
             return
-        summary = look(clusters, remaining_of(context))
+        summary = check(clusters, remaining_of(context))
         for name, value in summary.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
         for cluster, counts in summary.metrics_of_clusters().items():
@@ -34,4 +34,4 @@ def look(record: SqsRecord, context: Any) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    return answer_batch(records_of(event, logger), partial(look, context=context))
+    return answer_batch(records_of(event, logger), partial(check, context=context))

@@ -1,4 +1,4 @@
-"""News of trouble, in batches -> chats, and services that page people. What a channel did not take comes back."""
+"""Incident events, in batches -> chats and pagers. An event that a channel did not accept is received again."""
 
 from typing import Any
 
@@ -29,6 +29,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         else:
             received.append(Received(message=record.message_id, receives=record.receives, alert=alert))
     back = container(writes=False).notify_channels(received, remaining_of(context))
-    logger.info("%s news of trouble, %s of them not told everywhere", len(received), len(back))
+    logger.info("%s incident events, %s of them not accepted by every channel", len(received), len(back))
     metrics.add_metric("AlertsNotTold", MetricUnit.Count, len(back))
     return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back)]}

@@ -1,6 +1,6 @@
-"""By hand, for who is on duty: {"action": "pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}.
+"""By hand, on call: {"action": "pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}.
 
-Which clusters there are, and whether they are written, is refused here: who may invoke this function may not say that.
+Actions that change which clusters exist, how they are reached, or whether they are written are refused.
 """
 
 from typing import Any

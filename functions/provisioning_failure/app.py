@@ -1,4 +1,4 @@
-"""Failure events, zone events and requests for nodes -> state -> one message for each cluster that is concerned."""
+"""Failure events, zone events and requests for nodes -> state -> one message for each affected cluster."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""schedule -> due clusters, in chunks, onto the queue looks; recheck queue -> runs that have come due, or the rest of a
-shard; by hand: {"clusters": [...]}.
+"""schedule -> due clusters, in chunks, to the queue `checks`; recheck queue -> due runs, or the rest of a shard;
+by hand: {"clusters": [...]}.
 """
 
 from datetime import datetime

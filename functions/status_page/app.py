@@ -1,4 +1,4 @@
-"""schedule -> all clusters as a page, into a bucket: for those who look without a command line or an account here."""
+"""schedule -> a page of all clusters, in a bucket: for readers without a command line or an account here."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Reads only: {"cluster": ..., "widgetContext": {...}} -> HTML; {"action": "plan|status|...", "cluster": ...} -> JSON.
+"""Read only: {"cluster": ..., "widgetContext": {...}} -> HTML; {"action": "plan|status|...", "cluster": ...} -> JSON.
 
-The first is a CloudWatch custom widget ({"describe": true} says how to use it): whatever else its parameters say, the
-question is for the status. The second are the operator's actions that write nothing, for whoever may only read.
+The first is a CloudWatch custom widget ({"describe": true} returns its help): it shows the status only. The second are
+the operator actions that write nothing.
 """
 
 from typing import Any

@@ -13,14 +13,13 @@ import pytest
 from matplotlib.image import imread
 
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
-from evenkeel.adapters.page.render import document, fragment
-from evenkeel.adapters.page.theme import PALETTES, Theme
+from evenkeel.adapters.page.render import Theme, document, fragment
 from evenkeel.texts.english import rfc3339
 from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW
 from tests.pages import told_fleet, told_quota
-from tests.unit.test_page import EVIL, told_plan, told_simulation, told_status
+from tests.unit.test_page import EVIL, palette, told_plan, told_simulation, told_status
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +119,7 @@ def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(lo
         assert seen.evaluate("document.documentElement.scrollWidth") == width
         picture = (imread(BytesIO(seen.picture()))[..., :3] * 255).round().astype(int)
         assert picture.shape[:2] == (800, width)
-        ground = [int(PALETTES[theme]["ground"][i : i + 2], 16) for i in (1, 3, 5)]
+        ground = [int(palette(theme)["ground"][i : i + 2], 16) for i in (1, 3, 5)]
         assert picture[2, 2].tolist() == ground
         assert 0.02 < 1 - (picture == ground).all(axis=2).mean() < 0.99
         assert len({tuple(colour) for colour in picture[::3, ::3].reshape(-1, 3).tolist()}) > 50
@@ -268,13 +267,13 @@ def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(lo
     worst = fleet["clusters"][0]["cluster"]
     for node in (
         ("heading", "Evenkeel status"),
-        ("table", "Clusters in trouble"),
+        ("table", "Clusters with incidents"),
         ("columnheader", "incident"),
         ("rowheader", worst),
         ("link", worst),
         ("region", worst),
         ("searchbox", "Search"),
-        ("combobox", "Trouble"),
+        ("combobox", "Incident"),
     ):
         assert node in tree, node
     assert ("StaticText", "12 of 20 running, 8 missing") in tree

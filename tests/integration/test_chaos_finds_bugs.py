@@ -15,7 +15,7 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.read import groups as readers
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import Lease
-from evenkeel.application.rebalancing import failure, writing, zones
+from evenkeel.application.rebalancing import failure, write, zones
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunState, RunSummary
@@ -132,11 +132,11 @@ def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:
     return None if known == word else _newer_statement(known, word, source)
 
 
-_list_all, _newer_statement, _grows = KubernetesApi.list_all, zones._newer_statement, writing.grows
+_list_all, _newer_statement, _grows = KubernetesApi.list_all, zones._newer_statement, write.grows
 
 BUGS = {
     "growing before shrinking": Bug(
-        in_place_of(writing, "grows", lambda plan: not _grows(plan)),
+        in_place_of(write, "grows", lambda plan: not _grows(plan)),
         stuck_replicas_are_moved,
         ".*(requested, PoolMaximum is|maxima went from)",
     ),

@@ -207,7 +207,7 @@ def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones
     assert f"{name} has no such pool" in answer["message"]
     stage.put_event(request, pool="nobody", nodes=1, id="lost")  # nobody waits for an answer
     stage.triggers.drain()
-    assert "no pool here has that name" in stage.store.load(name).scale_requests["lost"].result
+    assert "no pool here has the name" in stage.store.load(name).scale_requests["lost"].result
 
 
 def answered(stage: Stage, name: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
-from evenkeel.application.rebalancing import observing
+from evenkeel.application.rebalancing import observe
 from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.bootstrap import SystemClock
 from tests.fakes import record
@@ -102,7 +102,7 @@ def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[s
 
 @pytest.fixture(autouse=True)
 def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LOOK_SECONDS", SECONDS)
+    monkeypatch.setattr(observe, "CHECK_SECONDS", SECONDS)
 
 
 @pytest.mark.parametrize("handle", SERVERS.values(), ids=SERVERS)
@@ -125,7 +125,7 @@ def test_keys_that_are_agreed_on_a_letter_at_a_time_are_not_waited_for() -> None
 def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
     handle: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "LOOK_SECONDS", 8.0)
+    monkeypatch.setattr(observe, "CHECK_SECONDS", 8.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with serving(handle) as url:
         said, seconds = preview_of(url)
@@ -136,7 +136,7 @@ def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
 
 @pytest.mark.parametrize("handle", [*BOMBS.values(), pages], ids=[*BOMBS, "pages without end"])
 def test_beside_others_it_is_left_after_four_mebibytes(handle: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LOOK_SECONDS", 8.0)
+    monkeypatch.setattr(observe, "CHECK_SECONDS", 8.0)
     with serving(handle) as url:
         said, seconds = preview_of(url, consistent=False, alone=False)
     assert "it is larger than 4 MiB" in said

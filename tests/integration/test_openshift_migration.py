@@ -65,7 +65,7 @@ class Moving:
         """One run, and the plan of the only pool that is left. Nothing is ever refused."""
         clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
         queue = cast("Queue", FakeQueue())
-        summary = worker(cast("Store", self.memory), clusters, self.clock, queue)("demo", "a test", plenty)
+        summary = worker(cast("ActionStore", self.memory), clusters, self.clock, queue)("demo", "a test", plenty)
         assert (summary.unreachable, summary.rejected) == (False, 0), summary.message
         assert summary.plan is not None
         (pool,) = summary.plan.pools

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.aws.token_store import SealedTokens
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
-from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.render import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import Operate

@@ -117,7 +117,7 @@ class Scene:
         queue = cast("Queue", FakeQueue())
         for zone, error in self._refused:
             view = next(view for view in self.cluster.groups() if view.zone == zone)
-            RecordFailure(store=cast("Store", self.memory), queue=queue, clock=self.clock)(
+            RecordFailure(store=cast("ActionStore", self.memory), queue=queue, clock=self.clock)(
                 Failure(
                     cluster="demo",
                     namespace=view.namespace,
@@ -174,7 +174,7 @@ class Scene:
         life = life or Life()
         clusters = cast("Clusters", WithGarden(self.cluster.api, life, self.clock))
         queue = cast("Queue", Mortal(FakeQueue(), life, "queue"))
-        memory = cast("Store", Mortal(self.memory, life, "table"))
+        memory = cast("ActionStore", Mortal(self.memory, life, "table"))
         return worker(memory, clusters, self.clock, queue)("demo", "a test", plenty)
 
     def pool(self) -> PoolPlan:
@@ -298,7 +298,7 @@ def test_quiet_looks_ask_the_garden_nothing() -> None:
 def looked(scene: Scene) -> list[str]:
     """The clusters that a look asks runs for."""
     queue = FakeQueue()
-    clusters = cast("LookedAtClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
+    clusters = cast("CheckableClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
     store = cast("Any", scene.memory)
     look = CheckClusters(
         store=store,

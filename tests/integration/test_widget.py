@@ -71,7 +71,7 @@ def test_the_widget_draws_the_pools_of_the_cluster_that_it_is_asked_for(function
 def test_without_parameters_it_tells_of_every_cluster_and_opens_none(functions: InProcess, cluster: Cluster) -> None:
     html = functions("WidgetFunction", {"widgetContext": {"theme": "light"}})
     assert f">{CLUSTER}<" in html
-    assert "0 of 1 cluster in trouble; 1 not looked at yet" in html
+    assert "0 of 1 cluster with incidents; 1 not checked yet" in html
     assert list(cluster.api.requests) == []
 
 
@@ -137,7 +137,7 @@ def test_where_the_cluster_is_away_it_shows_what_the_table_knows(
     )
     html = functions("WidgetFunction", EVENT)
     assert "access refused for 0 min" in html
-    assert "Mend the secret, role or access entry" in html
+    assert "Fix the secret, role or access entry" in html
     assert "no kubeconfig" not in html
 
 

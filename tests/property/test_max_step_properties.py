@@ -164,7 +164,7 @@ def test_what_is_left_to_later_runs_is_told_and_counted_once() -> None:
     for strategy in ("Balanced", "Backward-Compatible"):
         pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))
         assert sum(planned.requested for planned in pool.groups) == 5
-        assert sentences(pool.notes) == ["max_step is 5: nodes that later runs add: 53"]
+        assert sentences(pool.notes) == ["max_step is 5: later runs add 53 nodes"]
         assert pool.problems == ()
 
 

@@ -242,7 +242,7 @@ def test_a_rest_is_too_old_an_hour_after_its_last_step() -> None:
     town.pass_time(timedelta(minutes=61))
     town.step()
     assert town.requests["long"].done
-    assert town.requests["long"].result.startswith("3 nodes added, the rest is refused: 27 nodes asked for")
+    assert town.requests["long"].result.startswith("3 nodes added, the rest is refused: request long for 27 nodes")
     assert town.requested == 6
 
 

@@ -72,7 +72,7 @@ def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
 
     writer = Writer(
         api=cast(Any, api),
-        run_state=RunState(store=cast(Any, None), remembered=cast(Any, None), groups={}, pools={}, scale_requests={}),
+        run_state=RunState(store=cast(Any, None), stored=cast(Any, None), groups={}, pools={}, scale_requests={}),
         summary=RunSummary(cluster="blue"),
         clock=cast(Any, At()),
         together=together,

@@ -112,7 +112,7 @@ class TestGrowth:
         assert "workers-b" not in asked(planned)
         assert planned.demand is not None
         (unmet,) = planned.demand.unmet
-        assert "in backoff until" in sentence(unmet.by_group[key("b")])
+        assert "(capacity failure 1)" in sentence(unmet.by_group[key("b")])
         assert "node selector" in sentence(unmet.by_group[key("a")])
 
     def test_what_is_on_its_way_is_room_for_those_who_wait(self) -> None:
@@ -156,7 +156,7 @@ class TestNodes:
         running = (pod("big", cpu="3", node="n1"), pod("small", cpu="1", node="n2"))
         planned = look(groups(2, 1, 1), Workload(pods=running, nodes=(ours("n1"), ours("n2"), ours("n3", "b"))))
         said = needed(planned)
-        assert said["n1"] == "75 % of its cpu are asked for, more than 50 %"
+        assert said["n1"] == "75 % of its cpu are requested, more than 50 %"
         assert said["n2"] == said["n3"] == ""
 
     def test_a_frozen_group_keeps_its_nodes_and_says_why(self) -> None:
@@ -168,12 +168,12 @@ class TestNodes:
         planned = look(members, Workload(pods=pods(3), nodes=(ours("n1"),)), maximum=2, minimum=3)
         assert not the_pool(planned).valid
         assert asked(planned) == {}
-        assert needed(planned) == {"n1": "left alone: its pool is invalid"}
+        assert needed(planned) == {"n1": "no change: its pool is invalid"}
 
     def test_a_pool_in_dry_run_of_its_own_gets_none_so_that_no_pod_waits_for_it(self) -> None:
         planned = look(groups(1, 1, 1, dry_run=True), Workload(pods=pods(3), nodes=(ours("n1"),)))
         assert asked(planned) == {}
-        assert needed(planned) == {"n1": "in dry run by its own word: nothing of it is written"}
+        assert needed(planned) == {"n1": "in dry run by its own setting: Evenkeel writes nothing to it"}
 
     def test_no_node_is_judged_where_only_growth_is_wanted(self) -> None:
         workload = Workload(pods=pods(1), nodes=(ours("n1"),))

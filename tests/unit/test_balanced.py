@@ -231,7 +231,7 @@ def test_a_fenced_zone_keeps_what_it_holds_and_the_others_share_the_rest() -> No
 def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
-    assert "0 of the pool's 0 nodes of headroom" in reasons(found, "a")
+    assert "may grow by 0 of the pool's 0 free nodes" in reasons(found, "a")
     assert found.overcommitted
     assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
 

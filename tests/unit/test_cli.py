@@ -354,11 +354,11 @@ class TestGrowth:
             ("workers=0", "K is 0: ask for one node or more"),
             ("workers=-2", "K is '-2': negative"),
             ("workers=99999999999", "larger than 2147483647"),
-            ("a=b=2", "of 'a=b': no pool here has that name"),
-            ("a/b/c=2", "of 'a/b/c': no pool here has that name"),
-            ("work\ners=2", "of 'work\\ners': no pool here has that name"),
-            ("workers=2,only=a b", "only: 'a b': no group of pool"),
-            (f"demo-workers-{ZONES[0]}=2", "no pool here has that name, but pool workers has a group of that name"),
+            ("a=b=2", "no pool here has the name 'a=b'"),
+            ("a/b/c=2", "no pool here has the name 'a/b/c'"),
+            ("work\ners=2", "no pool here has the name 'work\\ners'"),
+            ("workers=2,only=a b", "has no group 'a b'"),
+            (f"demo-workers-{ZONES[0]}=2", "; pool workers has a group of that name"),
         ],
     )
     def test_a_request_that_cannot_be_is_one_line_and_exit_two(self, files: Files, text: str, says: str) -> None:
@@ -372,14 +372,14 @@ class TestGrowth:
     def test_of_two_for_one_pool_the_second_is_not_dropped_in_silence(self, files: Files) -> None:
         result = files.run("-f", files.listed(*pool_of(1, 1, 1)), "--grow", "workers=2", "--grow", "workers=3")
         assert result.exit_code == 2
-        assert "3 nodes asked for (request --grow-2): it waits for request --grow-1 of the same pool" in result.stderr
+        assert "request --grow-2 for 3 nodes: it waits for request --grow-1 of the same pool" in result.stderr
 
     def test_for_an_invalid_pool_its_problem_is_told_as_well(self, files: Files) -> None:
         items = pool_of(1, 1, 1, **{"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "3"})
         result = files.run("-f", files.listed(*items), "--grow", "workers=2")
         assert result.exit_code == 3
         assert "PoolMinimum 3 is larger than PoolMaximum 2" in result.stdout
-        assert "is invalid: it waits for that to be mended" in result.stderr
+        assert "is invalid: it waits for a fix" in result.stderr
 
 
 class TestBadPools:
@@ -510,8 +510,8 @@ class TestBadPools:
             {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "metadata": {}},
         ]
         reasons = [skipped["reason"] for skipped in files.plan("-f", files.listed(*items))["skipped"]]
-        assert "Deployment of apps/v1 is no object that Evenkeel reads" in reasons
-        assert "MachineDeployment of cluster.x-k8s.io/v9 is no object that Evenkeel reads" in reasons
+        assert "Deployment of apps/v1 is not an object that Evenkeel reads" in reasons
+        assert "MachineDeployment of cluster.x-k8s.io/v9 is not an object that Evenkeel reads" in reasons
         assert "a MachineSet without metadata.name" in reasons
 
 

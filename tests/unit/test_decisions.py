@@ -19,7 +19,7 @@ def large_decision(count: int, *, wordy: int = 0) -> dict[str, Any]:
     pool = pool_plan(groups, numbers(3, 10 * count))
     outcomes = {key(f"z{number:04}"): Outcome(Result.WRITTEN) for number in range(0, count, 100)}
     outcomes |= {key(f"z{number:04}"): Outcome(Result.REJECTED, "no") for number in range(50, count, 100)}
-    decision = decision_json(pool, id="01A", cluster="demo", at=NOW, why="scan", dry_run=False, outcomes=outcomes)
+    decision = decision_json(pool, id="01A", cluster="demo", at=NOW, reason="scan", dry_run=False, outcomes=outcomes)
     for told in decision["pool"]["groups"]:
         told["reasons"] = ["a reason of usual length, as the plan gives some for each group " * 3, "x" * wordy]
         if told["result"] not in (Result.WRITTEN, Result.REJECTED):

@@ -226,7 +226,8 @@ def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
     asking = pods(2, cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
     answer = look(*asking, claims=(alone,), volumes=(Volume(name="pv"),))
     assert answer.nodes == 1
-    assert [said(unmet.reason).endswith("by one pod only, and is") for unmet in answer.unmet] == [True]
+    (unmet,) = answer.unmet
+    assert said(unmet.reason).endswith("is limited to one pod, and another pod uses it")
 
 
 def test_what_is_on_its_way_is_not_ordered_again() -> None:
@@ -309,7 +310,7 @@ def test_one_pod_per_zone_gets_no_second_node_in_a_zone() -> None:
     answer = look(*pods(5, cpu="100m", labels=WEB, anti_affinity=(alone,)))
     assert nodes_of(answer) == {"workers-a": 1, "workers-b": 1, "workers-c": 1}
     assert [len(unmet.pods) for unmet in answer.unmet] == [2]
-    assert "a pod that it keeps away from" in said(answer.unmet[0].reason)
+    assert "its anti-affinity excludes a pod" in said(answer.unmet[0].reason)
 
 
 def test_pods_that_have_to_be_together_come_into_one_zone() -> None:
@@ -429,9 +430,9 @@ def test_every_pool_says_why_it_would_not_do() -> None:
     assert {pool.pool.name: said(pool.unfit[0].reason) for pool in answer.pools} == {
         "gpu": "it does not tolerate taint gpu=yes:NoSchedule",
         "closed": "it is fenced",
-        "unknown": "nobody says what cpu and memory its next node would have",
+        "unknown": "the cpu and memory of its next node are unknown",
         "full": "the pool is at its max",
-        "small": "it asks for 64 of cpu, and 4 of 4 are free",
+        "small": "it requests 64 of cpu, and 4 of 4 are free",
     }
     assert answer.nodes == 0
 
@@ -440,7 +441,7 @@ def test_a_pod_that_fits_nowhere_is_one_sentence_and_no_order() -> None:
     answer = look(pod("huge", cpu="64"), pod("fine", cpu="1"))
     assert answer.nodes == 1
     assert [said(unmet.reason) for unmet in answer.unmet] == [
-        "pod default/huge can have no node: cluster-api/default/workers: it asks for 64 of cpu, and 4 of 4 are free"
+        "pod default/huge can have no node: cluster-api/default/workers: it requests 64 of cpu, and 4 of 4 are free"
     ]
     assert set(answer.unmet[0].by_group) == {group_key(zone) for zone in "abc"}
 
@@ -460,7 +461,7 @@ def test_what_comes_with_a_node_takes_its_room_first() -> None:
     sample = node("full", group=group_key())
     standing = (daemon(cpu="2", node="full"), pod("busy", cpu="2", node="full"))
     answer = look(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
-    assert said(answer.unmet[0].reason).endswith("it asks for 3 of cpu, and 2 of 4 are free")
+    assert said(answer.unmet[0].reason).endswith("it requests 3 of cpu, and 2 of 4 are free")
 
 
 def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
@@ -478,7 +479,7 @@ def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run()
     only_x = daemon("only-x", cpu="2", node="n", node_selector={"role": "x"})
     busy = pod("busy", cpu="1", node="n")
     answer = look(pod(cpu="4"), nodes=(there,), standing=(everywhere, only_x, busy), pools=(pool_offer(zones="a"),))
-    assert said(answer.unmet[0].reason).endswith("it asks for 4 of cpu, and 3 of 4 are free")
+    assert said(answer.unmet[0].reason).endswith("it requests 4 of cpu, and 3 of 4 are free")
 
 
 def test_daemons_tolerate_what_every_daemon_does_and_taints_of_the_pool_keep_the_others_away() -> None:
@@ -522,7 +523,7 @@ def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostn
 
 def test_a_template_without_cpu_and_memory_is_none() -> None:
     answer = look(pod(), pools=(pool_offer(template=replace(template(), capacity=amounts(pods="9"))),))
-    assert said(answer.unmet[0].reason).endswith("nobody says what cpu and memory its next node would have")
+    assert said(answer.unmet[0].reason).endswith("the cpu and memory of its next node are unknown")
 
 
 def test_where_only_capacity_is_known_something_of_it_is_kept_back() -> None:

@@ -68,7 +68,7 @@ class TestWhoIsTold:
         waiting = pod("zonal", node_selector={"topology.kubernetes.io/zone": "d"})
         said = house(Workload(pods=(waiting,))).ask("explain", pool="workers")["message"]
         assert "Pod default/zonal waits since" in said
-        assert "its node selector wants topology.kubernetes.io/zone d" in said
+        assert "its node selector requires topology.kubernetes.io/zone d" in said
 
     def test_status_counts_those_without_a_node(self) -> None:
         answer = house(Workload(pods=pods(2, cpu="64"))).ask("status")
@@ -85,7 +85,7 @@ class TestWhoIsTold:
     def test_what_keeps_a_node_for_a_pod_that_cannot_be_placed_is_on_every_answer_and_the_page(self) -> None:
         running = Workload(pods=(pod("train", node="n-a", resource_claims=("gpu",)),), nodes=WAITING.nodes)
         made = house(running)
-        why = "Evenkeel cannot place pod default/train on another node: it needs resource claims"
+        why = "Evenkeel cannot place pod default/train on another node: Evenkeel does not evaluate its resource claims"
         plan = made.ask("plan")["plan"]
         (kept,) = plan["pools"][0]["demand"]["needed"]
         assert (kept["node"], kept["rule"]) == ("n-a", "pod-not-placeable")
@@ -234,7 +234,7 @@ class TestOrders:
             assert [incident.kind for incident in made.store.load("demo").cluster_health.incidents] == kinds
         assert sum(each.requested for each in made.cluster.groups.values()) == 6
         view.found = seen(0)
-        assert "a cluster-autoscaler was at work in it" in made.ask("plan")["plan"]["demand"]["unread"]
+        assert "a cluster-autoscaler was active in it" in made.ask("plan")["plan"]["demand"]["unread"]
         view.found = seen(10)
         made.run()
         assert made.store.load("demo").cluster_health.incidents == ()
@@ -244,7 +244,7 @@ class TestOrders:
         made = house(self.FULL, demand="scale-up", autoscaler="none")
         made.run()
         text = json.dumps(made.store.decisions("demo", 10))
-        assert "its share of the 4 nodes asked for (for pods that wait)" in text
+        assert "its share of 4 nodes for pending pods" in text
 
 
 class TestAWorkloadThatIsAway:
@@ -264,7 +264,7 @@ class TestAWorkloadThatIsAway:
         answer = made.ask("plan")["plan"]
         assert "demand" not in answer["pools"][0]
         said = answer["demand"]["unread"]
-        assert said.startswith("what runs in the workload cluster is not known, so nothing follows from it: ")
+        assert said.startswith("the pods of the workload cluster are unknown, so Evenkeel plans nothing for them: ")
         assert (str(error) in said) == isinstance(error, EvenkeelError)
 
     def test_is_no_silence_of_the_cluster_and_no_news_either(self) -> None:

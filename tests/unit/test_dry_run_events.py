@@ -9,7 +9,7 @@ import yaml
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.application.errors import ForbiddenError
-from evenkeel.application.rebalancing import recording
+from evenkeel.application.rebalancing import record
 from sandbox.template import ROOT
 from tests.builders import zones
 from tests.house import House
@@ -39,7 +39,7 @@ def test_live_they_are_told_of_what_was_written_as_ever() -> None:
 
 
 def test_a_large_pool_tells_of_some_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_MOST_DRY_EVENTS", 2)
+    monkeypatch.setattr(record, "_MOST_DRY_EVENTS", 2)
     house = House(UNEVEN, dry_run=True, dry_run_events=True)
     plan = house.run().plan
     assert plan is not None

@@ -197,7 +197,7 @@ class TestLabels:
         for action, fields in (("status", {}), ("pause", {"list": True}), ("validate", {}), ("export", {})):
             answer = fleet.ask(action, None, selector="env=test", **fields)
             assert answer["unknown"] == ["bare"]
-            assert answer["message"].endswith("; left out, since nobody can read which labels they have: bare")
+            assert answer["message"].endswith("; left out, since their labels cannot be read: bare")
         after = fleet.ask("status", None, selector="env=test")
         assert (before["incident"], after["incident"]) == (False, True), "it may be one of those that are asked for"
         assert "unknown" not in fleet.ask("status", None)
@@ -312,7 +312,7 @@ class TestApply:
     ) -> None:
         orders = given(demand="full", autoscaler="none", workload={"access": {"kind": "same"}})
         workload = fleet.clusters.workloads["blue"] = FakeWorkload(Workload(autoscaler_at=NOW - MINUTE))
-        says = "blue is not stored: a cluster-autoscaler was at work in it at 2026-01-15T11:59:00Z"
+        says = "blue is not stored: a cluster-autoscaler was active in it at 2026-01-15T11:59:00Z"
         assert says in fleet.apply(blue=orders)["blue"]["message"]
         assert says in fleet.refused("register", cluster="blue", record=orders)
         assert fleet.apply(blue={**orders, "demand": "advise"})["blue"]["ok"]
@@ -516,7 +516,7 @@ class TestUnregister:
         for _ in range(3):
             fleet.all_that_was_asked_for("blue")
         opened, closed = (
-            {found["key"] for kind, found in fleet.bus.published if kind == f"Trouble {news}"}
+            {found["key"] for kind, found in fleet.bus.published if kind == f"Incident {news}"}
             for news in ("Opened", "Closed")
         )
         assert len(opened) == 60
@@ -1090,7 +1090,7 @@ class TestCommands:
         laptop.fleet.store.plant("bare", "{}")
         found = laptop.run("export", "--selector", "env=prod")
         assert (found.exit_code, len(read_document(found.stdout)["clusters"])) == (0, 2)
-        assert found.stderr == "evenkeel: left out, since nobody can read which labels they have: bare\n"
+        assert found.stderr == "evenkeel: left out, since their labels cannot be read: bare\n"
         found = laptop.run("export")
         assert found.exit_code == 2
         assert "record of cluster bare" in found.stderr

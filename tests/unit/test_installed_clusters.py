@@ -89,7 +89,7 @@ def test_gardener_says_in_one_sentence_that_nobody_reads_the_bounds_and_what_wor
     for pool in plan("-f", named("gardener"))["pools"]:
         (note,) = pool["notes"]
         assert [rule["rule"] for rule in pool["noteRules"]] == ["bounds-unread"]
-        assert "cluster-autoscaler has its own from Gardener" in note
+        assert "Gardener passes cluster-autoscaler its own" in note
         assert "one worker for each zone" in note
     assert "note: no autoscaler reads the bounds of this pool" in shell("-f", named("gardener"))
     assert all("notes" not in pool for pool in plan("-f", named("openshift"))["pools"])
@@ -174,7 +174,7 @@ def test_a_node_pool_that_was_not_read_leaves_its_group_alone_and_says_what_to_d
     for group in pool["groups"]:
         assert group["state"] == "frozen"
         assert "belong to NodePool 'clusters/demo-" in group["reasons"][0]
-        assert "allow it to be listed" in group["reasons"][0]
+        assert "grant list on it" in group["reasons"][0]
 
 
 def test_a_node_pool_with_replicas_of_its_own_stays_as_it_is(tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ def test_a_bound_that_the_topology_applies_from_its_class_is_not_ours_and_the_re
     for group in pool["groups"]:
         assert group["state"] == "frozen"
         assert group["min"]["from"] == group["min"]["to"]
-        assert "capi-topology applies it and would put it back" in group["reasons"][0]
+        assert "belongs to capi-topology, which reverts other writes" in group["reasons"][0]
         assert "set it for this machine deployment in the Cluster's topology" in group["reasons"][0]

@@ -74,7 +74,7 @@ def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:
     assert soon == 30 * 60 - 15
     found = pool.look(soon)
     assert minima(found) == (0, 0, 0)
-    assert "no zone keeps its nodes for levelling before 2026-01-15T15:31:00Z" in reasons(found, "c")
+    assert "no min is raised to level the zones before 2026-01-15T15:31:00Z" in reasons(found, "c")
     assert pool.next_check() is None
     assert minima(pool.look(3 * HOUR - 60, a=7)) == (0, 0, 0)
     assert minima(pool.look(60, b=8)) == (3, 3, 3)

@@ -70,7 +70,7 @@ class TestWhoTakesThem:
         found = pool_plan(zones([3, 2], [1, 1]), MOVE, fenced="ab")
         assert requested(found) == (3, 2)
         assert found.starved == 3
-        assert "no healthy zone can take them" in reasons(found, "a")
+        assert "no healthy zone can take over" in reasons(found, "a")
 
     def test_the_operators_cap_on_a_zone_is_kept_and_what_does_not_fit_stays(self) -> None:
         found = pool_plan([group("a", 5, running=2), group("b", 3, zone_max=4)], MOVE, fenced="a")

@@ -91,7 +91,7 @@ def zonal(**fields: Any) -> dict[str, Any]:
     ("there", "parts", "words"),
     [
         (pod(node="n1", annotations={SAFE: "false"}), {}, "safe-to-evict"),
-        (pod(node="n1", owner=None), {}, "nobody would make pod default/p anew"),
+        (pod(node="n1", owner=None), {}, "no controller would recreate pod default/p"),
         (pod(node="n1", volumes=(PodVolume("d", "emptyDir"),)), {}, "keeps data on the node"),
         (pod(node="n1", annotations={SAFE: "on-completion"}), {}, "default/p"),
         (pod(node="n1", resource_claims=("gpu",)), {}, "cannot place pod default/p on another node"),
@@ -117,11 +117,15 @@ def zonal(**fields: Any) -> dict[str, Any]:
             },
             "disruption budget default/b allows no eviction of pod default/p now",
         ),
-        (pod(node="n1", node_selector={ZONE: "a"}), {}, "pod default/p has no place elsewhere"),
-        (pod(node="n1", cpu="4"), {"running": (pod("q", cpu="1", node="new"), pod(node="n1", cpu="4"))}, "no place"),
+        (pod(node="n1", node_selector={ZONE: "a"}), {}, "pod default/p fits no other node"),
+        (
+            pod(node="n1", cpu="4"),
+            {"running": (pod("q", cpu="1", node="new"), pod(node="n1", cpu="4"))},
+            "fits no other",
+        ),
         (ours("n1", annotations={SCALE_DOWN_DISABLED: "true"}), {}, "scale-down-disabled"),
         (ours("n1", preserved=True), {}, "it has no machine that can be named"),
-        (replace(ours("n1"), deleting=True), {}, "going"),
+        (replace(ours("n1"), deleting=True), {}, "being removed"),
         (replace(ours("n1"), machine=None), {}, "it has no machine that can be named"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -142,12 +146,12 @@ def test_before_its_successor_is_ordered_pods_have_the_place_that_it_will_have()
     full = pod(node="n1", cpu="4")
     assert chosen(ours("n1"), running=(full,), coming="c").machine is not None
     bound = pod(node="n1", node_selector={ZONE: "a"})
-    assert "no place elsewhere" in said(chosen(ours("n1"), running=(bound,), coming="c").why)
+    assert "fits no other node" in said(chosen(ours("n1"), running=(bound,), coming="c").why)
 
 
 def test_the_place_of_a_pod_that_waits_is_nobody_elses() -> None:
     waiting, full = pod("w", cpu="4"), pod(node="n1", cpu="4")
-    assert "no place elsewhere" in said(chosen(ours("n1"), running=(full, waiting)).why)
+    assert "fits no other node" in said(chosen(ours("n1"), running=(full, waiting)).why)
 
 
 def test_a_step_takes_the_machine_that_its_pods_let_go() -> None:
@@ -179,8 +183,8 @@ def test_a_step_takes_the_machine_that_its_pods_let_go() -> None:
     ("fields", "why"),
     [
         ({"annotations": {SAFE: "false"}}, "is annotated safe-to-evict: false"),
-        ({"resource_claims": ("gpu",)}, "on another node: it needs resource claims"),
-        ({"unread": ("workloadRef",)}, "on another node: it needs what is not judged here: workloadRef"),
+        ({"resource_claims": ("gpu",)}, "on another node: Evenkeel does not evaluate its resource claims"),
+        ({"unread": ("workloadRef",)}, "on another node: Evenkeel does not evaluate its fields workloadRef"),
         ({"scheduler": "volcano"}, "on another node: scheduler volcano places it"),
     ],
 )
@@ -198,5 +202,5 @@ def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which(fields:
     home.look()
     home.look(601)
     assert home.requested == (2, 2, 5)
-    assert home.why.startswith("no machine of c may go: ")
+    assert home.why.startswith("no machine of c may be drained: ")
     assert why in home.why

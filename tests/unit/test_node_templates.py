@@ -345,7 +345,7 @@ class TestClosed:
     def test_openshift_has_no_other_source_so_its_silence_is_known(self) -> None:
         why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
         assert unseen
-        assert why == f"at zero, and Cluster Autoscaler cannot see it: annotate {CAPACITY}cpu and {CAPACITY}memory"
+        assert why == f"at zero, and cluster-autoscaler cannot see it: annotate {CAPACITY}cpu and {CAPACITY}memory"
 
     def test_gardeners_groups_are_named_to_its_autoscaler_so_they_are_seen(self) -> None:
         item = objects.gardener(ZONES[0], 0)
@@ -357,14 +357,14 @@ class TestClosed:
     def test_a_template_that_was_not_read_is_named_and_leaves_it_open_what_is_seen(self) -> None:
         why, unseen = self.closed("cluster-api", objects.refers(objects.cluster_api(ZONES[0], 0)))
         assert not unseen
-        assert "its cpu and memory are not known (AWSMachineTemplate demo-m5 was not read)" in why
+        assert "its cpu and memory are unknown (AWSMachineTemplate demo-m5 was not read)" in why
 
     @pytest.mark.parametrize("name", ["demo-m5", "another"])
     def test_a_template_that_was_read_or_is_not_there_settles_it(self, name: str) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         why, unseen = self.closed("cluster-api", item, objects.infrastructure(name, capacity={"cpu": "4"}))
         assert unseen
-        assert "Cluster Autoscaler cannot see it" in why
+        assert "cluster-autoscaler cannot see it" in why
 
     def test_a_template_from_a_file_settles_it_for_its_own_groups_only(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))

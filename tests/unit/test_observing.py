@@ -37,7 +37,7 @@ ANY = [
 
 def broken(step: str, error: Exception) -> FakeClusters:
     cluster = FakeCluster([])
-    cluster.unreadable = error
+    cluster.unreadable = error.with_traceback(None)
     return FakeClusters({"demo": error if step == "opened" else cluster})
 
 
@@ -47,7 +47,9 @@ def test_any_exception_is_that_clusters_trouble_with_its_kind_and_its_place(step
     with pytest.raises(ClusterUnavailableError) as caught:
         observe_cluster(broken(step, error), record(), plenty)
     said = str(caught.value)
-    assert said.startswith(f"demo: {type(error).__name__} while it was {step}, at observing.py:")
+    assert said.startswith(
+        f"demo: {type(error).__name__} while it was {step}, at {'errors' if step == 'opened' else 'observe'}.py:"
+    )
     assert isinstance(caught.value, UnexpectedError)
     assert SECRET not in repr(caught.value)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
@@ -67,7 +69,7 @@ def test_what_is_expected_is_told_as_it_is_and_without_what_it_was_made_from(ste
 def test_a_file_below_another_folder_of_that_name_is_not_the_products_own(folder: str) -> None:
     code: dict[str, Any] = {}
     exec(compile("def call():\n    raise ValueError\n", f"{folder}/elsewhere.py", "exec"), code)
-    with pytest.raises(UnexpectedError, match=r"at observing\.py:\d+: please report this"):
+    with pytest.raises(UnexpectedError, match=r"at errors\.py:\d+: please report this"):
         contained("demo", "it was read", code["call"])
 
 

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.render import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, right_needed
@@ -114,7 +114,7 @@ class TestStatus:
         house.fail("b")
         held = [found["held"] for found in house.ask("status")["pools"][0]["groups"]]
         assert held[0] == ["frozen: rolling out"]
-        assert held[1][0].startswith("fenced: capacity failure 1, in backoff until ")
+        assert held[1][0].startswith("fenced until ")
         assert held[2] == ["no cpu"]
         assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
 
@@ -156,7 +156,7 @@ class TestStatus:
         print_answer(answer, Console(file=quote, width=160))
         told = quote.getvalue()
         assert "fenced  | 1 minute ago" in told.replace("│", "|")
-        assert "a: fenced: capacity failure 1, in backoff until 2026-01-15T12:05:00Z" in told
+        assert "a: fenced until 2026-01-15T12:05:00Z (capacity failure 1)" in told
         assert "2026-01-15T12:01:00Z (just now) workers: " in told
         assert "workers-c rejected: max is too large" in told
 
@@ -440,7 +440,7 @@ class TestExplain:
         assert "PoolMaximum is 12: the record's max for pool workers." in text
         assert "Node group cluster-api/default/workers-a in zone a is healthy." in text
         assert "Requested stays 4, running 4." in text
-        assert "Max goes from 4 to 6: strategy: Balanced: 2 of the pool's 7 nodes of headroom" in text
+        assert "Max goes from 4 to 6: strategy: Balanced: may grow by 2 of the pool's 7 free nodes" in text
         assert "Min goes from 0 to 2: strategy: PoolMinimum 3 levelled over the zones" in text
         assert "It may grow by 2, to 6." in text
 
@@ -459,8 +459,8 @@ class TestExplain:
         house.clock.at += MINUTE
         text = self.text(house, group=str(key("a")))
         assert "is fenced since 2026-01-15T12:00:00Z (1 minute ago), until 2026-01-15T12:05:00Z" in text
-        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas: the 1 running stay." in text
-        assert "fence: max is the 1 requested: a fenced zone gets no growth" in text
+        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas; keeps 1 running." in text
+        assert "fence: max is the 1 requested: a fenced zone does not grow" in text
         assert "It cannot grow now: its fence ends at 2026-01-15T12:05:00Z." in text
 
     @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ class TestExplain:
         told = self.text(house, pool="workers")
         assert "It is being restored, in dry run too" in told
         assert house.ask("status")["message"].endswith("; being restored: pool workers")
-        assert "restore: restored: its bounds before us were 1 to 9" in told
+        assert "restore: restored: bounds 1 to 9" in told
         planned = {pool["name"]: pool for pool in house.ask("plan")["plan"]["pools"]}["workers"]
         house.run()
         recorded = house.store.decisions("demo", 1)[0]["pool"]
@@ -552,7 +552,7 @@ class TestExplain:
         status = house.ask("status")
         assert status["message"].startswith("demo: being restored, ")
         name = next(pool["name"] for pool in status["pools"] if len(pool["groups"]) == 1 or pool["name"] == "workers")
-        assert "restored: its bounds before us" in self.text(house, pool=name)
+        assert "restored: bounds" in self.text(house, pool=name)
 
     def test_a_group_that_autoscaler_cannot_see_says_which_annotation_opens_it(self) -> None:
         closed = group("a", 0, bounds=(0, 3), closed_because=stated("at zero: annotate cpu and memory"))
@@ -678,9 +678,9 @@ class TestValidate:
     @pytest.mark.parametrize(
         ("fields", "left"),
         [
-            ({"pool_min": 5, "pool_max": 2}, "which value is meant is for people to say"),
-            ({**LOW, "frozen_because": stated("rolling out")}, "is left alone: rolling out"),
-            ({**LOW, "in_zone": None}, "which value is meant is for people to say"),
+            ({"pool_min": 5, "pool_max": 2}, "an operator must choose the value"),
+            ({**LOW, "frozen_because": stated("rolling out")}, "is unchanged: rolling out"),
+            ({**LOW, "in_zone": None}, "an operator must choose the value"),
         ],
     )
     def test_what_cannot_be_decided_is_left_to_people(self, fields: dict[str, Any], left: str) -> None:

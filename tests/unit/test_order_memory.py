@@ -427,7 +427,7 @@ def incident(*names: str, node: str = "n1") -> Incident:
 def test_the_incident_names_pods_node_and_rule() -> None:
     words = incident_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
     assert words == (
-        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
+        "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
         "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
     )
     assert "prod/web-1 waits; node" in incident_words(incident("prod/web-1"), NOW)
@@ -476,11 +476,11 @@ def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
     )
     opened = replace(incident(), problems=(problem,))
     assert incident_words(opened, NOW + 5 * MINUTE) == (
-        "workers: new nodes do not help waiting pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
-        "node does not help beside its DaemonSets kube-system/agent (1500m): it asks for 3 of cpu, and 2500m of 4 are "
+        "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
+        "node does not help with its DaemonSets kube-system/agent (1500m): it requests 3 of cpu, and 2500m of 4 are "
         "free"
     )
-    cluster_health = ClusterHealth().with_incidents([incident])
+    cluster_health = ClusterHealth().with_incidents([opened])
     assert (
         read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
             0

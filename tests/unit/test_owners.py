@@ -20,7 +20,7 @@ from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
 from evenkeel.record import ClusterFile
-from evenkeel.texts.english import READERS
+from evenkeel.texts.english import texts
 from evenkeel.texts.pool_numbers import MOST_NAMED, command_words
 from evenkeel.validation import ConfigError, read_model
 from tests import objects
@@ -178,7 +178,7 @@ def test_bounds_that_a_controller_applies_are_left_alone_and_looks_remember_it()
     pool = pool_of(found)
     for one in pool["groups"]:
         assert one["state"] == "frozen"
-        assert "its max is not ours: flux applies it and would put it back: take it out of what flux" in one["held"][0]
+        assert "its max belongs to flux, which reverts other writes: remove it from what flux" in one["held"][0]
     for zone in "ab":  # as a look finds it, which does without managedFields
         found.cluster.change(key(zone), bounds_applied_by=None)
     found.queue.requests.clear()
@@ -195,7 +195,7 @@ def test_replicas_that_a_controller_applies_stay_and_the_bounds_are_ours() -> No
     found.run()
     first = found.cluster.groups[key("a")]
     assert (first.requested, first.bounds) == (4, Bounds(first.bounds.min if first.bounds else 0, 4))
-    assert "spec.replicas of MachineDeployment default/workers-a is not ours: flux" in str(found.decisions()[0])
+    assert "spec.replicas of MachineDeployment default/workers-a belongs to flux" in str(found.decisions()[0])
 
 
 # -- controllers of kinds that nobody here knows
@@ -396,7 +396,7 @@ def test_every_owner_of_numbers_says_who_reads_them() -> None:
         for owner in (*flavour.bounds_owners, flavour.replicas_owner)
         if owner is not None and owner.kind is not None
     }
-    assert set(READERS) == kinds | {"Shoot"}
+    assert set(texts()["readers"]) == kinds | {"Shoot"}
 
 
 def test_explain_tells_the_chain_of_a_number() -> None:

@@ -133,18 +133,24 @@ class TestDemand:
     @pytest.mark.parametrize(
         ("spec", "why"),
         [
-            ({"resourceClaims": [{"name": "gpu"}]}, "it needs resource claims, which are not judged here: gpu"),
-            ({"schedulingGroup": {"podGroupName": "g"}}, "it needs what is not judged here: schedulingGroup"),
-            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "it needs what is not judged here: workloadRef"),
-            ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that are not known here"),
-            ({"fieldOfTomorrow": 1}, "it needs what is not judged here: fieldOfTomorrow"),
+            ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate its resource claims: gpu"),
+            (
+                {"schedulingGroup": {"podGroupName": "g"}},
+                "Evenkeel does not evaluate its fields schedulingGroup",
+            ),
+            (
+                {"workloadRef": {"name": "w", "podGroup": "g"}},
+                "Evenkeel does not evaluate its fields workloadRef",
+            ),
+            ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that Evenkeel does not know"),
+            ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate its fields fieldOfTomorrow"),
             (
                 {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
-                "it has volumes of kinds that are not judged here: awsElasticBlockStore",
+                "Evenkeel does not evaluate its volumes of kind awsElasticBlockStore",
             ),
             (
                 {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
-                "it has volumes of kinds that are not judged here: rbd",
+                "Evenkeel does not evaluate its volumes of kind rbd",
             ),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -205,7 +211,7 @@ class TestDemand:
         assert "demand" not in found
         assert "demand" not in found["pools"][0]
         (skipped,) = found["skipped"]
-        assert skipped["reason"] == "a Pod is read only where the record has demand or workload"
+        assert skipped["reason"] == "a Pod is read only if the record has demand or workload"
 
     def test_converge_uses_the_pods_where_the_record_has_workload_and_no_demand(self, command: Command) -> None:
         machines = [its_machine(number, ZONES[2]) for number in range(3)]
@@ -225,7 +231,7 @@ class TestDemand:
             assert result.exit_code == 0, result.output
             return result.stdout
 
-        assert "nobody knows its pods" in later()
+        assert "its pods are unknown" in later()
         seen = later(*standing)
         (pool,) = json.loads(seen)["pools"]
         assert [group["requested"]["to"] for group in pool["groups"]] == [1, 0, 3]

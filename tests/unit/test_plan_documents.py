@@ -32,11 +32,11 @@ def decision(**outcomes: Outcome) -> dict[str, Any]:
     """About a pool whose zone a is fenced, so that its replicas move."""
     pool = pool_plan(zones([4, 2, 2], [1, 2, 2]), numbers(3, 12), states={key("a"): in_backoff()})
     tried = {key(zone): outcome for zone, outcome in outcomes.items()}
-    return decision_json(pool, id="01A", cluster="blue", at=NOW, why="scan", dry_run=False, outcomes=tried)
+    return decision_json(pool, id="01A", cluster="blue", at=NOW, reason="scan", dry_run=False, outcomes=tried)
 
 
-# As the release before this one stored it: sentences, and nothing beside them.
-OLD: dict[str, Any] = {
+# As it is stored.
+STORED: dict[str, Any] = {
     "id": "01B",
     "at": "2026-01-15T12:00:00Z",
     "cluster": "blue",
@@ -61,17 +61,27 @@ OLD: dict[str, Any] = {
                 "requested": {"from": 3, "to": 1},
                 "min": {"from": 0, "to": 0},
                 "max": {"from": None, "to": 1},
-                "reasons": [reason],
+                "reasons": ["a reason"],
+                "rules": [facts],
                 "outcome": outcome,
+                "result": outcome.partition(":")[0],
             }
-            for zone, reason, outcome in (
-                ("a", "fenced: quota failure 2, in backoff until 2026-01-15T12:10:00Z", "written"),
-                ("b", "fenced: zone b is impaired until 2026-01-15T12:10:00Z", "rejected: not allowed: written"),
-                ("c", "Balanced: 1 of the pool's 5 nodes of headroom", "left alone"),
+            for zone, facts, outcome in (
+                ("a", {"rule": "in-backoff", "kind": "quota"}, "written"),
+                ("b", {"rule": "zone-impaired"}, "rejected: not allowed: written"),
+                ("c", {"rule": "strategy"}, "left alone"),
             )
         ],
     },
-    "mended": [{"object": "demo/workers-a", "from": 9, "to": 12, "outcome": "not written: it has changed"}],
+    "mended": [
+        {
+            "object": "demo/workers-a",
+            "from": 9,
+            "to": 12,
+            "outcome": "not written: it has changed",
+            "result": "not written",
+        }
+    ],
 }
 
 
@@ -122,8 +132,8 @@ def test_what_is_written_is_read_back_as_it_was() -> None:
     assert first.result == Result.WRITTEN
 
 
-def test_a_decision_of_the_release_before_is_read_as_if_it_had_values() -> None:
-    (read,) = read_decisions([OLD], "decision")
+def test_a_stored_decision_has_its_results_its_rules_and_what_came_of_it() -> None:
+    (read,) = read_decisions([STORED], "decision")
     assert [group.result for group in read.pool.groups] == [Result.WRITTEN, Result.REJECTED, Result.LEFT_ALONE]
     quota, impaired, well = read.pool.groups
     assert quota.facts(Rule.IN_BACKOFF) == {"rule": "in-backoff", "kind": "quota"}
@@ -137,7 +147,7 @@ def test_a_decision_of_the_release_before_is_read_as_if_it_had_values() -> None:
 
 
 def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() -> None:
-    newer = deepcopy(OLD)
+    newer = deepcopy(STORED)
     newer |= {"mood": "good"}
     newer["pool"] |= {"demand": {"pending": 3}}
     newer["pool"]["groups"][0] |= {
@@ -152,7 +162,7 @@ def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() 
 
 
 def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:
-    broken = deepcopy(OLD)
+    broken = deepcopy(STORED)
     del broken["pool"]["groups"][1]["zone"]
     broken["pool"]["groups"][0]["requested"] = 3
     with pytest.raises(ConfigError) as error:

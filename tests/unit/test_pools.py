@@ -108,7 +108,7 @@ def test_pools_of_one_name_in_two_namespaces_or_clusters_are_two_pools() -> None
 def test_pools_without_bounds_or_numbers_take_no_part() -> None:
     found = plan_of([group("a", 3)])
     assert found.pools == ()
-    assert "takes no part" in sentence(found.skipped[0].reason)
+    assert "not managed" in sentence(found.skipped[0].reason)
 
 
 # -- similarity
@@ -207,7 +207,7 @@ def test_a_pool_that_would_take_anothers_name_is_none() -> None:
     found = plan_of([group("z", bounds=(0, 1), pool="loose-a"), alike("a"), alike("b")], SIMILAR)
     assert members(found) == {"cluster-api/default/loose-a": ["loose-a-z"]}
     assert [skipped.name for skipped in found.skipped] == ["loose-a", "loose-b"]
-    assert all("another pool is called loose-a" in sentence(skipped.reason) for skipped in found.skipped)
+    assert all("another pool already has its name, loose-a" in sentence(skipped.reason) for skipped in found.skipped)
 
 
 def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
@@ -333,7 +333,7 @@ def test_an_existing_pool_that_is_smaller_than_its_zones_is_sized_and_warned_abo
     members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
     found = pool_plan(members, numbers(0, 2, strategy))
     assert found.valid
-    assert "sized all the same, because the pool exists" in problems_of(found.problems)[0]
+    assert "it is used all the same, because the pool exists" in problems_of(found.problems)[0]
 
 
 def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_them() -> None:

@@ -132,7 +132,7 @@ class TestMachinePools:
             ({"spec.failureDomains": []}, "spec.failureDomains is empty"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}}, "replicas-managed-by is ''"),
             ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": "eks"}}, "replicas-managed-by is 'eks'"),
-            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "its Cluster's topology makes it"),
+            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "its Cluster's topology creates it"),
         ],
     )
     def test_one_that_is_no_zone_of_ours_is_left_out_with_the_reason(self, changes: dict[str, Any], says: str) -> None:
@@ -301,7 +301,7 @@ class TestOwners:
         frozen = only("openshift", owned).frozen_because
         assert frozen is not None
         assert sentence(frozen) == (
-            "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which is not there"
+            "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which does not exist"
         )
 
     def test_where_the_owner_is_there_the_copies_are_what_cluster_autoscaler_reads_by_now(self, owned: Object) -> None:
@@ -347,8 +347,8 @@ class TestOwners:
         found, skipped = read_groups(listing)
         assert [(one.group.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
         assert [sentence(one.reason) for one in skipped] == [
-            "a second object of this name: the MachineDeployment is planned, this MachineDeployment is not",
-            "a second object of this name: the MachineDeployment is planned, this MachineSet is not",
+            "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineDeployment",
+            "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineSet",
         ]
 
 

@@ -58,7 +58,7 @@ def test_hold_fences_and_leaves_replicas_alone() -> None:
 def test_the_node_that_an_owner_insists_on_offering_is_not_released_to_be_ordered_again_in_the_next_loop() -> None:
     beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert (requested(beside), maxima(beside)[0], beside.starved) == ((1, 3, 3), 1, 1)
-    assert "Cluster Autoscaler would order them again" in reasons(beside, "a")
+    assert "cluster-autoscaler would order them again" in reasons(beside, "a")
     again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert requested(again) == (1, 4, 4)
     running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
@@ -89,7 +89,7 @@ def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group() -> N
         impaired=("a",),
     )
     assert requested(found) == (2, 3)
-    assert "zone a is impaired until" in reasons(found, "a")
+    assert "(zone a is impaired)" in reasons(found, "a")
     assert requested(pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), impaired=("a",))) == (2, 3)
 
 
@@ -97,8 +97,8 @@ def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation
     found = pool_plan(zones((5, 3), running=(2, 2)), numbers(0, 12), fenced=("a", "b"))
     assert requested(found) == (5, 3)
     assert found.starved == 4
-    assert "3 stuck replicas stay: no healthy zone can take them" in reasons(found, "a")
-    assert any(problem.startswith("starved: 4") for problem in problems_of(found.problems))
+    assert "keeps 3 stuck replicas: no healthy zone can take over" in reasons(found, "a")
+    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.problems)
 
 
 def test_healthy_zones_at_their_own_cap_take_nothing() -> None:
@@ -111,7 +111,7 @@ def test_the_worker_keeps_its_minimum_in_the_failing_zone() -> None:
     a, b = zones((5, 3), running=(2, 3))
     found = pool_plan([replace(a, worker_range=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
     assert requested(found) == (3, 3)
-    assert "the Worker wants 3 in this zone" in reasons(found, "a")
+    assert "the Worker requires 3 in this zone" in reasons(found, "a")
 
 
 def test_one_refused_launch_does_not_discard_the_machines_that_boot_beside_it() -> None:
@@ -121,7 +121,7 @@ def test_one_refused_launch_does_not_discard_the_machines_that_boot_beside_it() 
     found = pool_plan([a, b], numbers(0, 12), fenced=("a",))
     assert requested(found) == (5, 3)
     assert maxima(found)[0] == 5
-    assert "released 1 stuck replicas: the 2 running and the 3 on their way stay" in reasons(found, "a")
+    assert "released 1 stuck replica; keeps 2 running and 3 on the way" in reasons(found, "a")
 
 
 def test_a_machine_that_is_older_than_the_provision_timeout_is_not_on_its_way() -> None:
@@ -141,7 +141,7 @@ def test_a_preserved_machine_is_told_and_neither_fences_its_zone_nor_keeps_it_fr
     for _ in range(40):
         found = played.look(60)
         assert [planned.state for planned in found.groups] == [State.HEALTHY, State.HEALTHY]
-    assert "1 replicas are held by machines that Gardener preserves" in reasons(found, "a")
+    assert "keeps 1 replica of machines that Gardener preserves" in reasons(found, "a")
     assert "preserves" not in reasons(found, "b")
 
 

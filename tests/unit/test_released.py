@@ -69,7 +69,7 @@ class TestOrder:
         found = play.look(1)
         assert sum(requested(found)) == 9
         assert requested(found) == maxima(found)
-        assert "asked for (for pods that wait)" in " ".join(sentences(found.groups[1].reasons))
+        assert "for pending pods" in " ".join(sentences(found.groups[1].reasons))
 
     def test_it_is_ordered_once_and_the_pool_opens_when_the_nodes_are_there(self) -> None:
         play = released()

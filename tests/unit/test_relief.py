@@ -370,7 +370,7 @@ def test_a_new_wish_is_told_once_and_obeyed() -> None:
     pool = seed.look(6)
     assert pool.relief is None
     assert [problem_words(problem) for problem in pool.new_intents] == [
-        "Shoot garden-demo/main now says 0 to 10, which is not ours: that counts from now on"
+        "Shoot garden-demo/main now has 0 to 10, which Evenkeel did not write: it counts from now on"
     ]
     seed.follow()
     pool = seed.look(1)

@@ -91,13 +91,13 @@ class TestWhoMayGrow:
     def test_a_group_at_its_max_gets_nothing_and_one_below_it_no_more_than_its_room(self) -> None:
         pool = grown(zones((1, 3, 6), bounds=[(0, 2), (0, 3), (0, 10)]), asked(3))
         assert requested(pool) == (2, 3, 8)
-        assert "no share of the 3 nodes asked for (request r3): it is at its max" in said(pool, "b")
+        assert "no share of request r3 for 3 nodes: it is at its max" in said(pool, "b")
 
     def test_pool_maximum_holds_and_what_does_not_fit_is_told(self) -> None:
         pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
         assert sum(requested(pool)) == 14
         assert pool.missing == 5
-        assert "growth: 5 of 9 nodes asked for (request r9) find no room" in problems_of(pool.problems)
+        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.problems)
 
     def test_only_groups_that_the_pods_fit_are_raised(self) -> None:
         pool = grown(zones((0, 3, 6)), asked(3, f"{POOL}-b", str(key("c"))))
@@ -153,7 +153,7 @@ class TestGivingBack:
         pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
         assert sum(requested(pool)) == 3
         assert pool.missing == 3
-        assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in problems_of(pool.problems)
+        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.problems)
 
     def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
@@ -178,9 +178,7 @@ class TestRequests:
     def test_whoever_waits_is_told_so(self) -> None:
         (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
         assert refusal.waits
-        assert (
-            problem_words(refusal.problem) == "2 nodes asked for (request r2): it waits for request r4 of the same pool"
-        )
+        assert problem_words(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
 
     def test_two_pools_are_served_in_one_look(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
@@ -195,9 +193,9 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("scale_request", "why"),
         [
-            (asked(2, pool="nobody"), "no pool here has that name"),
-            (asked(2, group="nobody"), "no pool here has that name"),
-            (asked(2, "nobody"), "only: 'nobody': no group of pool cluster-api/default/workers"),
+            (asked(2, pool="nobody"), "no pool here has the name 'nobody'"),
+            (asked(2, group="nobody"), "no pool here has the name 'nobody'"),
+            (asked(2, "nobody"), "pool cluster-api/default/workers has no group 'nobody'"),
             (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],
     )
@@ -228,9 +226,7 @@ class TestRequests:
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
         assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
-        assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in problems_of(
-            pool.problems
-        )
+        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(pool.problems)
 
 
 class TestAfterACrash:
@@ -271,7 +267,7 @@ class TestAfterACrash:
         )
         assert requested(later.pools[0]) == (0, 0)
         assert later.pools[0].missing == 4
-        assert "growth: 4 nodes asked for (request r): older than an hour: ask again" in problems_of(
+        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(
             later.pools[0].problems
         )
 
@@ -308,7 +304,7 @@ class TestAfterACrash:
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)
         (refusal,) = found.refusals
-        assert "begun in pool cluster-api/default/old, which is not here any more" in problem_words(refusal.problem)
+        assert "it began in pool cluster-api/default/old, which no longer exists" in problem_words(refusal.problem)
         assert not refusal.waits
 
 
@@ -403,7 +399,7 @@ class TestPodsThatCannotBePlacedAgain:
     def test_what_cannot_be_given_back_without_them_is_reported(self) -> None:
         (pool,) = self.given_back(3).pools
         assert (requested(pool), pool.missing) == ((1,), 1)
-        assert "nodes that stay for pods that Evenkeel could not place again: 1" in said(pool, "a")
+        assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in said(pool, "a")
 
     def test_where_no_machine_can_be_named_no_node_of_the_group_goes(self) -> None:
         (pool,) = self.given_back(2, launched=3).pools

@@ -281,7 +281,7 @@ class TestAdoptedBoundsThatSomebodyEdited:
         told = [
             sentences(planned.reasons) for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE
         ]
-        assert told == [["not restored: its adopted-bounds annotation has been edited beyond reading"]]
+        assert told == [["not restored: annotation evenkeel.dev/adopted-bounds is unreadable; correct it"]]
 
     def test_without_the_state_the_annotation_says_it(self, stay: Stay) -> None:
         pools = stay.scene.memory.load("demo")

@@ -67,7 +67,7 @@ def test_the_first_taint_that_is_not_tolerated_is_named_and_a_preference_filters
 def test_every_label_of_the_node_selector_has_to_be_there() -> None:
     assert why_not(pod(node_selector={ZONE: "a"}), node()) is None
     assert said(why_not(pod(node_selector={"disk": "ssd"}), node())) == (
-        "its node selector wants disk ssd, which is missing"
+        "its node selector requires disk ssd, which is missing"
     )
 
 
@@ -140,7 +140,7 @@ def test_a_label_selector_that_does_not_parse_matches_nothing(text: str) -> None
 
 def test_an_unmet_affinity_names_what_it_asks_for() -> None:
     assert said(why_not(pod(node_terms=(term("disk in ssd"), named("In", "x"))), node())) == (
-        "none of its 2 required node affinity terms matches (they ask for disk, metadata.name)"
+        "no required node affinity term matches, of 2 terms (keys: disk, metadata.name)"
     )
 
 
@@ -168,24 +168,24 @@ def test_two_pods_cannot_have_the_same_port_of_a_host(other: dict[str, tuple[Con
 def test_the_number_of_pods_is_asked_first_and_nothing_said_is_none() -> None:
     one = node(size={"pods": "1"})
     there = pod("there", node="n")
-    assert said(why_not(pod(), one, standing=[there])) == "the node takes 1 pods, and has them"
+    assert said(why_not(pod(), one, standing=[there])) == "the node is full: it runs 1 pod at most"
     unsaid = replace(node(), allocatable={name: node().allocatable[name] for name in ("cpu", "memory")})
-    assert said(why_not(pod(), unsaid)) == "the node takes 0 pods, and has them"
+    assert said(why_not(pod(), unsaid)) == "the node is full: it runs 0 pods at most"
 
 
 @pytest.mark.parametrize(
     ("asking", "words"),
     [
         (pod(cpu="3"), "fits"),
-        (pod(cpu="3500m"), "it asks for 3500m of cpu, and 3 of 4 are free"),
-        (pod(memory="15.5Gi"), "it asks for 15872Mi of memory, and 15Gi of 16Gi are free"),
+        (pod(cpu="3500m"), "it requests 3500m of cpu, and 3 of 4 are free"),
+        (pod(memory="15.5Gi"), "it requests 15872Mi of memory, and 15Gi of 16Gi are free"),
         (
             pod(containers=(container(nvidia_com__gpu=1),)),
-            "it asks for 1 of nvidia.com/gpu, and 0 of 0 are free",
+            "it requests 1 of nvidia.com/gpu, and 0 of 0 are free",
         ),
         (
             pod(containers=(container(ephemeral_storage="1Gi"),)),
-            "it asks for 1Gi of ephemeral.storage, and 0 of 0 are free",
+            "it requests 1Gi of ephemeral.storage, and 0 of 0 are free",
         ),
         (pod(containers=(Container(),)), "fits"),
     ],
@@ -241,7 +241,7 @@ def test_a_bound_volume_is_reached_where_its_affinity_says() -> None:
     volume = Volume(name="pv", driver=EBS, terms=ZONAL)
     assert why_not(claiming(), HERE, claims=(BOUND,), volumes=(volume,)) is None
     assert said(why_not(claiming(), THERE, claims=(BOUND,), volumes=(volume,))) == (
-        "the volume of its claim default/data cannot be reached from there"
+        "the volume of its claim default/data is not reachable from there"
     )
 
 
@@ -321,7 +321,7 @@ def test_a_volume_that_is_being_made_for_a_node_keeps_its_pod_there() -> None:
     parts = {"claims": (chosen,), "storage_classes": (WAITS,)}
     assert why_not(claiming(), node("n"), **parts) is None
     assert said(why_not(claiming(), node("m"), **parts)) == (
-        "the volume of its claim default/data is being made for node n"
+        "the volume of its claim default/data is being provisioned for node n"
     )
 
 
@@ -330,7 +330,7 @@ def test_an_ephemeral_volume_is_a_claim_that_the_pod_itself_owns() -> None:
     own = claim(name="web-tmp", for_pod="web")
     assert why_not(asking, HERE, claims=(own,), storage_classes=(WAITS,)) is None
     reason = why_not(asking, HERE, claims=(replace(own, for_pod="other"),), storage_classes=(WAITS,))
-    assert said(reason) == "claim default/web-tmp has the name of its ephemeral volume and belongs to something else"
+    assert said(reason) == "claim default/web-tmp has the name of its ephemeral volume and belongs to another object"
 
 
 def test_a_driver_attaches_no_more_volumes_than_its_limit() -> None:
@@ -340,7 +340,7 @@ def test_a_driver_attaches_no_more_volumes_than_its_limit() -> None:
     assert why_not(claiming(), node(attach_limits={EBS: 2}), **parts) is None
     assert why_not(claiming(), node(), **parts) is None
     assert said(why_not(claiming(), node(attach_limits={EBS: 1}), **parts)) == (
-        "it brings 1 volumes of ebs.csi.aws.com, and 1 of 1 are attached"
+        "it needs 1 volume of ebs.csi.aws.com, and 1 of 1 are attached"
     )
 
 
@@ -361,7 +361,7 @@ def test_a_claim_for_one_pod_is_used_by_one_pod_wherever_that_is() -> None:
     parts = {"claims": (alone,), "volumes": (Volume(name="pv"),)}
     assert why_not(claiming(), node(), **parts) is None
     reason = why_not(claiming(), node(), node("m"), standing=(claiming("there", node="m"),), **parts)
-    assert said(reason) == "claim default/data may be used by one pod only, and is"
+    assert said(reason) == "claim default/data is limited to one pod, and another pod uses it"
 
 
 # ---------------------------------------------------------------- spread
@@ -411,9 +411,9 @@ def test_no_domain_gets_more_above_the_emptiest_than_is_allowed(
 
 def test_a_spread_that_is_broken_says_where_and_by_how_much() -> None:
     assert said(why_not(spread(), A, B, standing=webs("a"))) == (
-        f"one more in {ZONE} a would be 2 more than in the emptiest, and it allows 1 (maxSkew)"
+        f"one more in {ZONE} a would be 2 more than in the emptiest domain, and its maxSkew is 1"
     )
-    assert said(why_not(spread(key="rack"), A)) == "it is spread by rack, which the node has not"
+    assert said(why_not(spread(key="rack"), A)) == "it is spread by rack, which the node lacks"
 
 
 def test_pods_that_go_and_pods_of_other_namespaces_do_not_count() -> None:
@@ -468,9 +468,9 @@ def with_web(key: str = ZONE, **fields: Any) -> PodAffinityTerm:
 def test_a_pod_stands_where_those_are_that_it_has_to_be_with() -> None:
     asking = pod(affinity=(with_web(),))
     assert why_not(asking, A, B, standing=webs("a")) is None
-    assert said(why_not(asking, A, B, standing=webs("b"))) == f"no pod that it has to be with is in {ZONE} a"
+    assert said(why_not(asking, A, B, standing=webs("b"))) == f"no pod that its affinity requires is in {ZONE} a"
     rack = pod(affinity=(with_web("rack"),))
-    assert said(why_not(rack, A, standing=webs("a"))) == "it has to be with others by rack, which the node has not"
+    assert said(why_not(rack, A, standing=webs("a"))) == "its pod affinity uses rack, which the node lacks"
 
 
 def test_the_first_of_a_group_needs_no_company_but_its_own() -> None:
@@ -490,10 +490,12 @@ def test_company_has_to_match_all_terms_at_once() -> None:
 
 def test_anti_affinity_works_both_ways() -> None:
     alone = pod(labels=WEB, anti_affinity=(with_web(),))
-    assert said(why_not(alone, A, B, standing=webs("a"))) == f"a pod that it keeps away from is in {ZONE} a"
+    assert said(why_not(alone, A, B, standing=webs("a"))) == f"its anti-affinity excludes a pod in {ZONE} a"
     assert why_not(alone, A, B, standing=webs("b")) is None
     hermit = pod("hermit", anti_affinity=(with_web(),), node="a")
-    assert said(why_not(pod(labels=WEB), A, B, standing=[hermit])) == f"a pod in {ZONE} a keeps it away"
+    assert (
+        said(why_not(pod(labels=WEB), A, B, standing=[hermit])) == f"the anti-affinity of a pod in {ZONE} a excludes it"
+    )
     assert why_not(pod(), A, B, standing=[hermit]) is None
     assert why_not(pod(labels=WEB), B, A, standing=[hermit]) is None
 
@@ -536,7 +538,7 @@ def test_the_scheduler_s_order_decides_which_rule_is_named() -> None:
 
 
 def test_who_tolerates_everything_still_needs_room() -> None:
-    assert said(why_not(pod(cpu="9", tolerations=EVERYTHING), TAINTED)) == "it asks for 9 of cpu, and 4 of 4 are free"
+    assert said(why_not(pod(cpu="9", tolerations=EVERYTHING), TAINTED)) == "it requests 9 of cpu, and 4 of 4 are free"
 
 
 def test_whoever_comes_later_keeps_pods_away_as_well() -> None:

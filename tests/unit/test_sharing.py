@@ -99,7 +99,7 @@ def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come
     fleet.fails("blue")
     fleet.look()
     assert [fleet.room(name) for name in ("blue", "green", "red")] == [0, 1, 1]
-    assert f"healthy: cautious: cluster blue could not get {IN_A}: one more machine" in fleet.explained("green")
+    assert f"healthy: throttled: cluster blue could not get {IN_A}; one more machine" in fleet.explained("green")
     fleet.grows("green")
     fleet.look("green")
     assert "healthy: cautious" not in fleet.explained("green")
@@ -303,7 +303,7 @@ def test_words_that_cannot_be_read_leave_every_warning_as_it_is_and_hold_nobody_
     original, fleet.store.offerings = fleet.store.offerings, throttled  # type: ignore[method-assign]
     fleet.look("green")
     assert (fleet.store.load("green").state.groups, fleet.room("green")) == (before, 1)
-    assert "cautious: another cluster could not get" in fleet.explained("green")
+    assert "throttled: another cluster could not get" in fleet.explained("green")
     fleet.store.offerings = original  # type: ignore[method-assign]
 
 

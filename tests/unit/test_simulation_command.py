@@ -85,7 +85,8 @@ def test_fences_and_decisions_are_told_with_their_moments(small: str) -> None:
     (run,) = json.loads(simulate(small, "-o", "json").stdout)["runs"]
     assert run["fenced"][0]["zone"] == "b"
     assert 600 < run["fenced"][0]["from"] < run["fenced"][0]["until"] <= 1800
-    assert any("b: fenced: capacity failure 1" in reason for one in run["decisions"] for reason in one["reasons"])
+    reasons = [reason for one in run["decisions"] for reason in one["reasons"]]
+    assert any(reason.startswith("b: fenced until ") and "(capacity failure 1)" in reason for reason in reasons)
     assert all(one["pool"] == "workers" for one in run["decisions"])
 
 
@@ -229,7 +230,7 @@ def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.Mon
 def decided(after: timedelta, groups: Sequence[NodeGroup], **state: Any) -> dict[str, Any]:
     pool = pool_plan(groups, numbers(3, 12), states=state.get("states"), impaired=state.get("impaired", ()))
     written = {change.group.key: outcomes.Outcome(outcomes.Result.WRITTEN) for change in pool.changes}
-    return decision_json(pool, id="0", cluster="blue", at=NOW + after, why="scan", dry_run=False, outcomes=written)
+    return decision_json(pool, id="0", cluster="blue", at=NOW + after, reason="scan", dry_run=False, outcomes=written)
 
 
 def history(**changed: Any) -> dict[str, Any]:

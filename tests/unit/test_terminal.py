@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from evenkeel.adapters.page.html import el
+from evenkeel.adapters.page.render import Theme, incident
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
@@ -59,7 +59,7 @@ def test_a_text_becomes_one_line_without_orders(text: str) -> None:
     quote = printable(text)
     assert obeyed(quote) == set()
     assert printable(quote) == quote
-    assert obeyed(el("p", text, title=text)) == set()
+    assert obeyed(incident(text, Theme.LIGHT).partition("</style>")[2]) == set()
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" ")))

@@ -224,7 +224,7 @@ def test_who_wrote_the_key_before_is_named_where_it_is_taken_and_only_there() ->
 
     found = pool_plan([by("a", "flux", 4), by("b", "", 0)], wants(leave=True, minimum=0, maximum=8))
     (first, second) = found.groups
-    assert any("taken from flux" in text for text in sentences(first.reasons)) == (first.bounds != Bounds(0, 4))
+    assert any("taken over from flux" in text for text in sentences(first.reasons)) == (first.bounds != Bounds(0, 4))
     assert not any("taken from" in text for text in sentences(second.reasons))
 
 

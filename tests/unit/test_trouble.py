@@ -70,9 +70,9 @@ def cluster_health(house: House) -> tuple[Incident, ...]:
 def told(house: House) -> list[tuple[str, str]]:
     """What was told of trouble, in order: what became of which."""
     return [
-        (detail_type.removeprefix("Trouble "), detail["key"])
+        (detail_type.removeprefix("Incident "), detail["key"])
         for detail_type, detail in house.bus.published
-        if detail_type.startswith("Trouble ")
+        if detail_type.startswith("Incident ")
     ]
 
 
@@ -107,7 +107,7 @@ class TestMissingNodes:
         detail = house.bus.published[-1][1]
         assert "2 of 8 nodes missing" in detail["headline"]
         assert "no autoscaler has ordered the 2 released" in detail["headline"]
-        assert "Evenkeel orders them itself" in detail["todo"]
+        assert "If the record has workload, Evenkeel orders them" in detail["todo"]
         assert detail["runbook"] == "docs/trouble.md#missing"
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
@@ -126,7 +126,7 @@ class TestMissingNodes:
         assert incident.said == "the quota is used up"
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered the 1 released" in detail["headline"]
-        assert "Evenkeel orders them itself" not in detail["todo"]
+        assert "If the record has workload, Evenkeel orders them" not in detail["todo"]
         assert detail["runbook"] == "docs/trouble.md#quota"
 
     @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
@@ -325,7 +325,7 @@ class TestMissingNodes:
         (calm,) = cluster_health(house)
         assert (calm.calm_since, calm.is_outage) == (house.clock.at, False)
         assert (
-            "workers: what failed has not delivered for 1 min: quota"
+            "workers: the failed zones have not delivered for 1 min: quota"
             in house.ask("status", None)["clusters"][0]["message"]
         )
         house.runs(6)
@@ -533,7 +533,7 @@ class TestRollouts:
         assert house.cluster.groups[key("a")] == before
         (event,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
         assert event["rollout"]
-        assert event["todo"].startswith("A rollout in this zone cannot go on, and it keeps Evenkeel from releasing")
+        assert event["todo"].startswith("A rollout in this zone cannot finish and keeps Evenkeel from releasing")
         assert event["runbook"] == "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
         house.runs(5)
         assert [what for what, _ in told(house)] == ["Opened"]
@@ -769,7 +769,7 @@ class TestStatusOfAll:
         house.looks()
         house.clock.at += 12 * MINUTE
         (found,) = house.ask("status", None)["clusters"]
-        assert (found["message"], found["incidents"][0]["kind"]) == ("not looked at for 12 min", "stopped")
+        assert (found["message"], found["incidents"][0]["kind"]) == ("not checked for 12 min", "stopped")
 
     def test_a_cluster_that_only_runs_may_read_counts_as_looked_at(self) -> None:
         house = House()
@@ -906,8 +906,8 @@ class TestOneCluster:
         answer = house.ask("explain")
         text = answer["message"]
         assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
-        assert "What to do: The cloud has no such machines there" in text
-        assert "or have another zone (docs/trouble.md#capacity)" in text, "and not to type what one has just typed"
+        assert "What to do: The cloud is out of these machines" in text
+        assert "or a zone to the pool (docs/trouble.md#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text
         assert list(answer["groups"]) == [str(key("a"))]
         assert "other-a" not in text

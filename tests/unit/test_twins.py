@@ -54,16 +54,16 @@ class TestAuthority:
             (MOVED, "status.authoritativeAPI is 'ClusterAPI': another API owns it"),
             (
                 MOVING,
-                "spec.authoritativeAPI is 'ClusterAPI', status.authoritativeAPI is 'Migrating'; it is written again",
+                "spec.authoritativeAPI is 'ClusterAPI', status.authoritativeAPI is 'Migrating'; Evenkeel writes",
             ),
             (
                 ("MachineAPI", "Migrating"),
                 "spec.authoritativeAPI is 'MachineAPI', status.authoritativeAPI is 'Migrating'",
             ),
-            (("ClusterAPI", "MachineAPI"), "it is between two APIs: spec.authoritativeAPI is 'ClusterAPI'"),
-            (("MachineAPI", "ClusterAPI"), "it is between two APIs"),
+            (("ClusterAPI", "MachineAPI"), "it moves between two APIs: spec.authoritativeAPI is 'ClusterAPI'"),
+            (("MachineAPI", "ClusterAPI"), "it moves between two APIs"),
             (("ClusterAPI", None), "status.authoritativeAPI is ''"),
-            (("Migrating", "Migrating"), "it is between two APIs"),
+            (("Migrating", "Migrating"), "it moves between two APIs"),
         ],
     )
     def test_everywhere_else_it_is_frozen_with_the_reason(self, pair: Any, says: str) -> None:
@@ -75,7 +75,7 @@ class TestTwins:
         counted, skipped = counted_once(groups_of(*pool(MINE, MINE, MINE)))
         assert {member.group.key.flavour for member in counted} == {"openshift"}
         assert len(skipped) == 3
-        assert sentence(skipped[0].reason).endswith("which counts until all of the pool has moved to Cluster API")
+        assert sentence(skipped[0].reason).endswith("which counts until the whole pool has moved to Cluster API")
 
     def test_after_it_cluster_apis_count_and_are_written(self) -> None:
         counted, skipped = counted_once(groups_of(*pool(MOVED, MOVED, MOVED)))

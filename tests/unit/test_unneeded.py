@@ -206,7 +206,7 @@ def test_a_pod_that_evenkeel_cannot_place_again_keeps_its_node(fields: dict[str,
 def test_the_reason_names_the_pod_and_what_cannot_be_judged() -> None:
     answer = look(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),))
     assert said(answer.needed["na0"]) == (
-        "Evenkeel cannot place pod default/p on another node: it needs resource claims, which are not judged here: gpu"
+        "Evenkeel cannot place pod default/p on another node: Evenkeel does not evaluate its resource claims: gpu"
     )
 
 
@@ -230,15 +230,15 @@ def test_a_node_that_a_run_has_marked_stays_when_such_a_pod_has_come_meanwhile()
 @pytest.mark.parametrize(
     ("there", "words"),
     [
-        (node("na0"), "it is no machine of a node group here"),
-        (ours("na0", deleting=True), "it is going already"),
-        (ours("na0", taints=(taken_away(NOW - MINUTE),)), "it is going already"),
+        (node("na0"), "it is not a machine of a node group here"),
+        (ours("na0", deleting=True), "it is being removed already"),
+        (ours("na0", taints=(taken_away(NOW - MINUTE),)), "it is being removed already"),
         (
             ours("na0", annotations={f"{CA}/scale-down-disabled": "true"}),
             f'it is annotated {CA}/scale-down-disabled: "true"',
         ),
-        (ours("na0", allocatable={}), "it does not say how much cpu and memory it has"),
-        (ours("na0", allocatable=amounts(cpu="4", pods="9")), "it does not say how much cpu and memory it has"),
+        (ours("na0", allocatable={}), "its allocatable cpu and memory are unknown"),
+        (ours("na0", allocatable=amounts(cpu="4", pods="9")), "its allocatable cpu and memory are unknown"),
     ],
 )
 def test_what_keeps_a_node_whatever_stands_on_it(there: Node, words: str) -> None:
@@ -271,16 +271,16 @@ def test_a_node_that_is_ordered_and_not_there_yet_does_not_count_for_a_minimum()
     ("size", "running", "words"),
     [
         ({}, {"cpu": "2"}, None),
-        ({}, {"cpu": "2001m"}, "50 % of its cpu are asked for, more than 50 %"),
-        ({}, {"memory": "12Gi"}, "75 % of its memory are asked for, more than 50 %"),
-        ({}, {"cpu": "3", "owner": Owner("DaemonSet", "ds")}, "75 % of its cpu are asked for, more than 50 %"),
+        ({}, {"cpu": "2001m"}, "50 % of its cpu are requested, more than 50 %"),
+        ({}, {"memory": "12Gi"}, "75 % of its memory are requested, more than 50 %"),
+        ({}, {"cpu": "3", "owner": Owner("DaemonSet", "ds")}, "75 % of its cpu are requested, more than 50 %"),
         ({}, {"cpu": "3", "priority": -11}, None),
         ({}, {"cpu": "3", "deleted_at": NOW - 2 * MINUTE}, None),
         ({"nvidia_com__gpu": "2"}, {"cpu": "3"}, None),
         (
             {"nvidia_com__gpu": "2"},
             {"containers": (container(nvidia_com__gpu=2),)},
-            "100 % of its nvidia.com/gpu are asked for, more than 50 %",
+            "100 % of its nvidia.com/gpu are requested, more than 50 %",
         ),
     ],
 )
@@ -307,13 +307,13 @@ def test_a_node_goes_only_if_all_its_pods_have_a_place_and_no_place_is_given_twi
     assert len(answer.go) == 1
     assert len(set(answer.go[0].places.values())) == 1
     kept = [said(reason) for reason in answer.needed.values()]
-    assert kept.count("pods that wait, or that leave other nodes, have their place there") == 1
+    assert kept.count("Evenkeel has placed pending or moving pods there") == 1
     assert sum(text.startswith("pod default/p") for text in kept) == 1
 
 
 def test_pods_that_wait_have_their_place_before_a_node_goes() -> None:
     answer = look(ours("na0"), running=(pod("waiting", cpu="1"),))
-    assert said(answer.needed["na0"]) == "pods that wait, or that leave other nodes, have their place there"
+    assert said(answer.needed["na0"]) == "Evenkeel has placed pending or moving pods there"
 
 
 def test_nothing_begins_or_goes_while_nobody_that_waits_has_been_judged() -> None:
@@ -322,7 +322,7 @@ def test_nothing_begins_or_goes_while_nobody_that_waits_has_been_judged() -> Non
     assert answer.clocks == {"na0": LONG_AGO}
     assert answer.ended == {"gone"}
     assert answer.go == ()
-    assert said(answer.waits["na0"]) == "pods that wait are too new to be judged before 2026-01-15T12:00:01Z"
+    assert said(answer.waits["na0"]) == "pending pods are too new to evaluate before 2026-01-15T12:00:01Z"
 
 
 def test_a_pod_from_ahead_of_our_clock_holds_nothing_back() -> None:
@@ -333,10 +333,10 @@ def test_a_pod_from_ahead_of_our_clock_holds_nothing_back() -> None:
 def test_a_pod_finds_no_place_on_nodes_that_are_cordoned_unready_or_not_there() -> None:
     for other in (ours("nb0", "b", unschedulable=True), ours("nb0", "b", ready=False)):
         answer = look(ours("na0"), other, running=(pod(node="na0"),))
-        assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+        assert said(answer.needed["na0"]) == "pod default/p fits no other node"
     coming = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, coming=2),))
     assert said(look(ours("na0"), running=(pod(node="na0"),), pools=(coming,)).needed["na0"]) == (
-        "pod default/p has no place elsewhere"
+        "pod default/p fits no other node"
     )
 
 
@@ -344,7 +344,7 @@ def test_a_node_that_is_still_starting_neither_goes_nor_takes_pods_in() -> None:
     young = ours("nb0", "b", created_at=NOW - MINUTE, ready=False)
     answer = look(ours("na0"), young, running=(pod(node="na0"),))
     assert said(answer.needed["nb0"]) == "it is still starting"
-    assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+    assert said(answer.needed["na0"]) == "pod default/p fits no other node"
 
 
 @pytest.mark.parametrize("label", ["cluster-api/accelerator", "gardener.cloud/accelerator"])
@@ -380,7 +380,7 @@ def test_a_groups_own_gpu_threshold_counts_for_nodes_with_gpus(options: dict[str
 def test_the_gpu_threshold_says_nothing_of_a_node_without_gpus() -> None:
     pool = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, gpu_threshold=Fraction(1)),))
     assert said(look(ours("na0"), running=(pod(node="na0", cpu="3"),), pools=(pool,)).needed["na0"]) == (
-        "75 % of its cpu are asked for, more than 50 %"
+        "75 % of its cpu are requested, more than 50 %"
     )
 
 
@@ -421,7 +421,7 @@ def test_a_node_that_has_to_stay_gives_back_the_places_that_were_found_for_its_p
     only = ours("nz", "c", labels={"disk": "ssd"}, size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
     running = (tied, pod("first", node="na0", **on_disk), pod("second", node="nb0", **on_disk))
     answer = look(ours("na0"), ours("nb0", "b"), only, running=running)
-    assert said(answer.needed["na0"]) == "pod default/tied has no place elsewhere"
+    assert said(answer.needed["na0"]) == "pod default/tied fits no other node"
     assert answer.go[0].places == {"default/second": "nz"}
 
 
@@ -573,7 +573,7 @@ def test_empty_nodes_go_ten_at_once_from_the_fullest_zone_first() -> None:
     assert zones[:4] == ["a"] * 4
     assert (zones.count("a"), zones.count("b")) == (7, 3)
     assert {said(answer.waits[name]) for name in answer.clocks if name not in gone(answer)} == {
-        "10 nodes are going, the most at once"
+        "10 nodes are being removed, the most at once"
     }
 
 
@@ -611,7 +611,7 @@ def test_no_node_goes_for_the_place_that_another_leaves_which_stays_for_now() ->
     running = (loud, pod("web", labels={"app": "web"}, node_selector=ssd, node="nb0"))
     answer = look(*nodes, running=running, clocks={"na0": NOW - MINUTE, "nb0": LONG_AGO})
     assert (answer.clocks.keys(), gone(answer)) == ({"na0", "nb0"}, [])
-    assert said(answer.waits["nb0"]) == "pod default/web has no place elsewhere"
+    assert said(answer.waits["nb0"]) == "pod default/web fits no other node"
     assert gone(look(*nodes, running=running, clocks={"na0": LONG_AGO, "nb0": LONG_AGO})) == ["na0"]
 
 
@@ -666,7 +666,7 @@ def test_a_node_waits_for_what_is_to_complete_on_it() -> None:
     nodes, running = busy_world(1)
     job = pod("job", cpu="100m", node="na0", **annotated(safe_to_evict="on-completion"))
     answer = look(*nodes, running=(*running, job))
-    assert said(answer.waits["na0"]) == "it goes once pod default/job has completed"
+    assert said(answer.waits["na0"]) == "it is removed once pod default/job has completed"
 
 
 def test_places_are_sought_on_nodes_that_stay() -> None:

@@ -1,13 +1,13 @@
-"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used.
+"""The one place that connects ports to adapters. Nothing is made at import; a client is made at its first use.
 
-What a look at a cluster needs is imported here: Lambda lends a function that starts a whole processor, which a call
-has not. A use case that takes no look is imported where it is made: a cold ``rebalance`` does not wait for it.
+Modules that read a cluster are imported here, because a starting function has a whole processor, and a call has not.
+Other use cases are imported where they are made, so that a cold ``rebalance`` does not wait for them.
 """
 
 # ruff: noqa: E402
 import gc
 
-gc.disable()  # until all is imported: modules stay, and to look for garbage among them is a tenth of a cold start
+gc.disable()  # until all is imported: modules stay, and a collection among them is a tenth of a cold start
 
 import logging
 import os
@@ -36,9 +36,9 @@ from evenkeel.application.ports import Clock, Remaining, Shelf
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.settings import Settings
 
-gc.freeze()  # nor is it looked for among them later
-# What a look or a run leaves goes without being looked for, and what is kept between looks is a million objects: to go
-# through those as often as Python does by itself is a quarter of the time of looks at large clusters.
+gc.freeze()
+# Checks and runs leave no cycles, and keep a million objects in caches. With Python's default thresholds, collections
+# take a quarter of the time of checks of large clusters.
 gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
@@ -51,15 +51,12 @@ if TYPE_CHECKING:
     from evenkeel.application.rebalancing.failure import RecordFailure
     from evenkeel.application.rollout.rollout import AdvanceRollouts
 
-# AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
-# As many connections as there are looks at once.
+# AWS answers in milliseconds or not at all. There are as many connections as parallel checks.
 _AWS = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
 )
-
-
-# Who looks has a few seconds for a table that does not answer: the next look is a minute away.
-_AWS_OF_LOOKS = Config(
+# A check has a few seconds for a table that does not answer: the next check is a minute away.
+_AWS_OF_CHECKS = Config(
     connect_timeout=1.5,
     read_timeout=2.5,
     retries={"mode": "standard", "total_max_attempts": 2},
@@ -68,7 +65,7 @@ _AWS_OF_LOOKS = Config(
 
 
 class SystemClock:
-    """``Clock`` on this machine's clock."""
+    """This machine's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -78,7 +75,7 @@ class SystemClock:
 
 
 def make_logger() -> Logger:
-    """Powertools' logger. Our own modules log by the standard library, through the same handler."""
+    """Return Powertools' logger. Our modules use the standard library's, with the same handler."""
     logger = Logger()  # named after the stack: POWERTOOLS_SERVICE_NAME
     logging.getLogger("evenkeel")  # registers it, so that it can be given the handler
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
@@ -86,13 +83,13 @@ def make_logger() -> Logger:
 
 
 def make_metrics() -> StackMetrics:
-    """The stack's metrics; what is sent of them is settled when an invocation ends."""
-    # Not by way of the settings: where those are wrong, that is what the invocation has to say.
+    """Return the stack's metrics, which are sent at the end of an invocation."""
+    # Not from the settings: if those are wrong, the invocation reports that.
     return StackMetrics(everything=lambda: os.environ.get("EVENKEEL_ALL_METRICS") == "true")
 
 
 class _WhenUsed:
-    """A client that is made at its first call: a quiet run sends nothing, and a client costs 30 ms to make."""
+    """A client that is made at its first call: a quiet run sends nothing, and a client takes 30 ms to make."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -106,7 +103,7 @@ class _WhenUsed:
 
 
 def remaining_of(context: Any) -> Remaining:
-    """Seconds left, from Lambda's context; without one (by hand), as if there were a minute."""
+    """Return the seconds left by Lambda's context; without one (by hand), a minute."""
     if context is None:
         return lambda: 60.0
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
@@ -118,9 +115,9 @@ class Container:
     def __init__(
         self, environment: Mapping[str, str] | None = None, clock: Clock | None = None, *, writes: bool = True
     ) -> None:
-        """``writes``: whether the function writes to clusters; one that only looks is somebody else to them.
+        """``writes``: whether the function writes to clusters; one that does not has another identity there.
 
-        Raises ConfigError where the environment lacks a variable.
+        Raises ConfigError if the environment lacks a variable.
         """
         self._writes = writes
         environment = os.environ if environment is None else environment
@@ -132,8 +129,7 @@ class Container:
         return open_session()
 
     def _client(self, service: str, region: str | None = None) -> Any:
-        """``region`` None: the function's own."""
-        config = _AWS if self._writes else _AWS_OF_LOOKS
+        config = _AWS if self._writes else _AWS_OF_CHECKS
         with MAKING:
             return self._session.create_client(service, region_name=region, config=config)
 
@@ -143,7 +139,7 @@ class Container:
 
     @cached_property
     def store(self) -> DynamoStore:
-        """For the use cases here, and for tests that look at what they wrote."""
+        """Return the table, for the use cases here and for tests."""
         return DynamoStore(self._dynamodb, self.settings.table, self.clock.now)
 
     @cached_property
@@ -160,7 +156,7 @@ class Container:
 
     @cached_property
     def clusters(self) -> RecordedClusters:
-        """Connections to clusters; kept, so that a warm function does not shake hands again."""
+        """Return the clusters; connections are kept for a warm function."""
         return RecordedClusters(
             session=lambda: self._session,
             secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
@@ -185,7 +181,7 @@ class Container:
 
     @cached_property
     def inbox(self) -> Inbox:
-        """Of a standard queue."""
+        """Return the inbox of a standard queue."""
         return Inbox(queue=self._queue)
 
     @cached_property
@@ -197,7 +193,7 @@ class Container:
         return EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus)
 
     @cached_property
-    def look(self) -> "CheckClusters":
+    def check(self) -> "CheckClusters":
         from evenkeel.application.rebalancing.check import CheckClusters
 
         return CheckClusters(
@@ -240,7 +236,7 @@ class Container:
 
     @cached_property
     def record_failure(self) -> "RecordFailure":
-        """For failures that are known without an event, as the bench has them."""
+        """Return the use case of failures, which the bench calls without an event."""
         from evenkeel.application.rebalancing.failure import RecordFailure
 
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
@@ -261,35 +257,35 @@ class Container:
 
     @cached_property
     def notify_channels(self) -> "NotifyChannels":
-        """For functions/notify."""
+        """Return the use case of functions/notify."""
         from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
         from evenkeel.adapters.alerts.https import HttpsPost
         from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
         from evenkeel.application.incidents.alerting import Channel, NotifyChannels
         from evenkeel.settings import AlertSettings
 
-        told = AlertSettings.from_env(os.environ)
+        settings = AlertSettings.from_env(os.environ)
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
         post = HttpsPost(allow_loopback=self.settings.allow_loopback)
-        shared = Shared(secret=lambda name: secrets(name, False), post=post, page=told.page_url)
-        channels: list[Channel] = []  # chats first: they take a message each, and a slow pager all the time there is
-        if told.chat_topic:
+        shared = Shared(secret=lambda name: secrets(name, False), post=post, page=settings.page_url)
+        channels: list[Channel] = []  # chats first: a slow pager may take all the time that is left
+        if settings.chat_topic:
             sns = _WhenUsed(lambda: self._client("sns"))
-            channels.append(ChatTopic(client=sns, topic=told.chat_topic, page=told.page_url))
-        if told.slack_secret:
-            channels.append(Slack(shared=shared, url_secret=told.slack_secret))
-        if told.teams_secret:
-            channels.append(Teams(shared=shared, url_secret=told.teams_secret))
-        if told.pagerduty_secret:
-            channels.append(PagerDuty(shared=shared, key_secret=told.pagerduty_secret, url=told.pagerduty_url))
-        if told.opsgenie_secret:
-            channels.append(Opsgenie(shared=shared, key_secret=told.opsgenie_secret, url=told.opsgenie_url))
+            channels.append(ChatTopic(client=sns, topic=settings.chat_topic, page=settings.page_url))
+        if settings.slack_secret:
+            channels.append(Slack(shared=shared, url_secret=settings.slack_secret))
+        if settings.teams_secret:
+            channels.append(Teams(shared=shared, url_secret=settings.teams_secret))
+        if settings.pagerduty_secret:
+            channels.append(PagerDuty(shared=shared, key_secret=settings.pagerduty_secret, url=settings.pagerduty_url))
+        if settings.opsgenie_secret:
+            channels.append(Opsgenie(shared=shared, key_secret=settings.opsgenie_secret, url=settings.opsgenie_url))
         memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
         return NotifyChannels(channels=channels, memory=memory, clock=self.clock)
 
     @cached_property
     def operate(self) -> "Operate":
-        """For functions/admin, and functions/widget, which only reads."""
+        """Return the use case of functions/admin, operator, widget and status_page."""
         from evenkeel.adapters.aws.zone_names import ZoneNames
         from evenkeel.application.operate import Operate
 
@@ -307,7 +303,7 @@ class Container:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """For functions/status_page alone."""
+        """Return where functions/status_page stores the page."""
         from evenkeel.adapters.aws.page_bucket import BucketShelf
 
         s3 = _WhenUsed(lambda: self._client("s3"))
@@ -318,7 +314,7 @@ _clock: Clock = SystemClock()
 
 
 def use_clock(clock: Clock) -> None:
-    """Let another clock give the time: for the demo and for tests, whose minutes are shorter."""
+    """Use another clock: for the demo and for tests, whose minutes are shorter."""
     global _clock
     _clock = clock
     container.cache_clear()
@@ -326,5 +322,5 @@ def use_clock(clock: Clock) -> None:
 
 @cache
 def container(*, writes: bool = True) -> Container:
-    """The one of this function instance, made at its first call. ``writes``: as of ``Container``."""
+    """Return the container of this function instance. ``writes``: as of ``Container``."""
     return Container(clock=_clock, writes=writes)

@@ -585,14 +585,14 @@ class ClusterHealthRecord(Strict):
     incidents: tuple[IncidentRecord, ...] = ()
     told: dict[str, ToldRecord] = {}
     outbox: tuple[NewsRecord, ...] = ()
-    quote: PublishedStatusRecord | None = None
+    published_status: PublishedStatusRecord | None = None
 
     def cluster_health(self) -> ClusterHealth:
         return ClusterHealth(
             incidents=tuple(record.incident() for record in self.incidents),
             told={key: Notified(**dict(record)) for key, record in self.told.items()},
             outbox=tuple(record.to_be_told() for record in self.outbox),
-            quote=None if self.quote is None else PublishedStatus(**dict(self.quote)),
+            published_status=None if self.published_status is None else PublishedStatus(**dict(self.published_status)),
         )
 
     @classmethod
@@ -601,7 +601,9 @@ class ClusterHealthRecord(Strict):
             incidents=tuple(map(IncidentRecord.of, cluster_health.incidents)),
             told={key: ToldRecord(**vars(told)) for key, told in cluster_health.told.items()},
             outbox=tuple(map(NewsRecord.of, cluster_health.outbox)),
-            quote=None if cluster_health.quote is None else PublishedStatusRecord(**vars(cluster_health.quote)),
+            published_status=None
+            if cluster_health.published_status is None
+            else PublishedStatusRecord(**vars(cluster_health.published_status)),
         )
 
 

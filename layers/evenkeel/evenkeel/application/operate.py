@@ -1,4 +1,4 @@
-"""What an operator asks for by hand: finds the action in the table, reads its fields, has it done, and records it."""
+"""Operator events: find the action in the table, read its fields, carry it out and record it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,25 +24,21 @@ from evenkeel.texts.english import rfc3339
 from evenkeel.texts.pool_numbers import unknown_words
 from evenkeel.validation import ConfigError, read_model
 
-_LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
+_LONGEST_ID = 100  # as ClusterId
 _LONGEST_ASKER = 2048
 _LONGEST_REASON = 500
-_MOST_NAMED = 10_000  # clusters of one event, whose ids alone are then a megabyte
-_FAILURES_TOLD = 20
+_MOST_NAMED = 10_000  # clusters of one event, a megabyte of ids
+_FAILURES_NAMED = 20
 _ACTIONS_KEPT = timedelta(days=30)  # as decisions
-# Of a look at all clusters: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
+# If all clusters are read: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
 _SECONDS_PER_CLUSTER = 10
 _LEAST_SECONDS = 3
 _LARGEST_ANSWER = 4_000_000
 
 
-def _nobody_says(_region: str) -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operate:
-    """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
+    """The use case with its ports. Every answer has ``ok`` and a readable ``message``."""
 
     store: ActionStore
     clusters: InspectableClusters
@@ -50,30 +46,30 @@ class Operate:
     clock: Clock
     random_bytes: Callable[[int], bytes]
     dry_run: bool
-    zone_names: Callable[[str], Mapping[str, str]] = _nobody_says
+    zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
     stack: str = NAMELESS
-    together: Executor = sequentially  # how several clusters are asked
+    together: Executor = sequentially  # for several clusters
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
-        """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
+        """Answer a caller who may only read. Raises as ``within``."""
         return self.within(Right.READ, event, remaining)
 
     def within(self, right: Right, event: Mapping[str, Any], remaining: Remaining) -> Answer:
-        """The same for somebody with that right. Raises as calling, and BadRequestError for what needs another."""
+        """Answer a caller with that right. Raises as ``__call__``, and BadRequestError if the event needs another."""
         if not right.covers(right_needed(event)):
             action = ACTIONS[event["action"]]
             fields = [name for name, needed in action.rights_with.items() if not right.covers(needed)]
             form = f"{action.name} with {' or '.join(fields)}" if right.covers(action.right) else action.name
-            why = "writes: this function only reads" if right is Right.READ else "is for administrators"
-            raise BadRequestError(f"action {form} {why}; ask the operator function")
+            reason = "writes: this function only reads" if right is Right.READ else "is for administrators"
+            raise BadRequestError(f"action {form} {reason}; ask the operator function")
         return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """Answer one operator event.
 
         Raises:
-            BadRequestError, ConfigError: the event asks for something that does not exist, or says it wrongly.
-            EvenkeelError: it could not be done now.
+            BadRequestError, ConfigError: the event is wrong.
+            EvenkeelError: it cannot be done now.
         """
         action = _action_of(event)
         right = action.right_for(event)
@@ -132,7 +128,7 @@ class Operate:
             raise UnknownClusterError(f"{error}{advice}") from None
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
-        """Do it, and write down beside the decisions who asked for it."""
+        """Carry it out, and record the caller among the decisions."""
         answer = action.handler(call, fields)
         if call.right is Right.READ or not answer.get("done", True):
             return answer
@@ -142,22 +138,22 @@ class Operate:
         entry |= {"reason": call.reason} if call.reason is not None else {}
         try:
             self.store.save_decision(call.cluster, id, {**entry, "what": answer["message"]}, now + _ACTIONS_KEPT)
-        except StateUnavailableError as error:  # it is done, and must not be asked for a second time
+        except StateUnavailableError as error:  # it is done, and must not be repeated
             return {**answer, "message": f"{answer['message']}; who asked is not recorded: {error}"}
         return answer
 
     def _answer_of_many(
         self, action: Action, call: Call, fields: Fields, clusters: Sequence[str], *, lists: bool
     ) -> Answer:
-        """One answer per cluster. What is wrong with one is said in its place, and the others go on.
+        """Return one answer for each cluster. An error of one does not affect the others.
 
-        ``lists``: nothing is done, and those are told to which something would be. ``left``: those that there was no
-        time or no room for; whoever asks for them once more gets the rest.
+        ``lists``: nothing is done; the answer has the clusters with an effect. ``left``: the clusters that there was no
+        time or no room for; a second event with these gets the rest.
         """
         answers: dict[str, Answer | None] = {}
         left: dict[str, str] = {}
         end = call.now + timedelta(seconds=call.remaining())
-        unread = {id: found for id, found in call.registrations() if isinstance(found, str)} if action.of_all else {}
+        unread = {id: record for id, record in call.registrations() if isinstance(record, str)} if action.of_all else {}
         size = [0]
 
         def answer_of(cluster: str) -> None:
@@ -170,26 +166,26 @@ class Operate:
                 if cluster in unread:
                     answers[cluster] = {"ok": False, "message": unread[cluster]}
                     return
-                mine = fields.of(cluster)
-                found = action.listed(call_of_one, mine) if lists else self._carry_out(action, call_of_one, mine)
-                answers[cluster] = None if found is None else {"ok": True, **found}
+                of_one = fields.of(cluster)
+                answer = action.listed(call_of_one, of_one) if lists else self._carry_out(action, call_of_one, of_one)
+                answers[cluster] = None if answer is None else {"ok": True, **answer}
             except (EvenkeelError, ConfigError) as error:
                 answers[cluster] = answer_of_error(error)
             size[0] += len(json.dumps(answers[cluster]))
 
         self.together([partial(answer_of, cluster) for cluster in clusters])
-        for cluster, why in left.items():
-            answers[cluster] = {"ok": False, "message": f"{cluster}: the {why}: ask for this cluster alone"}
-        told = [{"cluster": id, **found} for id in clusters if (found := answers[id]) is not None]
-        failed = [f"; {answer['cluster']}: {answer['message']}" for answer in told if not answer["ok"]]
-        more = f"; and {len(failed) - _FAILURES_TOLD} more" if len(failed) > _FAILURES_TOLD else ""
-        untouched = len(clusters) - len(told)
+        for cluster, reason in left.items():
+            answers[cluster] = {"ok": False, "message": f"{cluster}: the {reason}: ask for this cluster alone"}
+        given = [{"cluster": id, **answer} for id in clusters if (answer := answers[id]) is not None]
+        failed = [f"; {answer['cluster']}: {answer['message']}" for answer in given if not answer["ok"]]
+        more = f"; and {len(failed) - _FAILURES_NAMED} more" if len(failed) > _FAILURES_NAMED else ""
+        untouched = len(clusters) - len(given)
         return {
-            "clusters": told,
+            "clusters": given,
             "left": [cluster for cluster in clusters if cluster in left],
             **({"untouched": untouched} if lists else {}),
-            "message": f"clusters: {len(told)}{f', left as they are: {untouched}' if untouched else ''}, "
-            f"without an answer: {len(failed)}{''.join(failed[:_FAILURES_TOLD])}{more}",
+            "message": f"clusters: {len(given)}{f', left as they are: {untouched}' if untouched else ''}, "
+            f"without an answer: {len(failed)}{''.join(failed[:_FAILURES_NAMED])}{more}",
         }
 
     def _share(self, end: datetime) -> Remaining:
@@ -198,7 +194,7 @@ class Operate:
 
 
 def answer_of_error(error: Exception) -> Answer:
-    """The answer to an event that failed, one sentence. ``retry``: the same event may succeed later."""
+    """Return the answer to an event that failed. ``retry``: the same event may succeed later."""
     if isinstance(error, StateConflictError):
         return {"ok": False, "retry": True, "message": f"{error}: somebody changed it at the same time, try again"}
     return {"ok": False, "retry": not isinstance(error, BadRequestError | ConfigError), "message": str(error)}
@@ -215,7 +211,7 @@ def _action_of(event: Mapping[str, Any]) -> Action:
 
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
-    """An `until` with a typo would else be a pause without an end."""
+    """Raise BadRequestError: ignored, an `until` with a typo would be a pause without an end."""
     asker = () if right is Right.READ else ("by", "reason")
     names = ("action", *action.scopes, *action.fields.names(), *asker)
     for field in event:
@@ -225,7 +221,7 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
-    """Which field says what clusters are meant: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
+    """Return the field that names the clusters: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
     if action.of_stack:
         return "stack"
     if action.of_records:
@@ -257,7 +253,7 @@ def _named(clusters: object) -> list[str]:
 
 
 def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> str | None:
-    """Who asks or why, as the event says it; None where it does not. Nobody can check it here."""
+    """Return the caller or the reason, unverified, as the event has it."""
     text = event.get(name)
     if text is None:
         return None

@@ -1,1 +1,1 @@
-"""The texts for people, made from the typed values of the domain."""
+"""The texts for people: templates in data files, one for each capability, and the modules that fill them in."""

@@ -1,1 +1,1 @@
-"""Where people are told: chats, and services that page them."""
+"""Notifications in chats, and by services that page operators."""

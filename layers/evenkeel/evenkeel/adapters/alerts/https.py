@@ -1,5 +1,7 @@
-"""One POST by HTTPS, with the standard library: certificates verified, no redirect followed, nothing of the answer read
-but its status, and all of it within seconds. No error names more of a URL than its host: the rest may be a secret.
+"""One POST by HTTPS, with the standard library.
+
+It verifies certificates, follows no redirect, reads only the status of the answer, and ends within seconds. An error
+names the host of a URL and nothing else of it: the rest may be a secret.
 """
 
 import socket
@@ -13,14 +15,14 @@ from urllib.parse import SplitResult, urlsplit
 from evenkeel.adapters.addresses import ForbiddenAddressError, connect
 from evenkeel.application.incidents.alerting import ChannelError
 
-# Of one wait, and of all of them: who sends a byte every four seconds is cut off as well.
+# For one wait and for all of them: a server that sends a byte every four seconds is cut off as well.
 _SILENCE_SECONDS = 5.0
 _DEADLINE_SECONDS = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 
 
 class _Connection(HTTPSConnection):
-    """Leads to an address that was checked."""
+    """A connection to an address that was checked."""
 
     to_loopback = False
 
@@ -35,8 +37,8 @@ class HttpsPost:
     """Posts JSON.
 
     Args:
-        context: Whom to trust. None: whom this machine does.
-        deadline: Seconds for all of it.
+        context: The certificates to trust. None: those that this machine trusts.
+        deadline: Seconds for the whole request.
         allow_loopback: The service may be on this machine: for the sandbox, never in a deployed stack.
     """
 
@@ -52,7 +54,14 @@ class HttpsPost:
         self._allow_loopback = allow_loopback
 
     def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
-        """Raises ChannelError: it was not answered with a status of 200 to 299, or with one of these."""
+        """Post a body.
+
+        Args:
+            accepted: Statuses beside 200 to 299 that are no error.
+
+        Raises:
+            ChannelError: The service gave no answer, or another status.
+        """
         parts, port = _parts(url)
         host = str(parts.hostname)
         path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
@@ -68,11 +77,11 @@ class HttpsPost:
             connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
-            if cut.is_set():  # headers that end with the connection are taken for all there are
+            if cut.is_set():  # headers that were cut off look complete
                 raise TimeoutError
-        except ForbiddenAddressError as error:  # which names the host and an address
+        except ForbiddenAddressError as error:  # it names the host and an address
             raise ChannelError(f"{error}: correct the URL", is_away=False) from None
-        except (OSError, HTTPException, ValueError) as error:  # their texts may hold the path
+        except (OSError, HTTPException, ValueError) as error:  # their texts may contain the path
             raise ChannelError(f"{host} gives no answer: {type(error).__name__}") from None
         finally:
             watchdog.cancel()
@@ -83,7 +92,7 @@ class HttpsPost:
 
 
 def _parts(url: str) -> tuple[SplitResult, int]:
-    """Raises ChannelError: not the address of a page by HTTPS. Says nothing of the text: it may be a key."""
+    """Return the parts of an https:// URL and its port. Raises ChannelError without the text, which may be a key."""
     try:
         parts = urlsplit(url)
         port = parts.port or 443
@@ -95,12 +104,12 @@ def _parts(url: str) -> tuple[SplitResult, int]:
 
 
 def _cut(connection: HTTPSConnection, cut: Event) -> None:
-    """End what is being waited for."""
+    """End the wait."""
     cut.set()
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _seconds(text: str | None) -> float | None:
-    """As Slack and PagerDuty say it, in whole seconds; a date is not understood."""
+    """Return a Retry-After in whole seconds, as Slack and PagerDuty send it; None for a date."""
     return min(float(text), _LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else None

@@ -1,1 +1,1 @@
-"""A page to look at: plans, status answers and simulations as HTML, for a file and for a CloudWatch widget."""
+"""Plans, status answers and simulations as an HTML page, for a file and for a CloudWatch widget."""

@@ -1,108 +1,78 @@
-"""The first screen where many clusters are shown: which are in trouble, the worst first, and which zones hurt whom."""
+"""The first screen of many clusters: which have incidents, the worst first, and which zones affect which clusters."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.page.html import Html, el, joined
-from evenkeel.adapters.page.view import Fleet, Page, Section
-from evenkeel.adapters.page.words import duration, moment
+from evenkeel.adapters.page.view import Fleet, OfferingView, Page, Section
 from evenkeel.application.offerings.sharing import OWN_ACCOUNT
 from evenkeel.domain.model.groups import State
-from evenkeel.texts.english import counted
-from evenkeel.texts.pool_numbers import MOST_NAMED
+from evenkeel.texts.english import counted, duration
 
-_STATES = {"unseen": "not looked at yet", "paused": "paused", "well": "well"}
-
-
-def anchor(cluster: str) -> str:
-    """Where the card of a cluster stands on the page; the same in whoever links to it."""
-    return f"cluster-{quote(cluster, safe='')}"
-
-
-def first_screen(page: Page, fleet: Fleet, *, linked: bool) -> Html:
-    """``linked``: whether cards can be jumped to; a console around a widget has other uses for links."""
-    is_failing = [section for section in page.sections if section.state in ("incident", "unseen")]
-    return joined(
-        _search(page.sections) if linked else None,
-        _clusters(page.at, is_failing, linked) if is_failing else el("p", _no_incident(page, fleet), class_="card"),
-        _zones(page.sections, linked),
-        _offerings(page, fleet) if fleet.offerings else None,
-        _others("paused", fleet.paused),
-        _others("well", fleet.well),
-    )
+_STATES = {"unseen": "not checked yet", "paused": "paused", "well": "well"}
+_ADDED_UP = (
+    "A zone without an id or an account is added up by its name, which other accounts may have for another zone: "
+    "zone_ids and account in the clusters' records tell them apart."
+)
 
 
 def headline(page: Page, fleet: Fleet) -> str:
-    """Never says well of what was not read."""
+    """Return the clusters by state in one line; no cluster counts as well before it was read."""
     states = [section.state for section in page.sections]
     counts = {state: states.count(state) for state in ("incident", *_STATES)}
     counts["paused"] += len(fleet.paused)
     counts["well"] += len(fleet.well)
-    known = sum(counts.values())
-    parts = [f"{counts['incident']} of {counted(known, 'cluster')} in trouble"]
-    is_failing = [section for section in page.sections if section.state == "incident"]
-    if missing := sum(section.missing for section in is_failing):
+    parts = [f"{counts['incident']} of {counted(sum(counts.values()), 'cluster')} with incidents"]
+    failing = [section for section in page.sections if section.state == "incident"]
+    if missing := sum(section.missing for section in failing):
         parts[0] += f", {counted(missing)} missing"
-    if out := sum(section.outages for section in is_failing):
+    if out := sum(section.outages for section in failing):
         parts.append(outage_words(out))
-    parts += [f"{counts[state]} {words}" for state, words in _STATES.items() if counts[state]]
+    parts += [f"{counts[state]} {text}" for state, text in _STATES.items() if counts[state]]
     if fleet.dry_run:
         parts.append(f"{fleet.dry_run} in dry run")
     return "; ".join(parts)
 
 
 def outage_words(pools: int) -> str:
-    """Of pools that no zone is known to deliver for: all are fenced, or only tried again."""
+    """Return the text for pools whose zones are all fenced or probing."""
     return f"outage: no zone is known to deliver for {counted(pools, 'pool')}"
 
 
-def found_by(section: Section) -> dict[str, str]:
-    """What search and filter know a cluster's row and card by."""
+def _anchor(cluster: str) -> str:
+    """Return the id of a cluster's card, which links to it use."""
+    return f"cluster-{quote(cluster, safe='')}"
+
+
+def _no_incident(page: Page) -> str:
+    if page.fleet is None or not (page.sections or page.fleet.well or page.fleet.paused):
+        return "No cluster is registered: evenkeel register --stack NAME --cluster ID --record FILE"
+    return "No incident: every cluster that is not paused was checked recently, and no node is missing."
+
+
+def _incident_kinds(sections: Iterable[Section]) -> list[str]:
+    return list(dict.fromkeys(incident.kind for section in sections for incident in section.incidents))
+
+
+def _kinds(section: Section) -> list[str]:
+    """Return what the filter finds a cluster by."""
+    return _incident_kinds([section]) or [section.state]
+
+
+def _search_words(section: Section) -> str:
+    """Return what the search finds a cluster by."""
     words = [section.name]
     for incident in section.incidents:
         words += [incident.pool, incident.kind, incident.failure_class, *incident.zones]
     words += [word for pool in section.pools for word in (pool.name, *(group.zone for group in pool.groups))]
-    kinds = dict.fromkeys(incident.kind for incident in section.incidents) or [section.state]
-    return {"data_find": " ".join(dict.fromkeys(words)).lower(), "data_kinds": " ".join(kinds)}
-
-
-def _no_incident(page: Page, fleet: Fleet) -> str:
-    if not page.sections and not fleet.well and not fleet.paused:
-        return "No cluster is registered: evenkeel register --stack NAME --cluster ID --record FILE"
-    return "Nothing is in trouble: every cluster that is not paused was looked at lately, and misses nothing."
-
-
-def _search(sections: Iterable[Section]) -> Html:
-    kinds = dict.fromkeys(incident.kind for section in sections for incident in section.incidents)
-    options = [el("option", kind.replace("-", " "), value=kind) for kind in kinds]
-    return el(
-        "div",
-        el("label", "Search ", el("input", id="find", type="search", placeholder="cluster, pool, zone")),
-        el("label", "Trouble ", el("select", el("option", "any", value=""), *options, id="kind")),
-        el("span", id="found", role="status", class_="soft"),
-        class_="tools",
-        hidden="",  # until the script is there that it needs
-    )
-
-
-def _name(cluster: str, linked: bool) -> Html:
-    return el("a", cluster, href=f"#{anchor(cluster)}") if linked else joined(cluster)
-
-
-def _clusters(at: datetime, sections: Iterable[Section], linked: bool) -> Html:
-    rows = []
-    for section in sections:
-        cells = [el("td", words, role="cell") for words in _worst(section, at)]
-        name = el("th", _name(section.name, linked), scope="row", role="rowheader")
-        rows.append(el("tr", name, *cells, role="row", **found_by(section)))
-    return _table("Clusters in trouble", ("cluster", "incident", "nodes", "for"), rows)
+    return " ".join(dict.fromkeys(words)).lower()
 
 
 def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
-    """What is wrong, how many nodes are missing, and for how long."""
+    """Return the worst incident, how many nodes are missing, and for how long."""
     if not section.incidents:
         unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
@@ -114,107 +84,73 @@ def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
     )
 
 
-def _table(title: str, columns: Iterable[str], rows: Iterable[Html], note: str = "") -> Html:
-    # The roles are spelled out: on a phone rows are laid out as blocks, and browsers forget that it is a table.
-    head = [el("th", column, scope="col", role="columnheader") for column in columns]
-    table = el(
-        "table",
-        el("thead", el("tr", *head, role="row"), role="rowgroup"),
-        el("tbody", *rows, role="rowgroup"),
-        role="table",
-        aria_label=title,
-    )
-    below = el("p", note, class_="soft") if note else None
-    return el("section", el("h2", title), table, below, class_="card rows", aria_label=title)
-
-
 @dataclass
 class _Zone:
-    """One zone, or several of one name that nobody can tell apart."""
+    """One zone, or several of one name that cannot be distinguished."""
 
+    place: str  # its id, account/name, or name
+    is_known: bool  # a record names its id or account
     names: dict[str, None] = field(default_factory=dict)
-    clusters: dict[str, str] = field(default_factory=dict)  # what is wrong there
+    clusters: dict[str, str] = field(default_factory=dict)  # with the failures there
+
+    @property
+    def find(self) -> str:
+        """What the search finds it by."""
+        return " ".join((self.place, *self.names, *self.clusters)).lower()
+
+    @property
+    def title(self) -> str:
+        """Its name; if accounts differ, with its id or its account."""
+        account, slash, name = self.place.rpartition("/")
+        if slash:
+            return name if account == OWN_ACCOUNT else f"{name} of {account}"
+        return self.place if self.place in self.names else f"{self.place} ({', '.join(sorted(self.names))})"
 
 
-def _zones(sections: Iterable[Section], linked: bool) -> Html | None:
-    """Which zone hurts whom, the one that hurts most clusters first."""
-    hurt: dict[tuple[str, bool], _Zone] = defaultdict(_Zone)
+def _affected_zones(sections: Iterable[Section]) -> list[_Zone]:
+    """Return the zones with failures, the one with most clusters first."""
+    zones: dict[tuple[str, bool], _Zone] = {}
     for section in sections:
-        for name, words in _hurt_in(section).items():
-            zone = hurt[section.places.get(name, name), name in section.places]
+        for name, text in _failures(section).items():
+            key = section.places.get(name, name), name in section.places
+            zone = zones.setdefault(key, _Zone(*key))
             zone.names[name] = None
-            zone.clusters[section.name] = words
-    if not hurt:
-        return None
-    rows = []
-    for (place, _), zone in sorted(hurt.items(), key=lambda each: (-len(each[1].clusters), each[0])):
-        cells = [
-            el("th", _zone_words(place, zone), scope="row", role="rowheader"),
-            el("td", counted(len(zone.clusters), "cluster"), role="cell", class_="nowrap"),
-            el("td", _named(zone.clusters, linked), role="cell"),
-        ]
-        rows.append(el("tr", *cells, role="row", data_find=" ".join((place, *zone.names, *zone.clusters)).lower()))
-    is_added_up = any(not is_known and len(zone.clusters) > 1 for (_, is_known), zone in hurt.items())
-    return _table("Zones", ("zone", "hurts", "which"), rows, _ADDED_UP if is_added_up else "")
+            zone.clusters[section.name] = text
+    return sorted(zones.values(), key=lambda zone: (-len(zone.clusters), zone.place, zone.is_known))
 
 
-_ADDED_UP = (
-    "A zone without an id or an account is added up by its name, which others may have for another zone: "
-    "zone_ids and account in the clusters' records tell them apart."
-)
-
-
-def _zone_words(place: str, zone: _Zone) -> str:
-    """Its name; where accounts differ, the id that they share or whose name it is."""
-    account, slash, name = place.rpartition("/")
-    if slash:
-        return name if account == OWN_ACCOUNT else f"{name} of {account}"
-    return place if place in zone.names else f"{place} ({', '.join(sorted(zone.names))})"
-
-
-def _hurt_in(section: Section) -> Mapping[str, str]:
-    """By zone, what is wrong there."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+def _failures(section: Section) -> Mapping[str, str]:
+    """Return the failures of a cluster by zone."""
+    failures: dict[str, dict[str, None]] = defaultdict(dict)
     for incident in section.incidents:
         if incident.kind == "missing":
             for zone in incident.zones:
-                found[zone][incident.failure_class or "missing"] = None
-    for fence in section.fences:
-        found[fence.zone]["fenced"] = None
-    for pool in section.pools:
-        for group in pool.groups:
-            if group.state is State.FENCED:
-                found[group.zone]["fenced"] = None
-    return {zone: ", ".join(words) for zone, words in found.items()}
+                failures[zone][incident.failure_class or "missing"] = None
+    fenced = [fence.zone for fence in section.fences]
+    fenced += [group.zone for pool in section.pools for group in pool.groups if group.state is State.FENCED]
+    for zone in fenced:
+        failures[zone]["fenced"] = None
+    return {zone: ", ".join(texts) for zone, texts in failures.items()}
 
 
-def _named(clusters: Mapping[str, str], linked: bool) -> Html:
-    """The first of them, each with what is wrong there."""
-    parts: list[Html | str] = []
-    for name in list(clusters)[:MOST_NAMED]:
-        parts += [", " if parts else "", _name(name, linked), f" ({clusters[name]})"]
-    if len(clusters) > MOST_NAMED:
-        parts.append(f" and {len(clusters) - MOST_NAMED} more")
-    return joined(*parts)
+def _added_up(zones: Sequence[_Zone]) -> str:
+    """Return the note below the zones if some may be several of one name."""
+    return _ADDED_UP if any(not zone.is_known and len(zone.clusters) > 1 for zone in zones) else ""
 
 
-def _offerings(page: Page, fleet: Fleet) -> Html:
-    rows = []
-    for offering in fleet.offerings:
-        clusters = [cluster or "one that is not named" for cluster in offering.clusters]
-        cells = [
-            el("th", offering.name, scope="row", role="rowheader"),
-            el("td", ", ".join(clusters), role="cell"),
-            el("td", moment(offering.since, beside=page.at), role="cell"),
-        ]
-        rows.append(el("tr", *cells, role="row", data_find=" ".join((offering.name, *clusters)).lower()))
-    return _table("Machine types that are not to be had", ("offering", "for", "since"), rows)
+def _offering_clusters(offering: OfferingView) -> list[str]:
+    return [cluster or "one that is not named" for cluster in offering.clusters]
 
 
-def _others(state: str, clusters: tuple[str, ...]) -> Html | None:
-    """Only names: nothing is wrong with them."""
-    if not clusters:
-        return None
-    names = [el("li", cluster, data_find=cluster.lower(), data_kinds=state) for cluster in clusters]
-    summary = el("summary", f"{counted(len(clusters), 'cluster')} {_STATES[state]}")
-    return el("details", summary, el("ul", *names, class_="names"), class_="card others")
+# What the templates call, by the names that they use.
+VIEWS: Mapping[str, Callable[..., Any]] = {
+    "anchor": _anchor,
+    "no_incident": _no_incident,
+    "incident_kinds": _incident_kinds,
+    "kinds": _kinds,
+    "search_words": _search_words,
+    "worst": _worst,
+    "affected_zones": _affected_zones,
+    "added_up": _added_up,
+    "offering_clusters": _offering_clusters,
+}

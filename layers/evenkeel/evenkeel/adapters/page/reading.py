@@ -1,4 +1,4 @@
-"""Plans, status answers and simulations as JSON has them, turned into the view of a page."""
+"""Read plans, status answers and simulations from JSON into the data of a page."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 
 from evenkeel.adapters.page.view import (
+    Answer,
     Decision,
     Fence,
     Fleet,
@@ -22,8 +23,8 @@ from evenkeel.adapters.page.view import (
     PoolView,
     Section,
     Span,
+    Text,
 )
-from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
     BoundChange,
     ClusterDemandDocument,
@@ -35,19 +36,14 @@ from evenkeel.application.plan_documents import (
     ReplicaChange,
 )
 from evenkeel.domain.model.groups import State
+from evenkeel.texts.english import duration
 from evenkeel.validation import Moment, read_json, read_model
 
 _Value = TypeVar("_Value")
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
-class _Read(BaseModel):
-    # Answers grow fields; what a page does not show is no fault.
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
-
-
-class _Failure(_Read):
+class _Failure(Answer):
     kind: Text = Field(alias="class")
     failures: Number
     message: Text = ""
@@ -55,7 +51,7 @@ class _Failure(_Read):
 
 @dataclass(kw_only=True, slots=True)
 class _Group(GroupDocument):
-    """A group of a plan, and what a status answer has beside it."""
+    """A group of a plan, with the fields that a status answer adds."""
 
     running: Number | None = None
     since: Moment | None = None
@@ -78,8 +74,8 @@ class _AnyPlan(RootModel[_Plan]):
     pass
 
 
-class _Known(_Read):
-    """A node group as the table knows it."""
+class _Known(Answer):
+    """A node group as the table has it."""
 
     state: State
     kind: Text = Field(default="", alias="class")
@@ -88,103 +84,58 @@ class _Known(_Read):
     message: Text = ""
 
 
-class _Zone(_Read):
+class _Zone(Answer):
     until: Moment = Field(alias="impairedUntil")
     impaired: bool
     by: Text = ""
 
 
-class _Incident(_Read):
-    kind: str
-    pool: Text = ""
-    since: Moment
-    zones: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    missing: Number = 0
-    requested: Number = 0
-    running: Number = 0
-    outage: bool = False  # a release before this one does not say
-    failure_class: Text = Field(default="", alias="class")
-    said: Text = ""
-    message: str
-    headline: str = ""  # a release before this one has the message alone
-    todo: str = ""
-    command: str = ""
-    runbook: str = ""
-
-    def view(self) -> IncidentView:
-        return IncidentView(
-            headline=self.headline or self.message,
-            kind=self.kind,
-            since=self.since,
-            pool=self.pool.rpartition("/")[2],
-            zones=self.zones,
-            failure_class=self.failure_class,
-            missing=self.missing,
-            requested=self.requested,
-            running=self.running,
-            is_outage=self.outage,
-            said=self.said if self.headline else "",
-            todo=self.todo,
-            command=self.command,
-            runbook=self.runbook,
-        )
-
-
-class _Status(_Read):
+class _Status(Answer):
     ok: bool = True
     cluster: str = ""
     message: str
-    headline: str = ""  # the message, without why nothing was read
-    mode: str = ""  # a release before this one has it in the headline alone
+    mode: str = ""
     paused: bool = False
     unread: str = ""
-    incidents: tuple[_Incident, ...] = ()
+    incidents: tuple[IncidentView, ...] = ()
     demand: ClusterDemandDocument | None = None
     pools: tuple[_Pool, ...] = ()
-    groups: dict[str, _Known] = {}
-    zones: dict[str, _Zone] = {}
+    groups: dict[str, _Known] = Field(default_factory=dict)
+    zones: dict[str, _Zone] = Field(default_factory=dict)
     decisions: tuple[DecisionDocument, ...] = ()
 
 
-class _Statuses(_Read):
+class _Statuses(Answer):
     clusters: tuple[_Status, ...]
 
 
-class _Judged(_Read):
-    """A cluster as its verdict has it."""
+class _ClusterHealth(Answer):
+    """A cluster as its stored health has it."""
 
     cluster: str
     state: str
-    looked_at: Moment | None = Field(default=None, alias="lookedAt")
     message: str = ""
-    incidents: tuple[_Incident, ...] = ()
-    places: dict[str, str] = {}
+    incidents: tuple[IncidentView, ...] = ()
+    places: dict[str, str] = Field(default_factory=dict)
 
 
-class _Others(_Read):
+class _Others(Answer):
     well: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
 
 
-class _Counts(_Read):
+class _Counts(Answer):
     dry_run: Number = Field(default=0, alias="dryRun")
 
 
-class _Offering(_Read):
-    offering: str
-    clusters: tuple[str, ...] = ()
-    since: Moment
-
-
-class _Overview(_Read):
-    clusters: tuple[_Judged, ...]
+class _Overview(Answer):
+    clusters: tuple[_ClusterHealth, ...]
     others: _Others = _Others()
     counts: _Counts
-    offerings: tuple[_Offering, ...] = ()
+    offerings: tuple[OfferingView, ...] = ()
 
 
-class _SimulatedGroup(_Read):
+class _SimulatedGroup(Answer):
     name: str
     zone: Text = ""
     requested: Number
@@ -206,34 +157,34 @@ class _SimulatedGroup(_Read):
         )
 
 
-class _Sample(_Read):
+class _Sample(Answer):
     t: Seconds
     pool: str
     demand: Number = 0
     groups: tuple[_SimulatedGroup, ...]
 
 
-class _SimulatedPool(_Read):
+class _SimulatedPool(Answer):
     name: str
     min: Number | None = None
     max: Number | None = None
 
 
-class _SimulatedDecision(_Read):
+class _SimulatedDecision(Answer):
     t: Seconds
     pool: str
     reasons: tuple[str, ...] = ()
 
 
-class _Run(_Read):
+class _Run(Answer):
     strategy: str
-    measures: dict[str, Any] = {}
+    measures: dict[str, Any] = Field(default_factory=dict)
     pools: tuple[_SimulatedPool, ...]
     timeline: tuple[_Sample, ...]
     decisions: tuple[_SimulatedDecision, ...] = ()
 
 
-class _Simulation(_Read):
+class _Simulation(Answer):
     scenario: str
     start: Moment
     duration: Seconds
@@ -241,7 +192,7 @@ class _Simulation(_Read):
 
 
 def page_of_plan(text: str, where: str) -> Page:
-    """What `evenkeel plan -o json` printed. Raises ConfigError."""
+    """Return the page of what `evenkeel plan -o json` printed. Raises ConfigError."""
     plan = read_json(_AnyPlan, text, where).root
     section = Section(
         name="Plan",
@@ -257,7 +208,7 @@ def page_of_plan(text: str, where: str) -> Page:
 
 
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
-    """The operator's status answer, of one cluster or of all. Raises ConfigError."""
+    """Return the page of a status answer, of one cluster or of all. Raises ConfigError."""
     fleet: Fleet | None = None
     if isinstance(answer, dict) and "counts" in answer:
         sections, fleet = _fleet(read_model(_Overview, answer, where))
@@ -270,7 +221,7 @@ def page_of_status(answer: object, where: str, now: datetime) -> Page:
 
 
 def page_of_simulation(text: str, where: str) -> Page:
-    """What `evenkeel simulate -o json` printed. Raises ConfigError."""
+    """Return the page of what `evenkeel simulate -o json` printed. Raises ConfigError."""
     simulation = read_json(_Simulation, text, where)
     return Page(
         title=f"Simulation {simulation.scenario}",
@@ -281,7 +232,7 @@ def page_of_simulation(text: str, where: str) -> Page:
 
 
 def _file(where: str) -> str:
-    """Without its folder, which is nobody's business where the page is read."""
+    """Return the name without the folder, which readers of the page must not learn."""
     return PurePath(where).name
 
 
@@ -298,10 +249,10 @@ def _span(number: ReplicaChange | BoundChange) -> Span:
     return Span(number.before, number.after)
 
 
-def _group_view(group: _Group, told: Collection[str]) -> GroupView:
-    """``told``: words of a cloud that the page has already; the reasons for a state count failures themselves."""
-    is_news = group.failure and group.failure.message not in told and group.state is not State.HEALTHY
-    failure = [_failure(group.failure)] if group.failure and is_news else []
+def _group_view(group: _Group, shown: Collection[str]) -> GroupView:
+    """Return one group. ``shown``: messages of a cloud that the page has already."""
+    is_new = group.failure and group.failure.message not in shown and group.state is not State.HEALTHY
+    failure = [_failure(group.failure)] if group.failure and is_new else []
     return GroupView(
         name="/".join(part for part in (group.namespace, group.name) if part),
         zone=group.zone or "?",
@@ -316,7 +267,7 @@ def _group_view(group: _Group, told: Collection[str]) -> GroupView:
     )
 
 
-def _pool_view(pool: _Pool, incidents: Sequence[_Incident] = ()) -> PoolView:
+def _pool_view(pool: _Pool, incidents: Sequence[IncidentView] = ()) -> PoolView:
     keys = {group.key for group in pool.groups}
     return PoolView(
         name=pool.name,
@@ -354,27 +305,22 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
         Section(
             name=cluster.cluster,
             state=cluster.state,
-            incidents=tuple(incident.view() for incident in cluster.incidents),
-            looked_at=cluster.looked_at,
+            incidents=cluster.incidents,
             is_read=False,
             message="" if cluster.incidents else cluster.message,
             places=cluster.places,
         )
         for cluster in overview.clusters
     )
-    offerings = tuple(
-        OfferingView(name=offering.offering, clusters=offering.clusters, since=offering.since)
-        for offering in overview.offerings
-    )
-    others = overview.others
-    return sections, Fleet(well=others.well, paused=others.paused, dry_run=overview.counts.dry_run, offerings=offerings)
+    others, dry_run = overview.others, overview.counts.dry_run
+    return sections, Fleet(well=others.well, paused=others.paused, dry_run=dry_run, offerings=overview.offerings)
 
 
 _ORDER = ("incident", "unseen", "paused", "well")
 
 
 def _worst_first(section: Section) -> tuple[int, int]:
-    """Verdicts come in order; what was read live is put in one: by what is missing."""
+    """Return the sort key of clusters that were read live; stored health is sorted already."""
     return _ORDER.index(section.state), -section.missing
 
 
@@ -382,12 +328,12 @@ def _status_section(cluster: _Status) -> Section:
     if not cluster.ok:
         return Section(name=cluster.cluster or "Cluster", state="incident", is_read=False, unread=cluster.message)
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
-    is_trouble = bool(cluster.incidents or cluster.unread)
+    has_incident = bool(cluster.incidents or cluster.unread)
     return Section(
         name=cluster.cluster or "Cluster",
-        message="" if cluster.mode == "on" else cluster.mode or cluster.headline or cluster.message,
-        state="paused" if cluster.paused else "incident" if is_trouble else "well",
-        incidents=tuple(incident.view() for incident in cluster.incidents),
+        message="" if cluster.mode == "on" else cluster.mode or cluster.message,
+        state="paused" if cluster.paused else "incident" if has_incident else "well",
+        incidents=cluster.incidents,
         unread=""
         if any(incident.said in cluster.unread for incident in cluster.incidents if incident.said)
         else cluster.unread,
@@ -395,7 +341,7 @@ def _status_section(cluster: _Status) -> Section:
         pools=tuple(_pool_view(pool, cluster.incidents) for pool in cluster.pools),
         remembered=groups,
         fences=tuple(
-            Fence(zone=name, until=zone.until, why=f"said by {zone.by or 'an event'}")
+            Fence(zone=name, until=zone.until, why=f"reported by {zone.by or 'an event'}")
             for name, zone in cluster.zones.items()
             if zone.impaired
         ),
@@ -420,7 +366,7 @@ def _remembered(key: str, group: _Known) -> GroupView:
 
 
 def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
-    """What the last decisions say of a pool's requested nodes, where there are two or more of them."""
+    """Yield a history of requested nodes for each pool with two or more decisions."""
     in_order = sorted(decisions, key=lambda decision: (decision.pool.name, decision.at))
     for name, of_pool in groupby(in_order, key=lambda decision: decision.pool.name):
         steps = list(of_pool)
@@ -442,7 +388,7 @@ def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
 
 
 def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lane, ...]:
-    """Samples in order of time; groups of one zone are added up, and the worst of their states is shown."""
+    """Return the zones of samples in order of time: groups are added up, and the worst of their states counts."""
     nodes: dict[str, dict[float, int]] = {}
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
@@ -454,7 +400,7 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
 
 
 def _changes(samples: dict[float, _Value]) -> tuple[tuple[float, _Value], ...]:
-    """Samples without those that say what the one before them said."""
+    """Return the samples that differ from the one before."""
     return tuple(next(same) for _, same in groupby(samples.items(), key=lambda sample: sample[1]))
 
 
@@ -494,7 +440,7 @@ def _run_section(run: _Run, end: float) -> Section:
 
 
 def _measures(measures: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Those that are one number or word, named as in the JSON; what took seconds is told as a duration."""
+    """Yield the measures that are one number or word, named as in the JSON; seconds become a duration."""
     for name, value in measures.items():
         if name == "worst_seconds":  # null where some demand was never met, or there was none
             yield "demand met within", duration(value) if isinstance(value, int) else "-"

@@ -1,4 +1,4 @@
-"""The page as a CloudWatch custom widget: what the console asks, and what it is told.
+"""The page as a CloudWatch custom widget.
 
 The contract: "Details about custom widgets", Amazon CloudWatch User Guide.
 """
@@ -8,16 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.page.reading import page_of_status
-from evenkeel.adapters.page.render import fragment
-from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.render import Theme, fragment
 
 DESCRIPTION = """## Evenkeel
-What is in trouble, the worst first, and what to do; of one cluster its pools and zones too. Reads only.
+Incidents, the worst first, and what to do; of one cluster its pools and zones too. Read-only.
 
 ### Widget parameters
 Param | Description
 ---|---
-**cluster** | The id of a registered cluster, which is looked at now. Left out: all of them, from what is remembered.
+**cluster** | The id of a registered cluster, which is read now. Left out: all clusters, from their stored health.
 
 ### Example parameters
 ```yaml
@@ -27,12 +26,12 @@ cluster: blue
 
 
 def theme_of(params: Mapping[str, Any]) -> Theme:
-    """The console's own theme; light where it does not say."""
+    """Return the theme of the console; light if it names none."""
     context = params.get("widgetContext")
     theme = context.get("theme") if isinstance(context, Mapping) else None
     return Theme.DARK if theme == Theme.DARK else Theme.LIGHT
 
 
 def page_for(answer: Mapping[str, Any], theme: Theme, now: datetime) -> str:
-    """The answer to ``status`` as HTML for the console."""
+    """Return the answer to ``status`` as HTML for the console."""
     return fragment(page_of_status(answer, "answer of this stack", now), theme)

@@ -1,36 +1,31 @@
-"""Records of a fleet, stored as its files have them: what differs first, verified, and not over anybody's change."""
+"""``apply``: store the records of fleet files. Differences are shown first, and a change in between is refused."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import Field
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.application.actions.call import Answer, Call, Fields, Flag
+from evenkeel.application.actions.call import Action, Answer, Call, Digests, Fields, Flag, Right
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
     BadRequestError,
     EvenkeelError,
     StateConflictError,
-    contained,
 )
 from evenkeel.application.fleet.records import changes, digest_of
 from evenkeel.application.ports import Registered
-from evenkeel.application.rebalancing.observe import another_autoscaler
 from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import sentence
 from evenkeel.validation import ClusterId, read_model
 
 
 class ApplyFields(Fields):
-    """The records of one event. Of a fleet whose records are too large for one, there are several."""
+    """The records of one event. A large fleet needs several events."""
 
     records: Annotated[dict[ClusterId, dict[str, Any]], Field(min_length=1, description="Records by id.")]
-    before: Annotated[
-        dict[str, str | None], Field(description="Digests of what was shown, by id.", default_factory=dict)
-    ]
+    before: Digests
     verify: Annotated[Flag, Field(description="Whether each cluster is tried before its record is stored.")] = True
 
     @property
@@ -42,14 +37,14 @@ class ApplyFields(Fields):
         return self.model_copy(update={"records": {cluster: self.records[cluster]}, "before": before})
 
 
-def apply_touches(call: Call, fields: ApplyFields) -> Answer:
-    """What would be stored, and what speaks against it. Nothing is."""
+def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
+    """Return the difference, and the faults that prevent storing it."""
     record = _record(call, fields)
-    found = call.store.registered(call.cluster)
-    before = found.record if found else None
+    registered = call.store.registered(call.cluster)
+    before = registered.record if registered else None
     differences = _differences(before, record)
-    change = "added" if found is None else "changed" if differences else "same"
-    faults = _faults(call, record, found) if fields.verify and change != "same" else ()
+    change = "added" if registered is None else "changed" if differences else "same"
+    faults = _faults(call, record, registered) if fields.verify and change != "same" else ()
     message = f"{call.cluster}: {change}"
     return {
         "change": change,
@@ -61,24 +56,24 @@ def apply_touches(call: Call, fields: ApplyFields) -> Answer:
 
 
 def apply(call: Call, fields: ApplyFields) -> Answer:
-    """What is stored already is not stored again, so that whatever comes twice does no harm."""
+    """Store a record. One that is stored already is not written, so that repeated events do no harm."""
     record = _record(call, fields)
-    found = call.store.registered(call.cluster)
-    before = found.record if found else None
+    registered = call.store.registered(call.cluster)
+    before = registered.record if registered else None
     differences = _differences(before, record)
-    if found is not None and not differences:
+    if registered is not None and not differences:
         return {"change": "same", "done": False, "message": f"{call.cluster} is as it was"}
     if call.cluster in fields.before and fields.before[call.cluster] != digest_of(before):
         raise StateConflictError(f"{call.cluster} is not as it was shown")
-    if fields.verify and (faults := _faults(call, record, found)):
+    if fields.verify and (faults := _faults(call, record, registered)):
         raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(faults)}")
-    control = found.control if found else ControlRecord()
-    call.store.save_record(record, control, found.versions if found else None)
-    call.request_look("applied")
+    control = registered.control if registered else ControlRecord()
+    call.store.save_record(record, control, registered.versions if registered else None)
+    call.request_run("applied")
     what = ", ".join(str(one["field"]) for one in differences)
-    message = f"{call.cluster} is {'changed: ' + what if found else 'registered'}"
-    dry = " in dry run" if call.is_dry(record, control) and found is None else ""
-    return {"change": "changed" if found else "added", "message": message + dry + call.still_held(control)}
+    message = f"{call.cluster} is {'changed: ' + what if registered else 'registered'}"
+    dry = " in dry run" if call.is_dry(record, control) and registered is None else ""
+    return {"change": "changed" if registered else "added", "message": message + dry + call.still_held(control)}
 
 
 def _record(call: Call, fields: ApplyFields) -> ClusterRecord:
@@ -93,19 +88,17 @@ def _differences(before: ClusterRecord | str | None, record: ClusterRecord) -> l
     return unreadable + changes(None if isinstance(before, str) else before, record)
 
 
-def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequence[str]:
-    """Why the cluster could not be looked at, or written, with this record, as far as whoever looks can find out."""
-    before, control = (found.record, found.control) if found else (None, ControlRecord())
+def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
+    """Return why the cluster cannot be read or written with this record, as far as a check's identity can ask."""
+    before, control = (registered.record, registered.control) if registered else (None, ControlRecord())
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):
-        return ()  # there is no token for looks before the first run
+        return ()  # checks have no token before the first run
     writes = not call.is_dry(record, control) and record.looks_as_it_writes
     try:
-        ask = partial(call.clusters.refused, record, call.remaining, writes=writes)
-        told = contained(record.id, "its rights were asked for", ask)
-        another = another_autoscaler(call.clusters, record, call.remaining, call.now)
-        return [*told, *([sentence(another)] if another else [])]
+        refused, another = call.refused_rights(record, writes=writes), call.another_autoscaler(record)
+        return [*refused, *([sentence(another)] if another else [])]
     except (AccessError, AccessRefusedError) as error:
         return [str(error)]
     except EvenkeelError as error:
@@ -116,3 +109,14 @@ def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
     of_rights = ("namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
     names = ("access", "flavours", *of_rights)
     return all(getattr(record, name) == getattr(before, name) for name in names)
+
+
+APPLY = Action(
+    "apply",
+    "Store the records of a fleet, as its files have them; what differs is shown first.",
+    ApplyFields,
+    Right.ADMINISTER,
+    apply,
+    touches=_apply_touches,
+    of_records=True,
+)

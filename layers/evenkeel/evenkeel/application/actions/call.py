@@ -1,24 +1,27 @@
-"""What the handler of an action is given: the ports, the cluster, who asks, and the fields of the event."""
+"""What an operator action is, and what its handler receives."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from evenkeel.application.actions.ports import ActionStore, InspectableClusters
-from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.errors import BadRequestError, EvenkeelError, contained
 from evenkeel.application.incidents.notify import kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import Clock, Queue, Remaining, StoredCluster
+from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
+from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.incidents.health import evaluate, evaluate_unread, with_stopped
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError, quote
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.texts.english import rfc3339
@@ -29,39 +32,39 @@ _SECONDS_TO_ANSWER = 2
 PLANNED_ONLY = "planned only: dry run"
 
 Answer = dict[str, Any]
-"""Has at least ``message``, one line for people."""
+"""JSON with at least ``message``, one line for people."""
 
 
 class Right(StrEnum):
-    """What an action needs, and who asks may do. Who may do one may do those before it."""
+    """What an action needs and a caller has. Each right includes those before it."""
 
     READ = "read"
-    WRITE = "write"  # what somebody on duty does, and can be taken back
-    ADMINISTER = "administer"  # which clusters there are, how they are reached, and whether they are written
+    WRITE = "write"  # on-call actions, which can be undone
+    ADMINISTER = "administer"  # which clusters exist, how they are reached, whether they are written
 
     def covers(self, other: "Right") -> bool:
-        """Whether who may do this may do the other."""
+        """Return whether this right includes the other."""
         rights = [*Right]
         return rights.index(other) <= rights.index(self)
 
 
 class Fields(BaseModel):
-    """What an event may say beside action, cluster and who asks. A field's description is the help of its option."""
+    """The fields of an event besides action, cluster and caller. A field's description is the help of its option."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def names(cls) -> dict[str, str]:
-        """The fields as events and options call them, with our names for them."""
+        """Return our field names by the names in events and options."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @property
     def clusters(self) -> list[str]:
-        """Whom these fields are about, where they say that themselves."""
+        """Return the clusters that the fields themselves name."""
         return []
 
     def of(self, _cluster: str) -> Self:
-        """What they say to one of several clusters."""
+        """Return the fields for one of several clusters."""
         return self
 
 
@@ -78,6 +81,7 @@ def _flag(value: object, info: ValidationInfo) -> object:
 
 
 def length(value: object, *, field: str = "for", or_none: bool = False) -> object:
+    """Return a duration such as 2h. Raises BadRequestError."""
     try:
         return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
@@ -85,7 +89,7 @@ def length(value: object, *, field: str = "for", or_none: bool = False) -> objec
 
 
 def read_selector(value: object) -> Selector:
-    """Raises BadRequestError."""
+    """Return the selector. Raises BadRequestError."""
     try:
         return Selector.read(value if isinstance(value, str) else "")
     except BadValueError as error:
@@ -96,10 +100,11 @@ Name = Annotated[str, BeforeValidator(_name)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 PoolName = Annotated[Name | None, Field(description="One pool, by name or id.")]
 GroupName = Annotated[Name | None, Field(description="One node group, by name or key.")]
+Digests = Annotated[dict[str, str | None], Field(description="Digests of what was shown, by id.", default_factory=dict)]
 
 
 class Ending(Fields):
-    """What lasts until a moment, or for some time."""
+    """The fields of an action with an end."""
 
     until: Annotated[Moment | None, Field(description="A moment, RFC 3339.")] = None
     lasting: Annotated[
@@ -107,61 +112,57 @@ class Ending(Fields):
     ] = None
 
     def end(self, now: datetime) -> datetime | None:
-        """None: neither is said. Raises BadRequestError where both are."""
+        """Return the end; None if the event has neither field. Raises BadRequestError if it has both."""
         if self.until is not None and self.lasting is not None:
             raise BadRequestError(f"until is '{rfc3339(self.until)}', and for is there too: name one of the two")
         return self.until if self.lasting is None else now + self.lasting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A cluster as it is now, with its trouble; ``preview`` None: it cannot be read, and ``unread`` says why."""
+class Evaluated:
+    """A cluster as it is now, with its health. Without ``preview`` it cannot be read; ``unread`` is the reason."""
 
-    remembered: StoredCluster
+    stored: StoredCluster
     cluster_health: ClusterHealth
+    now: datetime  # the cluster's own time, which its incidents go by, if it can be read
     preview: Preview | None = None
     unread: str | None = None
-
-    @property
-    def now(self) -> datetime | None:
-        """Return the cluster's own time, which its incidents go by; None where it cannot be read."""
-        return None if self.preview is None else self.preview.now
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One action, asked for one cluster."""
+    """One action, for one cluster."""
 
     store: ActionStore
     clusters: InspectableClusters
     queue: Queue
     clock: Clock
-    zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
+    zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone id -> zone name in this account
     random_bytes: Callable[[int], bytes]
     stack: str  # its name
-    stack_dry_run: bool  # of clusters whose record does not say
-    cluster: str  # empty: all that are registered
+    stack_dry_run: bool  # of clusters whose record has no setting
+    cluster: str  # empty: all registered clusters
     selector: Selector | None  # of all, those that it selects
-    right: Right  # what the event asks for, which may be more than its action needs at least
-    by: str | None  # who asks, and
-    reason: str | None  # why; as the event says it
+    right: Right  # that this event needs
+    by: str | None  # the caller,
+    reason: str | None  # and the reason; both as the event has them
     now: datetime
     remaining: Remaining
-    of_invocation: Remaining  # of which this call, one of several, may have a share
+    of_invocation: Remaining  # this call, one of several, may have a share of it
 
     def load(self) -> StoredCluster:
-        """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
+        """Read the stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return with_reports(self.store.load(self.cluster), read_offerings(self.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """All that are registered, or those that are known to be selected."""
-        found, selector = self._registered, self.selector
+        """Return all registrations, or those that the selector selects."""
+        all_of_them, selector = self._registered, self.selector
         if selector is None:
-            return found
-        return [(id, one) for id, one in found if not isinstance(one, str) and selector.selects(one.labels or {})]
+            return all_of_them
+        return [(id, one) for id, one in all_of_them if not isinstance(one, str) and selector.selects(one.labels or {})]
 
     def unknown(self) -> Sequence[str]:
-        """Those of which nobody knows whether they are selected: their records cannot be read, and so their labels."""
+        """Return the clusters whose labels cannot be read, so that the selector cannot decide about them."""
         return [] if self.selector is None else [id for id, one in self._registered if isinstance(one, str)]
 
     @cached_property
@@ -169,61 +170,55 @@ class Call:
         return self.store.registrations()
 
     def preview(self, *, with_demand: bool = False) -> Preview:
-        """Raises AccessError and ClusterUnavailableError too."""
+        """Read and plan. Raises as ``load``, and AccessError, ClusterUnavailableError."""
         return preview_of(self.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
-    def evaluate(self, *, with_demand: bool = False) -> "Judged":
-        """Look at the cluster now. Of one that cannot be read: what is remembered, and why nothing else is known.
+    def evaluate(self, *, with_demand: bool = False) -> Evaluated:
+        """Read the cluster and evaluate its health. If it cannot be read, the answer has its stored items only.
 
-        Raises UnknownClusterError, ConfigError, StateUnavailableError.
+        Raises as ``load``.
         """
-        remembered = self.load()
-        after, known = remembered.record.opens_trouble_after, remembered.cluster_health
+        stored = self.load()
+        after, known = stored.record.opens_trouble_after, stored.cluster_health
+        # A cluster that hangs must leave the time to answer with the stored items.
+        left = lambda: self.remaining() - _SECONDS_TO_ANSWER  # noqa: E731
         try:
-            # A cluster that hangs must leave the time to tell what is remembered of it.
-            preview = preview_of(
-                self.clusters,
-                remembered,
-                self.now,
-                lambda: self.remaining() - _SECONDS_TO_ANSWER,
-                with_demand=with_demand,
-            )
+            preview = preview_of(self.clusters, stored, self.now, left, with_demand=with_demand)
         except EvenkeelError as error:
-            silence = remembered.silence
+            silence = stored.silence
             since = silence.since if silence is not None and not silence.is_over else self.now
-            cluster_health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
-            return Judged(remembered=remembered, cluster_health=cluster_health, unread=str(error))
-        groups = {**remembered.state.groups, **preview.plan.states}
-        cluster_health = evaluate(known, preview.plan, groups, after)
-        if not remembered.control.is_paused(self.now):  # that it can be read says nothing of who acts there
-            looked_at = self.store.looked_at().get(self.cluster)
-            cluster_health = with_stopped(cluster_health, remembered.record.scan_interval, looked_at, self.now)
-        return Judged(remembered=remembered, cluster_health=cluster_health, preview=preview)
+            health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
+            return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
+        health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
+        if not stored.control.is_paused(self.now):  # reading it now does not prove that checks do
+            checked_at = self.store.looked_at().get(self.cluster)
+            health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
+        return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
-        """Whether nothing is written to the cluster."""
+        """Return whether nothing is written to the cluster."""
         return control.is_dry(record, self.stack_dry_run)
 
-    def dry_pools(self, remembered: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
-        """Return the pools that a run plans and does not write: in dry run by themselves, or with their cluster."""
-        is_dry = remembered.is_dry(self.stack_dry_run)
-        stay_dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
-        return [pool for pool in stay_dry if not remembered.control.restores(pool.id)]
+    def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
+        """Return the pools in dry run, by their own setting or their cluster's."""
+        is_dry = stored.is_dry(self.stack_dry_run)
+        dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
+        return [pool for pool in dry if not stored.control.restores(pool.id)]
 
     def with_dry_run(
-        self, answer: Answer, remembered: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
+        self, answer: Answer, stored: StoredCluster, pools: Sequence[PoolPlan], planned: Answer | None = None
     ) -> Answer:
-        """Return the answer with what of it is planned only, because of dry run, and with a pause of the cluster.
+        """Return the answer with what dry run or a pause makes of it.
 
         Args:
-            answer: What the action says where everything is written.
-            remembered: The cluster.
-            pools: The pools that the action is about. Where none is known, the mode of the cluster counts.
-            planned: What the action says where nothing is written now; None: ``answer`` says it.
+            answer: The answer if everything is written.
+            stored: The cluster.
+            pools: The pools that the action is about. If none is known, the cluster's mode counts.
+            planned: The answer if nothing is written now; None: ``answer``.
         """
-        is_paused = remembered.control.is_paused(self.now)
-        dry = self.dry_pools(remembered, pools)
-        everything = len(dry) == len(pools) if pools else remembered.is_dry(self.stack_dry_run)
+        is_paused = stored.control.is_paused(self.now)
+        dry = self.dry_pools(stored, pools)
+        everything = len(dry) == len(pools) if pools else stored.is_dry(self.stack_dry_run)
         names = sorted({pool.id.name for pool in dry})
         answer = planned if (everything or is_paused) and planned is not None else answer
         before = f"{PLANNED_ONLY}: " if everything else ""
@@ -233,23 +228,36 @@ class Call:
         only = {"plannedOnly": names} if dry or everything else {}
         return {**answer, **words, "dryRun": everything, **only}
 
-    def change_control(self, remembered: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
-        """What actions have said, with these fields changed, as it is stored now.
-
-        Raises:
-            StateConflictError: somebody changed it at the same time.
-        """
-        # Read again rather than copied, so that what an event brings in is checked like any other record.
+    def change_control(self, stored: StoredCluster, fields: Mapping[str, object]) -> ControlRecord:
+        """Write the control item with these fields changed, and return it. Raises StateConflictError."""
+        # Validated rather than copied, because an event's values are in it.
         where = f"record of cluster {self.cluster}"
-        control = read_model(ControlRecord, {**remembered.control.model_dump(), **fields}, where)
-        self.store.save_record(remembered.record, control, remembered.versions)
+        control = read_model(ControlRecord, {**stored.control.model_dump(), **fields}, where)
+        self.store.save_record(stored.record, control, stored.versions)
         return control
 
-    def request_look(self, reason: str) -> None:
+    def another_autoscaler(self, record: ClusterRecord) -> Reason | None:
+        """Return why this record may not order nodes: another autoscaler does. None: it orders none, or none is seen.
+
+        Raises AccessError, ClusterUnavailableError.
+        """
+        if not record.demand_stage.orders:
+            return None
+        ask = partial(self.clusters.autoscaler_at, record, within_check(self.remaining))
+        at = contained(record.id, "another autoscaler was looked for", ask)
+        return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, self.now) else None
+
+    def refused_rights(self, record: ClusterRecord, *, writes: bool) -> Sequence[str]:
+        """Return the rights that the API server refuses. Raises AccessError, ClusterUnavailableError."""
+        ask = partial(self.clusters.refused, record, self.remaining, writes=writes)
+        return contained(record.id, "its rights were asked for", ask)
+
+    def request_run(self, reason: str) -> None:
+        """Request a run of the cluster."""
         self.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
-        """What must not be overlooked when a cluster is switched on: that it, or pools of it, stay as they are."""
+        """Return the end of a message: what stays paused or in a restore after the cluster is switched on."""
         paused = control.pools_paused(self.now)
         restoring = [name for name in control.restoring_pools if name not in paused]
         notes = "; it is still being restored" if control.restoring else ""
@@ -258,3 +266,50 @@ class Call:
             notes = f"; it is still paused{f' until {rfc3339(until)}' if until else ''}"
         notes += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
         return notes + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")
+
+
+Handler = Callable[[Call, Any], Answer]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One row of the table of actions."""
+
+    name: str
+    summary: str  # the help of its command
+    fields: type[Fields]
+    right: Right
+    handler: Handler
+    of_all: bool = False  # without a cluster it answers for all registered ones:
+    overview: Handler | None = None  # by this, from stored items,
+    looks_with: str = ""  # unless this field asks to read each of them
+    rights_with: Mapping[str, Right] = field(default_factory=dict)  # fields with which it needs another right
+    # Returns its effect on a cluster, without doing it. With this, an action accepts several clusters, and `list`.
+    touches: Callable[[Call, Any], Answer | str | None] | None = None
+    spares: str = ""  # why it would do nothing to the others
+    of_records: bool = False  # its fields name the clusters
+    of_stack: bool = False  # it is about no cluster of its own, and records the caller itself
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Return the fields of an event that name clusters, and the one that only lists them."""
+        if self.of_stack:
+            return ()
+        if self.of_records:
+            return ("list",)
+        several = ("clusters", "selector") if self.of_all or self.touches else ()
+        return ("cluster", *several, *(("all", "list") if self.touches else ()))
+
+    def listed(self, call: Call, fields: Fields) -> Answer | None:
+        """Return its effect on a cluster, without doing it; None: no effect."""
+        effect = self.touches(call, fields) if self.touches else None
+        return {"message": effect} if isinstance(effect, str) else effect
+
+    def overview_for(self, event: Mapping[str, Any]) -> Handler | None:
+        """Return the handler of this event for all clusters; None: the action's own, for each."""
+        return None if event.get(self.looks_with) is True else self.overview
+
+    def right_for(self, event: Mapping[str, Any]) -> Right:
+        """Return the right that this event needs, also if a field has a bad value."""
+        rights = [right for name, right in self.rights_with.items() if event.get(name, False) not in (False, None)]
+        return max([self.right, *rights], key=[*Right].index)

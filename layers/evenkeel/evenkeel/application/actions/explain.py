@@ -1,19 +1,27 @@
-"""Why a group's bounds and replicas are what they are, which rule set each number, and what would let it grow.
+"""``explain``: each incident and what to do, or which rule set each number of a group and what prevents growth.
 
-Every number comes from the plan that is explained: the sentences are made from it, not beside it.
+Every number comes from the plan.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, GroupName, PoolName, Right
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import incident_json
-from evenkeel.application.plan_documents import DecisionDocument, or_named, read_decisions
+from evenkeel.application.plan_documents import (
+    ONLY_WHEN_KNOWN,
+    DecisionDocument,
+    Document,
+    document_json,
+    or_named,
+    read_decisions,
+)
 from evenkeel.application.ports import UNREADABLE
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.preview import Preview, find_group, find_pool
@@ -35,17 +43,36 @@ _DECISIONS_READ = 50  # most of them are of other pools
 
 
 class ExplainFields(Fields):
-    """A group or a pool, or neither: all that is in trouble."""
+    """A group or a pool; neither: all incidents."""
 
     group: GroupName = None
     pool: PoolName = None
 
 
+@dataclass(kw_only=True, slots=True)
+class Explanation(Document):
+    """The answer. ``groups``: sentences by group."""
+
+    pool: Annotated[dict[str, Any] | None, ONLY_WHEN_KNOWN] = None
+    incidents: Annotated[list[dict[str, Any]] | None, ONLY_WHEN_KNOWN] = None
+    sentences: list[str]
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    history: list[str]
+    message: str = ""
+
+    def json(self) -> Answer:
+        """Return the answer, with all sentences as its message."""
+        groups = [line for lines in self.groups.values() for line in lines]
+        self.message = self.message or " ".join([*self.sentences, *groups, *self.history])
+        return document_json(self)
+
+
 def explain(call: Call, fields: ExplainFields) -> Answer:
+    """Explain the numbers of a group or a pool; or each incident, with what to do."""
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
-        return _explain_incident(call)
+        return _explain_incidents(call)
     preview = call.preview(with_demand=True)
     if fields.group is not None:
         pool, plan = find_group(preview, fields.group)
@@ -53,89 +80,78 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
     else:
         pool = find_pool(preview, str(fields.pool))
         plans = list(pool.groups)
-    about_pool = _held(call, preview) + explain_pool(preview, pool)
-    about_groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
-    past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, preview.now)
-    sentences = [*about_pool, *(line for lines in about_groups.values() for line in lines), *past]
-    return {
-        "pool": pool_json(pool),
-        "sentences": about_pool,
-        "groups": about_groups,
-        "history": past,
-        "message": " ".join(sentences),
-    }
+    groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
+    return Explanation(
+        pool=pool_json(pool),
+        sentences=_mode(call, preview) + explain_pool(preview, pool),
+        groups=groups,
+        history=_history(call, groups, preview.now),
+    ).json()
 
 
-def _explain_incident(call: Call) -> Answer:
-    """All that is in trouble: what, what to do, and why the numbers of its node groups are what they are."""
+def _explain_incidents(call: Call) -> Answer:
+    """Explain all incidents, and the numbers of their pools and groups."""
     try:
-        judged = call.evaluate(with_demand=True)
-        now = judged.now or call.now
+        evaluated = call.evaluate(with_demand=True)
     except ConfigError as error:  # the rest of the answer needs a record
-        return _explain_record(call, str(error))
-    about, about_groups, keys = [], dict[str, list[str]](), set[str]()
-    if judged.unread is not None:
-        about.append(f"{call.cluster} cannot be read: {judged.unread}.")
-    for incident in judged.cluster_health.incidents:
-        about += _what_to_do(call, incident)
-        keys |= {incident.pool, *incident.groups}
-    if not about:
-        about.append(f"Nothing is in trouble in {call.cluster}.")
-    if judged.preview is not None:
-        for pool in judged.preview.plan.pools:
-            if str(pool.id) in keys:
-                about += explain_pool(judged.preview, pool)
-            for plan in pool.groups:
-                if (key := str(plan.group.key)) in keys:
-                    about_groups[key] = explain_group(judged.preview, pool, plan)
-    past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, now)
-    return {
-        "incidents": [
-            incident_json(incident, call.cluster, now, call.stack) for incident in judged.cluster_health.incidents
-        ],
-        "sentences": about,
-        "groups": about_groups,
-        "history": past,
-        "message": " ".join([*about, *(line for lines in about_groups.values() for line in lines), *past]),
-    }
+        return _explain_invalid_record(call, str(error))
+    incidents, now = evaluated.cluster_health.incidents, evaluated.now
+    keys = {key for incident in incidents for key in (incident.pool, *incident.groups)}
+    about = [f"{call.cluster} cannot be read: {evaluated.unread}."] if evaluated.unread is not None else []
+    about += [line for incident in incidents for line in _what_to_do(call, incident)]
+    about = about or [f"Nothing is in trouble in {call.cluster}."]
+    groups: dict[str, list[str]] = {}
+    if (preview := evaluated.preview) is not None:
+        about += [line for pool in preview.plan.pools if str(pool.id) in keys for line in explain_pool(preview, pool)]
+        members = [(pool, plan) for pool in preview.plan.pools for plan in pool.groups]
+        groups = {
+            key: explain_group(preview, pool, plan) for pool, plan in members if (key := str(plan.group.key)) in keys
+        }
+    return Explanation(
+        incidents=[incident_json(incident, call.cluster, now, call.stack) for incident in incidents],
+        sentences=about,
+        groups=groups,
+        history=_history(call, groups, now),
+    ).json()
 
 
-def _explain_record(call: Call, said: str) -> Answer:
-    """Of a cluster whose record cannot be read nobody knows more."""
-    cluster_health = unreadable(call.store.cluster_healths().get(call.cluster, ClusterHealth()), said, call.now)
-    incident = next(each for each in cluster_health.incidents if each.kind is IncidentKind.INVALID_RECORD)
+def _explain_invalid_record(call: Call, fault: str) -> Answer:
+    health = unreadable(call.store.cluster_healths().get(call.cluster, ClusterHealth()), fault, call.now)
+    incident = next(incident for incident in health.incidents if incident.kind is IncidentKind.INVALID_RECORD)
     about = _what_to_do(call, incident)
-    return {
-        "incidents": [incident_json(incident, call.cluster, call.now, call.stack)],
-        "sentences": about,
-        "groups": {},
-        "history": history(call.store.decisions(call.cluster, _DECISIONS_READ), (), call.now),
-        "message": " ".join(about),
-    }
+    return Explanation(
+        incidents=[incident_json(incident, call.cluster, call.now, call.stack)],
+        sentences=about,
+        history=_history(call, (), call.now),
+        message=" ".join(about),
+    ).json()
 
 
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
-    """What is wrong, and what to do. Whoever reads this has typed `explain`."""
-    command = command_line(incident, call.cluster, call.stack)
-    to_type = "" if explains(incident) else f": {command}"
-    said = incident_words(incident, call.now)
+    """Return the incident, and what to do; without the command if that is `explain` itself."""
+    command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.stack)}"
+    words = incident_words(incident, call.now)
     return [
-        said if said.endswith("…") else f"{said}.",
-        f"What to do: {todo(incident)}{to_type} ({runbook(incident)}).",
+        words if words.endswith("…") else f"{words}.",
+        f"What to do: {todo(incident)}{command} ({runbook(incident)}).",
     ]
 
 
-def _held(call: Call, preview: Preview) -> list[str]:
-    if preview.remembered.control.is_paused(call.now):
+def _mode(call: Call, preview: Preview) -> list[str]:
+    if preview.stored.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
-    if preview.remembered.is_dry(call.stack_dry_run):
-        but = [pool.id.name for pool in preview.plan.pools if pool.dry_run is False]
-        of_it = f", but of pool {', '.join(but)}" if but else ", and numbers stay as they are"
-        return [f"Cluster {call.cluster} is in dry run: nothing of this is written{of_it}."]
+    if preview.stored.is_dry(call.stack_dry_run):
+        live = [pool.id.name for pool in preview.plan.pools if pool.dry_run is False]
+        except_for = f", but of pool {', '.join(live)}" if live else ", and numbers stay as they are"
+        return [f"Cluster {call.cluster} is in dry run: nothing of this is written{except_for}."]
     return []
 
 
-# The name before a reason that has set a number: of the rule, or of the family of rules, as docs/explaining.md has it.
+def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:
+    return history(call.store.decisions(call.cluster, _DECISIONS_READ), names, now)
+
+
+# The name before a reason that set a number: the rule's, or its family's, as in docs/explaining.md.
 _NAMES: Mapping[Rule, str] = {
     rule: name
     for name, rules in {
@@ -175,14 +191,14 @@ _NAMES: Mapping[Rule, str] = {
 
 
 def explain_reason(reason: Reason) -> str:
-    """A reason in words; where it has set a number, after the name of its rule."""
+    """Return a reason in words; if it set a number, after the name of its rule."""
     if reason.rule.topic in (Topic.STATE, Topic.NOTE):
         return sentence(reason)
     return f"{_NAMES[reason.rule]}: {sentence(reason)}"
 
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
-    """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
+    """Return the pool in sentences: its numbers and their sources, the rest of PoolMaximum, its problems."""
     pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     for origin in planned.origins:
@@ -192,7 +208,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.notes)]
     if planned.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
-    if preview.remembered.control.restores(planned.id):
+    if preview.stored.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
@@ -224,7 +240,7 @@ def _room(pool: PoolPlan, maximum: int) -> str:
 
 
 def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
+    """Return a group in sentences: its state and since when, replicas, max, min, and what prevents growth."""
     group, old, new = plan.group, plan.group.bounds, plan.bounds
     since, until = preview.span(pool, plan)
     about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
@@ -256,7 +272,7 @@ def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
 
 
 def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    """What has happened to a group: its last failure, the last write of its bounds, and what it had before us."""
+    """Return a group's last failure, the last write of its bounds, and its bounds before Evenkeel."""
     group, state, sentences = plan.group, preview.state_of(plan.group.key), []
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
         message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
@@ -277,7 +293,7 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 
 
 def _scale_down_options(group: NodeGroup) -> Iterator[str]:
-    """Yield the options by which an autoscaler takes nodes of this group away, each with its value."""
+    """Yield the group's own scale-down options, each with its value."""
     shares = {
         "utilization threshold": group.utilization_threshold,
         "GPU utilization threshold": group.gpu_utilization_threshold,
@@ -292,7 +308,7 @@ def _scale_down_options(group: NodeGroup) -> Iterator[str]:
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
-    """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
+    """Return the last decisions that changed one of these groups, by key, and the last actions, in sentences."""
     keys = set(names)
     lines = (line for entry in map(or_named, decisions) for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
@@ -324,7 +340,7 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
-    """How far the group may grow, by its max; where it may not, what would have to change."""
+    """Return how far the group may grow, by its max; if it may not, the necessary change."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     holds = [] if pool.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
@@ -350,7 +366,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
 
 
 def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
-    """What speaks against growth, each with what would have to change."""
+    """Return what prevents growth, each with the necessary change."""
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
@@ -376,7 +392,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 
 def _spent(plan: GroupPlan) -> str:
-    """Why max is no more than what is requested, where nothing else says so."""
+    """Return why max is no more than requested, if no obstacle explains it."""
     if any(reason.rule in (Rule.MOVE_UNDER_WAY, Rule.CLOSED_FOR_ORDER) for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:
@@ -386,13 +402,22 @@ def _spent(plan: GroupPlan) -> str:
 
 def _step(before: int | None, after: int | None) -> str:
     if before == after:
-        return f"stays {_shown(after)}"
-    return f"goes from {_shown(before)} to {_shown(after)}"
+        return f"stays {_or_unset(after)}"
+    return f"goes from {_or_unset(before)} to {_or_unset(after)}"
 
 
-def _shown(number: int | None) -> str:
+def _or_unset(number: int | None) -> str:
     return "unset" if number is None else str(number)
 
 
 def _because(statement: str, reasons: list[str]) -> str:
     return f"{statement}: {'; '.join(reasons)}." if reasons else f"{statement}."
+
+
+EXPLAIN = Action(
+    "explain",
+    "What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are.",
+    ExplainFields,
+    Right.READ,
+    explain,
+)

@@ -1,12 +1,13 @@
-"""No growth in one zone until a moment; one that is over lifts the fence."""
+"""``fence-zone``: stop scale-up in one zone until a given time. A time that is over lifts the fence."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Ending, length
+from evenkeel.application.actions.call import Action, Answer, Call, Ending, Right, length
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError, contained
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import ZoneShift
@@ -22,7 +23,7 @@ _ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^
 
 
 class FenceZoneFields(Ending):
-    """A zone and an end are needed: a fence without one would be forgotten. One that lasts no time lifts it."""
+    """A zone and an end are required, because a fence without an end would be forgotten."""
 
     zone: Annotated[_ZoneName, Field(description="The zone's name or id, as the cluster has it.")] = None
     zone_id: Annotated[
@@ -35,41 +36,53 @@ class FenceZoneFields(Ending):
     ] = None
 
 
-def fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
-    """Nothing, where the cluster has no such zone. Raises where nobody could be asked: it may have one."""
-    remembered = call.load()
+def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
+    """Return the zone; None if the cluster has no such zone. Raises if that cannot be known."""
+    stored = call.load()
     try:
-        zone, doubt = _zone(call, fields, remembered)
+        zone, doubt = _zone(call, fields, stored)
     except BadRequestError:
         return None
     return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
 
 
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
-    until, remembered = fields.end(call.now), call.load()
+    """Store the operator's statement about the zone, and request a run."""
+    until, stored = fields.end(call.now), call.load()
     if until is None:
         raise BadRequestError("fence-zone: until is missing: say when the fence ends, or for how long it lasts")
-    zone, doubt = _zone(call, fields, remembered)
+    zone, doubt = _zone(call, fields, stored)
     impaired = until > call.now
     shift = ZoneShift(zone=zone, region="", impaired=impaired, at=call.now, until=until, by=OPERATOR, id="hand")
     zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
     zone_shifts.record(call.cluster, zone, shift)
-    if impaired:
-        end = rfc3339(until)
-        answer = {
-            "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
-            f"growth. To lift it, ask again for 0m{doubt}",
-            "alike": f"zone {zone} is fenced until {end}, or until asked again for 0m{doubt}",
-        }
-        planned = {
-            "message": f"zone {zone} of {call.cluster} would be fenced until {end}; nothing is written. "
-            f"To lift it, ask again for 0m{doubt}",
-            "alike": f"zone {zone} would be fenced until {end}, or until asked again for 0m; nothing is written{doubt}",
-        }
-        return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
-    others = ", ".join(zone_shifts.still_impaired(call.cluster, zone))
+    others = () if impaired else zone_shifts.still_impaired(call.cluster, zone)
+    done, planned = _fenced(call, zone, rfc3339(until), doubt) if impaired else _lifted(call, zone, others)
+    return call.with_dry_run(done, stored, _pools_in(call, zone, stored), planned)
+
+
+def _fenced(call: Call, zone: str, end: str, doubt: str) -> tuple[Answer, Answer]:
+    """Return the answer if it is written, and if it is only planned. ``alike``: the same for several clusters."""
+    done = {
+        "message": f"zone {zone} of {call.cluster} is fenced until {end}: its groups get no "
+        f"growth. To lift it, ask again for 0m{doubt}",
+        "alike": f"zone {zone} is fenced until {end}, or until asked again for 0m{doubt}",
+    }
+    planned = {
+        "message": f"zone {zone} of {call.cluster} would be fenced until {end}; nothing is written. "
+        f"To lift it, ask again for 0m{doubt}",
+        "alike": f"zone {zone} would be fenced until {end}, or until asked again for 0m; nothing is written{doubt}",
+    }
+    return done, planned
+
+
+def _lifted(call: Call, zone: str, others: Sequence[str]) -> tuple[Answer, Answer]:
+    """Return the answers as ``_fenced``; ``others``: the sources that still report the zone as impaired."""
     subject = f"zone {zone} of {call.cluster}"
-    answer = {
+    if others:
+        still = f"is no longer fenced by hand (that moment is over); it is still impaired, says {', '.join(others)}"
+        return {"message": f"{subject} {still}"}, {"message": f"{subject} {still}"}
+    done = {
         "message": f"{subject} is no longer fenced (that moment is over)",
         "alike": f"zone {zone} is no longer fenced",
     }
@@ -77,47 +90,44 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
         "message": f"{subject} would no longer be fenced (that moment is over); nothing is written",
         "alike": f"zone {zone} would no longer be fenced; nothing is written",
     }
-    if others:
-        still = f"{subject} is no longer fenced by hand (that moment is over); it is still impaired, says {others}"
-        answer = planned = {"message": still}
-    return call.with_dry_run(answer, remembered, _pools_in(call, zone, remembered), planned)
+    return done, planned
 
 
-def _pools_in(call: Call, zone: str, remembered: StoredCluster) -> list[PoolPlan]:
-    """Return the pools with a group in the zone; none where the cluster does not answer soon.
+def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
+    """Return the pools with a group in the zone; none if the cluster does not answer soon.
 
-    The fence is stored by now, and the answer is not to wait long for a cluster in trouble.
+    The fence is stored already, so the answer does not wait long for a failing cluster.
     """
-    name, begun = remembered.record.zone_ids.get(zone, zone), call.clock.now()
+    name, start = stored.record.zone_ids.get(zone, zone), call.clock.now()
 
     def remaining() -> float:
-        return min(call.remaining(), _SECONDS_TO_READ - (call.clock.now() - begun).total_seconds())
+        return min(call.remaining(), _SECONDS_TO_READ - (call.clock.now() - start).total_seconds())
 
-    if remembered.is_unreachable:
+    if stored.is_unreachable:
         return []
     try:
-        plan = preview_of(call.clusters, remembered, call.now, remaining).plan
+        plan = preview_of(call.clusters, stored, call.now, remaining).plan
     except EvenkeelError:
         return []
     return [pool for pool in plan.pools if any(group.group.zone == name for group in pool.groups)]
 
 
-def _zone(call: Call, fields: FenceZoneFields, remembered: StoredCluster) -> tuple[str, str]:
-    """The zone that is meant, and what the answer must add where it could not be checked. Raises BadRequestError."""
+def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:
+    """Return the zone, and a note for the answer if it could not be checked. Raises BadRequestError."""
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
     if fields.zone is not None:
-        observe = lambda: observe_cluster(call.clusters, remembered.record, call.remaining)[1]  # noqa: E731
-        return fields.zone, check_zone(remembered, fields.zone, observe)
-    return _zone_of_id(call, str(fields.zone_id), remembered), ""
+        observe = lambda: observe_cluster(call.clusters, stored.record, call.remaining)[1]  # noqa: E731
+        return fields.zone, check_zone(stored, fields.zone, observe)
+    return _zone_of_id(call, str(fields.zone_id), stored), ""
 
 
-def _zone_of_id(call: Call, id: str, remembered: StoredCluster) -> str:
-    """What the cluster calls a zone: its record says, or AWS where this account buys the machines, or their nodes.
+def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
+    """Return the cluster's name of a zone: from its record, from AWS if this account buys the machines, or from nodes.
 
-    Never guessed: two accounts have the same names for different zones.
+    It is never guessed, because two accounts have the same names for different zones.
     """
-    record = remembered.record
+    record = stored.record
     if id in record.zone_ids:
         return record.zone_ids[id]
     problems = []
@@ -142,3 +152,14 @@ def _zone_of_id(call: Call, id: str, remembered: StoredCluster) -> str:
         f"zone_id is {quote(id)}: neither the record of {record.id} nor its nodes name that zone: "
         "name it in its zone_ids, or fence it by its zone's name"
     )
+
+
+FENCE_ZONE = Action(
+    "fence-zone",
+    "No growth in one zone until a moment.",
+    FenceZoneFields,
+    Right.WRITE,
+    fence_zone,
+    touches=_fence_zone_touches,
+    spares="no such zone",
+)

@@ -1,11 +1,11 @@
-"""What people did: every action that wrote something, with who asked for it and why."""
+"""``history`` and ``record``: what operators did, and what runs decided."""
 
 from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.validation import Moment
 
@@ -13,20 +13,52 @@ _SINCE = timedelta(days=7)
 
 
 class HistoryFields(Fields):
-    """It stands beside the decisions, for as long as those."""
+    """Actions are stored as long as decisions."""
 
     since: Annotated[Moment | None, Field(description="A moment, RFC 3339; left out: seven days ago.")] = None
 
 
+class RecordFields(Fields):
+    """The start of a page: a moment, or the last decision of the page before."""
+
+    since: Annotated[Moment | None, Field(description="A moment, RFC 3339; left out: all that is kept, 30 days.")] = (
+        None
+    )
+    after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
+
+
 def history(call: Call, fields: HistoryFields) -> Answer:
-    """The oldest first; also of a cluster that is not registered any more."""
+    """Return the actions that wrote something, the oldest first; also of a cluster that is not registered any more."""
     after, more = ulid(fields.since or call.now - _SINCE, bytes(10)), True
-    found: list[dict[str, Any]] = []
+    actions: list[dict[str, Any]] = []
     while more:
         page, more = call.store.decisions_after(call.cluster, after)
         after = page[-1]["id"] if page else after
-        found += [dict(entry) for entry in page if "pool" not in entry]
+        actions += [dict(entry) for entry in page if "pool" not in entry]
         more = more and bool(page)
-    if not found:
-        call.load()  # an unknown cluster is not one to which nothing was done
-    return {"actions": found, "message": f"{call.cluster}: actions: {len(found)}"}
+    if not actions:
+        call.load()  # raises for an unknown cluster
+    return {"actions": actions, "message": f"{call.cluster}: actions: {len(actions)}"}
+
+
+def record(call: Call, fields: RecordFields) -> Answer:
+    """Return one page of decisions and actions: Lambda answers with 6 MB at most."""
+    call.load()  # raises for an unknown cluster
+    first = ulid(fields.since, bytes(10)) if fields.since else ""
+    decisions, more = call.store.decisions_after(call.cluster, fields.after or first)
+    return {
+        "decisions": list(decisions),
+        "next": decisions[-1]["id"] if more and decisions else None,
+        "message": f"{call.cluster}: decisions: {len(decisions)}{', and there are more' if more else ''}",
+    }
+
+
+HISTORY = Action(
+    "history",
+    "What people did to clusters, with who asked for it and why.",
+    HistoryFields,
+    Right.READ,
+    history,
+    of_all=True,
+)
+RECORD = Action("record", "The decisions of a cluster, the oldest first, as JSON.", RecordFields, Right.READ, record)

@@ -1,15 +1,22 @@
-"""Leave a cluster alone, or one pool of it."""
+"""``pause``, ``resume`` and ``restore``: leave a cluster or a pool alone, end that, or put back its former bounds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
-from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
+from pydantic import Field
+
+from evenkeel.application.actions.call import Action, Answer, Call, Ending, Fields, Flag, PoolName, Right
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import PAUSED
+from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.preview import check_pool
 from evenkeel.domain.model.pools import is_called
 from evenkeel.record import ControlRecord
 from evenkeel.texts.english import rfc3339
+
+# Who paused a cluster is searched for in so many of the newest entries: a paused cluster makes no decisions.
+_NEWEST = 20
 
 
 class PauseFields(Ending):
@@ -18,47 +25,65 @@ class PauseFields(Ending):
     pool: PoolName = None
 
 
-def pause_touches(call: Call, fields: PauseFields) -> str | None:
-    """Nothing, where a pause stands that lasts longer."""
+class RestoreFields(Fields):
+    """Without a pool: the whole cluster."""
+
+    pool: PoolName = None
+
+
+class ResumeFields(RestoreFields):
+    """Without a pool: the whole cluster."""
+
+    restored: Flag = Field(
+        default=False, description="Also one that is being restored, or was: for administrators. It is managed again."
+    )
+
+
+def _subject(call: Call, pool: str | None) -> str:
+    return call.cluster if pool is None else f"pool {pool} of {call.cluster}"
+
+
+def _load(call: Call, pool: str | None) -> StoredCluster:
+    """Read the cluster. Raises BadRequestError if it has no such pool."""
+    stored = call.load()
+    if pool is not None:
+        check_pool(call.clusters, stored, pool, call.now, call.remaining)
+    return stored
+
+
+def _pause_touches(call: Call, fields: PauseFields) -> str | None:
     control = call.load().control
-    if _stays(control, fields.pool, fields.end(call.now), call.now) is not None:
+    if _longer_pause(control, fields.pool, fields.end(call.now), call.now) is not None:
         return None
     held = call.still_held(control).removeprefix("; ")
     return f"{call.cluster}{': ' if held else ''}{held}"
 
 
 def pause(call: Call, fields: PauseFields) -> Answer:
-    """One that lasts longer is never cut short: somebody else may count on it, and after a restore it is for good."""
-    remembered, pool, end = call.load(), fields.pool, fields.end(call.now)
+    """Pause a cluster or a pool. A longer pause is never cut short, because another operator may rely on it."""
+    pool, end = fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
         raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
-    control, subject = remembered.control, call.cluster if pool is None else f"pool {pool} of {call.cluster}"
-    if pool is not None:
-        check_pool(call.clusters, remembered, pool, call.now, call.remaining)
-    if stays := _stays(control, pool, end, call.now):
-        return {"done": False, "message": f"{subject} is paused {stays} already, and stays so: resume it first"}
+    stored = _load(call, pool)
+    control, subject = stored.control, _subject(call, pool)
+    if longer := _longer_pause(control, pool, end, call.now):
+        return {"done": False, "message": f"{subject} is paused {longer} already, and stays so: resume it first"}
     if pool is None:
+        closed: Iterable[str] = stored.closed_pools
         restored = control.restored and control.paused
-        call.change_control(remembered, {"paused": True, "paused_until": end, "restored": restored})
-        if remembered.cluster_health.outbox or remembered.closed_pools:
-            call.request_look(PAUSED)
-        opened = _opened(remembered.closed_pools)
-        return {"message": f"{subject} is paused {_length(end)}: nothing is read from it or written to it{opened}"}
-    call.change_control(remembered, {"paused_pools": {**control.paused_pools, pool: end}})
-    closed = [id.name for id, state in remembered.state.pools.items() if state.closed_at and is_called(id, [pool])]
-    if closed:
-        call.request_look(PAUSED)
-    return {"message": f"{subject} is paused {_length(end)}: it is read and counted, and left alone{_opened(closed)}"}
+        call.change_control(stored, {"paused": True, "paused_until": end, "restored": restored})
+    else:
+        closed = [id.name for id, state in stored.state.pools.items() if state.closed_at and is_called(id, [pool])]
+        call.change_control(stored, {"paused_pools": {**control.paused_pools, pool: end}})
+    if closed or (pool is None and stored.cluster_health.outbox):
+        call.request_run(PAUSED)
+    effect = "nothing is read from it or written to it" if pool is None else "it is read and counted, and left alone"
+    opened = f", once cluster-autoscaler can order in pool {', '.join(sorted(closed))} again" if closed else ""
+    return {"message": f"{subject} is paused {_length(end)}: {effect}{opened}"}
 
 
-def _opened(pools: Iterable[str]) -> str:
-    """Say what is written all the same."""
-    names = ", ".join(sorted(pools))
-    return f", once cluster-autoscaler can order in pool {names} again" if names else ""
-
-
-def _stays(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:
-    """How long it is paused already, where that is longer than until ``end``."""
+def _longer_pause(control: ControlRecord, pool: str | None, end: datetime | None, now: datetime) -> str | None:
+    """Return how long it is paused already, if that is longer than until ``end``."""
     pauses = control.pools_paused(now)
     held = control.is_paused(now) if pool is None else pool in pauses
     until = control.paused_until if pool is None else pauses.get(pool)
@@ -67,3 +92,106 @@ def _stays(control: ControlRecord, pool: str | None, end: datetime | None, now: 
 
 def _length(end: datetime | None) -> str:
     return f"until {rfc3339(end)}" if end else "until resumed"
+
+
+def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
+    stored = call.load()
+    held = call.still_held(stored.control).removeprefix("; ")
+    contested = sum(group.contested_since is not None for group in stored.state.groups.values())
+    held = "; ".join(filter(None, (held, f"contested groups: {contested}" if contested else "")))
+    if not held:
+        return None
+    _resumed(call, stored.control, fields)
+    return f"{call.cluster}: {held}{_paused_by(call) if stored.control.is_paused(call.now) else ''}"
+
+
+def resume(call: Call, fields: ResumeFields) -> Answer:
+    """End a pause; of a cluster also its contests. A restore that is under way goes on."""
+    pool = fields.pool
+    stored = _load(call, pool)
+    control = call.change_control(stored, _resumed(call, stored.control, fields))
+    for key, group in stored.state.groups.items() if pool is None else ():
+        if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
+            call.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
+    call.request_run("resumed")
+    return {"message": f"{_subject(call, pool)} is resumed and looked at now{call.still_held(control)}"}
+
+
+def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping[str, Any]:
+    """Return the changed fields. Raises BadRequestError if only an administrator may end a restore."""
+    pool = fields.pool
+    if pool is None:
+        was_restored, goes_on = before.has_left, before.restoring and before.is_paused(call.now)
+    else:
+        was_restored = before.has_left_pool(pool)
+        goes_on = pool in before.restoring_pools and pool in before.paused_pools
+    if was_restored and not goes_on and not fields.restored:
+        raise BadRequestError(
+            f"{_subject(call, pool)} was restored, or is being: an administrator has it managed again with --restored"
+        )
+    if pool is None:
+        ended = {"restoring": False, "restored": False} if fields.restored else {}
+        return {"paused": False, "paused_until": None, **ended}
+    ended_pools = {
+        "restoring_pools": tuple(name for name in before.restoring_pools if name != pool),
+        "restored_pools": tuple(name for name in before.restored_pools if name != pool),
+    }
+    paused_pools = {name: end for name, end in before.paused_pools.items() if name != pool}
+    return {"paused_pools": paused_pools, **(ended_pools if fields.restored else {})}
+
+
+def _paused_by(call: Call) -> str:
+    """Return who paused it and why, so that no operator ends by a list what another began for a reason."""
+    entries = call.store.decisions(call.cluster, _NEWEST)
+    paused = next((entry for entry in entries if entry.get("cause") == "pause"), None)
+    if paused is None or not paused.get("by"):
+        return ""
+    return f", by {paused['by']}" + (f" ({paused['reason']})" if paused.get("reason") else "")
+
+
+def restore(call: Call, fields: RestoreFields) -> Answer:
+    """Request a restore; runs write it."""
+    pool = fields.pool
+    stored = _load(call, pool)
+    if pool is None:
+        call.change_control(stored, {"restoring": True, "restored": False, "paused": False, "paused_until": None})
+        scope, end = "every group", "the cluster is paused"
+    else:
+        restoring_pools = tuple(dict.fromkeys((*stored.control.restoring_pools, pool)))
+        call.change_control(stored, {"restoring_pools": restoring_pools})
+        scope, end = f"every group of pool {pool}", "the pool is paused for good"
+    call.request_run("restore")
+    waits = pool is not None and stored.control.is_paused(call.now)
+    return {
+        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its annotations; "
+        f"then {end}. Ask for its status to see it done; asking twice does no harm"
+        + (". The cluster is paused: that happens once it is resumed" if waits else "")
+    }
+
+
+PAUSE = Action(
+    "pause",
+    "Leave a cluster alone, or one pool of it.",
+    PauseFields,
+    Right.WRITE,
+    pause,
+    touches=_pause_touches,
+    spares="paused for longer",
+)
+RESUME = Action(
+    "resume",
+    "End a pause; or, for administrators, a restore and the pause that follows it.",
+    ResumeFields,
+    Right.WRITE,
+    resume,
+    rights_with={"restored": Right.ADMINISTER},
+    touches=_resume_touches,
+    spares="nothing is held",
+)
+RESTORE = Action(
+    "restore",
+    "Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all.",
+    RestoreFields,
+    Right.ADMINISTER,
+    restore,
+)

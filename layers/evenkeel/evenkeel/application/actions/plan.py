@@ -1,20 +1,21 @@
-"""What the next look would write."""
+"""``plan``: what the next check would write."""
 
-from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
 from evenkeel.application.rebalancing.decisions import plan_json
 
 
-class PlanFields(Fields):
-    """A plan is of the whole cluster."""
-
-
-def plan(call: Call, _fields: PlanFields) -> Answer:
+def plan(call: Call, _fields: Fields) -> Answer:
+    """Return the plan of the cluster as it is now."""
     preview = call.preview(with_demand=True)
+    control = preview.stored.control
     invalid = sum(not pool.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {
-        "dryRun": call.is_dry(preview.record, preview.remembered.control),
+        "dryRun": call.is_dry(preview.record, control),
         "plan": plan_json(preview.plan),
         "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
-        f"{len(preview.plan.changes)}{paused if preview.remembered.control.is_paused(call.now) else ''}",
+        f"{len(preview.plan.changes)}{paused if control.is_paused(call.now) else ''}",
     }
+
+
+PLAN = Action("plan", "What the next look would write.", Fields, Right.READ, plan)

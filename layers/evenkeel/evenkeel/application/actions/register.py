@@ -1,16 +1,20 @@
-"""Store a cluster's record."""
+"""``register`` and ``export``: the stored record of a cluster, in and out."""
 
 import contextlib
+import json
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.rebalancing.observe import another_autoscaler
+from evenkeel.application.fleet.records import record_json
 from evenkeel.record import Registration
 from evenkeel.texts.english import sentence
 from evenkeel.validation import read_model
+
+# Lambda answers with 6 MB at most.
+_PAGE = 3_000_000
 
 
 def _object(value: object) -> object:
@@ -29,7 +33,14 @@ class RegisterFields(Fields):
     ]
 
 
+class ExportFields(Fields):
+    """The last cluster of the page before."""
+
+    after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+
 def register(call: Call, fields: RegisterFields) -> Answer:
+    """Store a record, and request a run of the cluster."""
     registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
     if registration.id != call.cluster:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
@@ -37,11 +48,11 @@ def register(call: Call, fields: RegisterFields) -> Answer:
     record, control = registration.record, registration.control(before.control if before else None)
     another = None
     with contextlib.suppress(EvenkeelError):  # a cluster may be registered before it can be reached
-        another = another_autoscaler(call.clusters, record, call.remaining, call.now)
+        another = call.another_autoscaler(record)
     if another is not None:
         raise BadRequestError(f"{call.cluster} is not stored: {sentence(another)}")
     call.store.save_record(record, control, before.versions if before else None)
-    call.request_look("registered")
+    call.request_run("registered")
     dry_run = call.is_dry(record, control)
     return {
         "dryRun": dry_run,
@@ -49,3 +60,46 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
         + call.still_held(control),
     }
+
+
+def export(call: Call, _fields: ExportFields) -> Answer:
+    """Return the record of one cluster."""
+    record = call.load().record
+    return {"records": [record_json(record)], "unread": {}, "next": None, "message": f"{call.cluster}: 1 record"}
+
+
+def _export_all(call: Call, fields: ExportFields) -> Answer:
+    """Return a page of records. ``unread``: the faults of records that cannot be read, and are in no file then."""
+    records: list[dict[str, Any]] = []
+    unread: dict[str, str] = {}
+    size, last, next = 0, None, None
+    for cluster, record in sorted(call.registrations()):
+        if fields.after is not None and cluster <= fields.after:
+            continue
+        if size > _PAGE:
+            next = last
+            break
+        if isinstance(record, str):
+            unread[cluster] = record
+            size += len(record)
+        else:
+            records.append(record_json(record.record))
+            size += len(json.dumps(records[-1]))
+        last = cluster
+    more = ", and there are more" if next is not None else ""
+    message = f"clusters: {len(records)}, whose records cannot be read: {len(unread)}{more}"
+    return {"records": records, "unread": unread, "next": next, "message": message}
+
+
+REGISTER = Action(
+    "register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.ADMINISTER, register
+)
+EXPORT = Action(
+    "export",
+    "The records that are stored, as files that apply reads.",
+    ExportFields,
+    Right.READ,
+    export,
+    of_all=True,
+    overview=_export_all,
+)

@@ -1,4 +1,4 @@
-"""Clusters that go live in waves: begun, looked at, halted. The waves themselves go on without whoever asked."""
+"""``rollout``: start, show or halt the waves in which clusters go live. ``rebalance`` advances them."""
 
 import json
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right, length
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.rollout.rollout import begun, rollout_json
 from evenkeel.domain.model.ulids import ulid
@@ -15,12 +15,11 @@ from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 from evenkeel.validation import ClusterId
 
-# An item of the table has 400 KB, and says each name once.
-_LARGEST = 300_000
+_LARGEST = 300_000  # bytes of names; an item of the table has 400 KB
 
 
 class RolloutFields(Fields):
-    """Without any: how far it is."""
+    """Without fields: the state of the rollout."""
 
     members: Annotated[tuple[ClusterId, ...], Field(alias="clusters", description="Who goes live, in order.")] = ()
     wave: Annotated[str, Field(max_length=10, description="How many at once: 5%, or 3.")] = "5%"
@@ -39,10 +38,11 @@ class RolloutFields(Fields):
 
 
 def rollout(call: Call, fields: RolloutFields) -> Answer:
+    """Return the rollout as it is after this event."""
     before, version = call.store.rollout()
     under_way = before is not None and not before.phase.is_over
     if fields.members:
-        after = _begun(call, fields)
+        after = _started(call, fields)
         if before is not None and under_way:
             if before.is_repeated_by(after):
                 return rollout_json(before, call.stack)
@@ -60,11 +60,11 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
 
 
 def _can_be_halted(rollout: Rollout) -> bool:
-    """One that trouble has halted is given up like this: then a person has halted it, and who was paged is told so."""
+    """Return whether an operator may halt it. One that incidents halted may be given up, which closes its alert."""
     return rollout.phase is not Phase.HALTING if not rollout.phase.is_over else bool(rollout.halts)
 
 
-def _begun(call: Call, fields: RolloutFields) -> Rollout:
+def _started(call: Call, fields: RolloutFields) -> Rollout:
     members = tuple(dict.fromkeys(fields.members))
     size = wave_size(fields.wave, len(members))
     if size is None:
@@ -90,3 +90,14 @@ def _longest_trouble_after(call: Call, members: tuple[str, ...]) -> timedelta | 
     """Return the largest ``trouble_after`` of these clusters as they are registered now; None where none is known."""
     records = [record for id, record in call.registrations() if id in members and not isinstance(record, str)]
     return max((record.opens_trouble_after for record in records), default=None)
+
+
+ROLLOUT = Action(
+    "rollout",
+    "How far the waves are in which clusters go live; or halt them.",
+    RolloutFields,
+    Right.READ,
+    rollout,
+    rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE},
+    of_stack=True,
+)

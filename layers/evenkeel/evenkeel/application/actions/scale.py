@@ -1,16 +1,22 @@
-"""Nodes added to a pool, or given back, split evenly over its zones; written by the worker like all else."""
+"""``scale-up``, ``scale-down`` and ``level``: nodes added, given back or moved on request. The worker writes them."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
+from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, GroupName, Name, PoolName, Right
+from evenkeel.application.convergence.summary import course_words
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
+from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEvent
 from evenkeel.application.rebalancing.preview import find_group, find_pool, preview_of
 from evenkeel.application.rebalancing.request_scale import RequestScale
+from evenkeel.domain.model.convergence import PASS_LASTS
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.values import quote
 from evenkeel.state_records import ScaleRequestRecord
+from evenkeel.texts.english import counted, sentence
 from evenkeel.validation import read_model
 
 
@@ -21,7 +27,7 @@ def _count(value: object) -> object:
 
 
 class ScaleFields(Fields):
-    """A pool or a group. What a request may look like beyond that, its record says."""
+    """A pool or a group. ``ScaleRequestRecord`` validates the rest."""
 
     nodes: Annotated[int, BeforeValidator(_count), Field(description="How many nodes.")]
     pool: PoolName = None
@@ -30,11 +36,20 @@ class ScaleFields(Fields):
     id: Annotated[str | None, Field(description="Asked twice under one id, it is done once.")] = None
 
 
+class LevelFields(Fields):
+    """A pool, whatever its level is."""
+
+    pool: Annotated[Name, Field(description="The pool, by name or id.")]
+    dry_run: Flag = Field(default=False, description="Only say which steps would follow.")
+
+
 def scale_up(call: Call, fields: ScaleFields) -> Answer:
+    """Request nodes, split evenly over the pool's zones."""
     return _scale(call, "scale-up", fields, fields.nodes)
 
 
 def scale_down(call: Call, fields: ScaleFields) -> Answer:
+    """Give nodes back, from the largest zones first."""
     return _scale(call, "scale-down", fields, -fields.nodes)
 
 
@@ -54,11 +69,11 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
         },
         action,
     )
-    remembered, pools = call.load(), []
+    stored, pools = call.load(), []
     try:
-        preview = preview_of(call.clusters, remembered, call.now, call.remaining)
+        preview = preview_of(call.clusters, stored, call.now, call.remaining)
     except (AccessError, ClusterUnavailableError):
-        pass  # it is kept for an hour: whoever can read the cluster by then finds out
+        pass  # the request is kept for an hour: a run that can read the cluster answers it
     else:
         by_pool = fields.pool is not None
         pools = [find_pool(preview, str(fields.pool)) if by_pool else find_group(preview, str(fields.group))[0]]
@@ -66,4 +81,50 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
         ScaleRequestEvent(cluster=call.cluster, record=record)
     )
     answer = {"request": record.id, "message": outcome.message}
-    return answer if outcome.result is EventResult.KNOWN else call.with_dry_run(answer, remembered, pools)
+    return answer if outcome.result is EventResult.KNOWN else call.with_dry_run(answer, stored, pools)
+
+
+def level(call: Call, fields: LevelFields) -> Answer:
+    """Request one pass of convergence: nodes move one by one until the pool's zones are level."""
+    stored = call.load()
+    asked = {**stored.control.convergence_requested, fields.pool: call.now}
+    wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))
+    preview = preview_of(call.clusters, wanted, call.now, call.remaining, with_demand=True)
+    pool = find_pool(preview, fields.pool)
+    converging = pool.converging
+    if converging is None:
+        raise BadRequestError(
+            f"pool is {quote(fields.pool)}: it is invalid, or too few of its groups are here: plan it"
+        )
+    if all(plan.state is State.FROZEN for plan in pool.groups):
+        raise BadRequestError(
+            f"pool is {quote(fields.pool)}: all of its groups are frozen, so none of its nodes is moved"
+        )
+    subject = f"pool {fields.pool} of {call.cluster}"
+    course = converging.course
+    answer: Answer = {"pool": pool_json(pool), "steps": [{"from": here, "to": there} for here, there in course]}
+    if not course and converging.step is None:
+        return {**answer, "done": False, "message": f"{subject}: its zones are level: no node has to be moved"}
+    waits = "" if converging.why is None else f"; it waits: {sentence(converging.why)}"
+    under_way = "a step is under way, then " if converging.step is not None and not converging.begins else ""
+    steps = f"{under_way}{counted(len(course), 'step')}{': ' if course else ''}{course_words(converging)}{waits}"
+    if fields.dry_run:
+        return {**answer, "done": False, "message": f"{subject}: dry run: {steps}"}
+    call.change_control(stored, {"convergence_requested": asked})
+    call.request_run("level")
+    hours = int(PASS_LASTS.total_seconds() // 3600)
+    answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}"
+    return call.with_dry_run(answer, stored, [pool])
+
+
+SCALE_UP = Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up)
+SCALE_DOWN = Action(
+    "scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE, scale_down
+)
+LEVEL = Action(
+    "level",
+    "Bring a pool home once: its nodes are moved one by one until its zones are level.",
+    LevelFields,
+    Right.WRITE,
+    level,
+)

@@ -1,19 +1,29 @@
-"""How a cluster fares: pools x zones, who is held and why, and the last decisions."""
+"""``status``: the pools, zones and groups of a cluster, each hold and its reason, and its last decisions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
+from evenkeel.application.actions.call import Action, Answer, Call, Evaluated, Fields, Flag, Right
+from evenkeel.application.actions.overview import overview
 from evenkeel.application.demand.summary import cluster_demand
 from evenkeel.application.incidents.notify import incident_json
-from evenkeel.application.plan_documents import document_json, or_named
+from evenkeel.application.plan_documents import (
+    ONLY_WHEN_KNOWN,
+    ONLY_WHEN_SET,
+    ClusterDemandDocument,
+    Document,
+    Timestamp,
+    document_json,
+    or_named,
+)
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.decisions import group_json, pool_json
 from evenkeel.application.rebalancing.preview import Preview
-from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
@@ -24,7 +34,7 @@ from evenkeel.texts.english import ago, clock_words, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
 
 _DECISIONS_SHOWN = 10
-_REQUESTS_SHOWN = 10  # the newest, as of decisions
+_REQUESTS_SHOWN = 10  # the newest
 
 
 class StatusFields(Fields):
@@ -33,198 +43,288 @@ class StatusFields(Fields):
     live: Flag = Field(default=False, description="Without a cluster: look at each of them now, one after the other.")
 
 
+@dataclass(kw_only=True, slots=True)
+class StoredGroup(Document):
+    """The stored state of a node group."""
+
+    state: State
+    failure_class: Annotated[str, Field(alias="class")]
+    failures: int
+    backoff_until: Timestamp | None
+    last_failure: Timestamp | None
+    message: str
+    contested_by: str | None
+
+
+@dataclass(kw_only=True, slots=True)
+class ZoneWord(Document):
+    """The statement of one source about a zone."""
+
+    by: str
+    until: Timestamp
+    said_at: Timestamp | None
+    holds: bool
+
+
+@dataclass(kw_only=True, slots=True)
+class ZoneStatus(Document):
+    """What all sources report about a zone."""
+
+    impaired_until: Timestamp
+    impaired: bool
+    by: str
+    words: list[ZoneWord]
+
+
+@dataclass(kw_only=True, slots=True)
+class RequestStatus(Document):
+    """A request for nodes."""
+
+    pool: str | None
+    group: str | None
+    nodes: int
+    added: int | None
+    left: int | None
+    at: Timestamp
+    by: str | None
+    done: bool
+    result: str | None
+
+
+@dataclass(kw_only=True, slots=True)
+class GroupFailure(Document):
+    """The last failure of a node group."""
+
+    failure_class: Annotated[str, Field(alias="class")]
+    failures: int
+    last: Timestamp
+    message: str
+
+
+@dataclass(kw_only=True, slots=True)
+class GroupStatus(Document):
+    """What a status adds to the plan of a node group. ``held``: why it is not written or may not grow."""
+
+    running: int
+    since: Timestamp | None
+    until: Timestamp | None
+    failure: GroupFailure | None
+    held: list[str]
+
+
+@dataclass(kw_only=True, slots=True)
+class StatusDocument(Document):
+    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+
+    now: Timestamp
+    dry_run: bool
+    paused: bool
+    leaving: bool
+    paused_until: Timestamp | None
+    paused_pools: dict[str, Timestamp | None]
+    leaving_pools: tuple[str, ...]
+    groups: dict[str, StoredGroup]
+    zones: dict[str, ZoneStatus]
+    requests: dict[str, RequestStatus]
+    pools: list[dict[str, Any]]
+    incident: bool
+    incidents: list[dict[str, Any]]
+    unread: Annotated[str | None, ONLY_WHEN_KNOWN] = None
+    clock_skew_seconds: Annotated[int, ONLY_WHEN_SET] = 0
+    demand: Annotated[ClusterDemandDocument | None, ONLY_WHEN_KNOWN] = None
+    decisions: list[Mapping[str, Any]] = field(default_factory=list)
+    actions: list[Mapping[str, Any]] = field(default_factory=list)
+    mode: str
+    headline: str
+    message: str
+
+
 def status(call: Call, _fields: StatusFields) -> Answer:
-    """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
-    judged = call.evaluate(with_demand=True)
-    remembered, preview, incidents = judged.remembered, judged.preview, judged.cluster_health.incidents
-    control, dry_run = remembered.control, call.is_dry(remembered.record, remembered.control)
-    paused = control.is_paused(call.now)
+    """Read the cluster and return its status."""
+    evaluated = call.evaluate(with_demand=True)
+    stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
+    control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
     entries = [or_named(entry) for entry in call.store.decisions(call.cluster, _DECISIONS_SHOWN)]
     decisions = [entry for entry in entries if "pool" in entry]
-    groups, states = _groups(remembered, preview, call.now)
-    mode = _mode(control, paused, dry_run) + _otherwise(preview, dry_run)
-    now = judged.now or call.now
-    headline = f"{call.cluster}: {mode}, {_incident(judged, now)}{_counted(states)}{_last(decisions, call.now)}"
-    if control.restoring_pools:
-        headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
-    demand = cluster_demand(preview.plan.demand) if preview else None
-    headline += _waiting(preview)
+    mode = _mode(control, dry_run, call.now) + _exceptions(preview, dry_run)
+    headline = f"{call.cluster}: {mode}, {_headline(call, evaluated, decisions)}"
     skew = preview.plan.clock_skew if preview else timedelta(0)
-    headline += f"; its API server's clock {clock_words(skew)}" if skew else ""
-    return {
-        "now": rfc3339(call.now),
-        "dryRun": dry_run,
-        "paused": paused,
-        "leaving": control.restoring,
-        "pausedUntil": _moment(control.paused_until) if paused else None,
-        "pausedPools": {name: _moment(end) for name, end in control.pools_paused(call.now).items()},
-        "leavingPools": list(control.restoring_pools),
-        "groups": groups,
-        "zones": {zone: _zone(words, call.now) for zone, words in remembered.zones.items()},
-        "requests": _requests(remembered.scale_requests),
-        "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
-        "incident": bool(incidents),
-        "incidents": [
-            incident_json(incident, call.cluster, judged.now or call.now, call.stack) for incident in incidents
-        ],
-        **({} if judged.unread is None else {"unread": judged.unread}),
-        **({"clockSkewSeconds": int(skew.total_seconds())} if skew else {}),
-        **({} if demand is None else {"demand": document_json(demand)}),
-        "decisions": decisions,
-        "actions": [entry for entry in entries if "pool" not in entry],
-        "mode": mode,
-        "headline": headline,
-        "message": headline + ("" if judged.unread is None else f"; not read: {judged.unread}"),
-    }
+    answer = StatusDocument(
+        now=call.now,
+        dry_run=dry_run,
+        paused=control.is_paused(call.now),
+        leaving=control.restoring,
+        paused_until=control.paused_until if control.is_paused(call.now) else None,
+        paused_pools=control.pools_paused(call.now),
+        leaving_pools=control.restoring_pools,
+        groups={str(key): document for key, document in _groups(evaluated, call.now).items()},
+        zones={zone: _zone(record, call.now) for zone, record in stored.zones.items()},
+        requests=_requests(stored.scale_requests),
+        pools=[_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
+        incident=bool(incidents),
+        incidents=[incident_json(incident, call.cluster, evaluated.now, call.stack) for incident in incidents],
+        unread=evaluated.unread,
+        clock_skew_seconds=int(skew.total_seconds()),
+        demand=cluster_demand(preview.plan.demand) if preview else None,
+        decisions=decisions,
+        actions=[entry for entry in entries if "pool" not in entry],
+        mode=mode,
+        headline=headline,
+        message=headline + ("" if evaluated.unread is None else f"; not read: {evaluated.unread}"),
+    )
+    return document_json(answer)
 
 
-def _mode(control: ControlRecord, paused: bool, dry_run: bool) -> str:
-    if paused:
+def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
+    if control.is_paused(now):
         return "paused" if control.paused_until is None else f"paused until {rfc3339(control.paused_until)}"
     return "being restored" if control.restoring else "dry run" if dry_run else "on"
 
 
-def _otherwise(preview: Preview | None, dry_run: bool) -> str:
-    """The pools that say of themselves whether they are written, and are not as their cluster is."""
+def _exceptions(preview: Preview | None, dry_run: bool) -> str:
+    """Return the pools whose own dry-run setting differs from their cluster's."""
     pools = preview.plan.pools if preview else ()
     names = [pool.id.name for pool in pools if pool.dry_run is (not dry_run)]
     return f" (not so pool {', '.join(names)})" if names else ""
 
 
-def _incident(judged: Judged, now: datetime) -> str:
-    """The worst of it. Why a cluster cannot be read is said elsewhere."""
-    if not judged.cluster_health.incidents:
+def _headline(call: Call, evaluated: Evaluated, decisions: Sequence[Mapping[str, Any]]) -> str:
+    preview, restoring = evaluated.preview, evaluated.stored.control.restoring_pools
+    skew = preview.plan.clock_skew if preview else timedelta(0)
+    return "".join(
+        (
+            _worst_incident(evaluated),
+            _unusual_states(evaluated, call.now),
+            _last_decision(decisions, call.now),
+            f"; being restored: pool {', '.join(restoring)}" if restoring else "",
+            _pending_pods(preview),
+            f"; its API server's clock {clock_words(skew)}" if skew else "",
+        )
+    )
+
+
+def _worst_incident(evaluated: Evaluated) -> str:
+    health = evaluated.cluster_health
+    if not health.incidents:
         return "nothing in trouble"
-    worst = judged.cluster_health.unread or judged.cluster_health.incidents[0]
-    words = incident_headline(worst, now)
-    more = len(judged.cluster_health.incidents) - 1
+    words = incident_headline(health.unread or health.incidents[0], evaluated.now)
+    more = len(health.incidents) - 1
     return f"in trouble: {words}" + (f" (+{more})" if more else "")
 
 
-def _counted(states: Sequence[State]) -> str:
-    """Node groups that are not as they usually are."""
+def _unusual_states(evaluated: Evaluated, now: datetime) -> str:
+    """Return how many node groups are in each state but healthy."""
+    if evaluated.preview:
+        states = [plan.state for pool in evaluated.preview.plan.pools for plan in pool.groups]
+    else:
+        states = [group.state for group in _groups(evaluated, now).values()]
     counts = [
         f"{states.count(state)} {state.value}" for state in State if state is not State.HEALTHY and state in states
     ]
     return f"; node groups: {', '.join(counts)}" if counts else ""
 
 
-def _waiting(preview: Preview | None) -> str:
-    """How many pods find no node, where they were read."""
-    if preview is None or preview.plan.demand is None:
-        return ""
-    if preview.plan.demand.unread is not None:
-        return "; its pods are not read"
-    waiting = sum(len(unfit.pods) for unfit in preview.plan.demand.unmet)
-    for pool in preview.plan.pools:
-        waiting += sum(len(each.pods) for each in pool.demand.asked.pending) if pool.demand else 0
-    return f"; {counted(waiting, 'pod')} without a node" if waiting else ""
-
-
-def _groups(remembered: StoredCluster, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:
-    """Every group that something is remembered of; and the states of all that are known, remembered or planned."""
-    plans = preview.plan if preview else None
-    planned = {plan.group.key: plan.state for pool in plans.pools for plan in pool.groups} if plans else {}
-    groups = {**remembered.state.groups, **(plans.states if plans else {})}
-    states = {
-        key: planned[key] if key in planned else _remembered_state(remembered, key, group, now)
-        for key, group in groups.items()
-    }
-    answer = {
-        str(key): {
-            "state": states[key].value,
-            "class": group.failure_class.value,
-            "failures": group.failures,
-            "backoffUntil": _moment(group.backoff_until),
-            "lastFailure": _moment(group.last_failure),
-            "message": group.message,
-            "contestedBy": group.contested_by or None,
-        }
-        for key, group in groups.items()
-    }
-    return answer, list(planned.values() if preview else states.values())
-
-
-def _zone(record: ZoneRecord, now: datetime) -> dict[str, Any]:
-    holding = record.holding(now)
-    return {
-        "impairedUntil": rfc3339(record.impaired_until),
-        "impaired": record.impaired_until > now,
-        "by": ", ".join(holding or record.words),
-        "words": [
-            {
-                "by": source,
-                "until": rfc3339(statement.until),
-                "saidAt": _moment(statement.said_at),
-                "holds": source in holding,
-            }
-            for source, statement in sorted(record.words.items())
-        ],
-    }
-
-
-def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, Any]:
-    newest = sorted(requests.values(), key=lambda request: (request.at, request.id))[-_REQUESTS_SHOWN:]
-    return {
-        request.id: {
-            "pool": request.pool or None,
-            "group": request.group or None,
-            "nodes": request.nodes,
-            "added": None if request.left is None or request.done else request.added,
-            "left": None if request.done else request.left,
-            "at": rfc3339(request.at),
-            "by": request.by or None,
-            "done": request.done,
-            "result": request.result or None,
-        }
-        for request in newest
-    }
-
-
-def _pool(pool: PoolPlan, preview: Preview) -> dict[str, Any]:
-    return {**pool_json(pool), "groups": [_group(plan, pool, preview) for plan in pool.groups]}
-
-
-def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> dict[str, Any]:
-    since, until = preview.span(pool, plan)
-    state = preview.state_of(plan.group.key)
-    return {
-        **group_json(plan),
-        "running": plan.group.running,
-        "since": _moment(since),
-        "until": _moment(until),
-        "failure": None
-        if state is None or state.last_failure is None
-        else {
-            "class": state.failure_class.value,
-            "failures": state.failures,
-            "last": rfc3339(state.last_failure),
-            "message": state.message,
-        },
-        "held": _held(plan),
-    }
-
-
-def _held(plan: GroupPlan) -> list[str]:
-    """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
-    holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
-    closed = plan.group.closed_because
-    return sentences(holding if closed is None else [*holding, closed])
-
-
-def _remembered_state(remembered: StoredCluster, key: GroupKey, group: GroupState, now: datetime) -> State:
-    """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
-    if group.is_frozen:
-        return State.FROZEN
-    return state_at(group, now, None, remembered.backoff_of(key))
-
-
-def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:
+def _last_decision(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:
     try:
         return f"; last decision {ago(now - datetime.fromisoformat(decisions[0]['at']))}"
     except (IndexError, KeyError, TypeError, ValueError):
         return ""
 
 
-def _moment(at: datetime | None) -> str | None:
-    return None if at is None else rfc3339(at)
+def _pending_pods(preview: Preview | None) -> str:
+    if preview is None or preview.plan.demand is None:
+        return ""
+    if preview.plan.demand.unread is not None:
+        return "; its pods are not read"
+    pending = sum(len(unfit.pods) for unfit in preview.plan.demand.unmet)
+    for pool in preview.plan.pools:
+        pending += sum(len(group.pods) for group in pool.demand.asked.pending) if pool.demand else 0
+    return f"; {counted(pending, 'pod')} without a node" if pending else ""
+
+
+def _groups(evaluated: Evaluated, now: datetime) -> dict[Any, StoredGroup]:
+    """Return the stored groups, in the state of the plan if there is one."""
+    stored, plan = evaluated.stored, evaluated.preview.plan if evaluated.preview else None
+    planned = {group.group.key: group.state for pool in plan.pools for group in pool.groups} if plan else {}
+    return {
+        key: StoredGroup(
+            state=planned[key] if key in planned else _stored_state(stored, key, group, now),
+            failure_class=group.failure_class.value,
+            failures=group.failures,
+            backoff_until=group.backoff_until,
+            last_failure=group.last_failure,
+            message=group.message,
+            contested_by=group.contested_by or None,
+        )
+        for key, group in {**stored.state.groups, **(plan.states if plan else {})}.items()
+    }
+
+
+def _stored_state(stored: StoredCluster, key: Any, group: GroupState, now: datetime) -> State:
+    """Return the state as far as it is stored: without a read, the group's pool and zone are often unknown."""
+    return State.FROZEN if group.is_frozen else state_at(group, now, None, stored.backoff_of(key))
+
+
+def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
+    holding = record.holding(now)
+    return ZoneStatus(
+        impaired_until=record.impaired_until,
+        impaired=record.impaired_until > now,
+        by=", ".join(holding or record.words),
+        words=[
+            ZoneWord(by=source, until=statement.until, said_at=statement.said_at, holds=source in holding)
+            for source, statement in sorted(record.words.items())
+        ],
+    )
+
+
+def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, RequestStatus]:
+    newest = sorted(requests.values(), key=lambda request: (request.at, request.id))[-_REQUESTS_SHOWN:]
+    return {
+        request.id: RequestStatus(
+            pool=request.pool or None,
+            group=request.group or None,
+            nodes=request.nodes,
+            added=None if request.left is None or request.done else request.added,
+            left=None if request.done else request.left,
+            at=request.at,
+            by=request.by or None,
+            done=request.done,
+            result=request.result or None,
+        )
+        for request in newest
+    }
+
+
+def _pool(pool: PoolPlan, preview: Preview) -> dict[str, Any]:
+    groups = [{**group_json(plan), **document_json(_group(plan, pool, preview))} for plan in pool.groups]
+    return {**pool_json(pool), "groups": groups}
+
+
+def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
+    since, until = preview.span(pool, plan)
+    state = preview.state_of(plan.group.key)
+    failure = None
+    if state is not None and state.last_failure is not None:
+        failure = GroupFailure(
+            failure_class=state.failure_class.value,
+            failures=state.failures,
+            last=state.last_failure,
+            message=state.message,
+        )
+    holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
+    closed = plan.group.closed_because
+    held = sentences(holding if closed is None else [*holding, closed])
+    return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))
+
+
+STATUS = Action(
+    "status",
+    "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
+    StatusFields,
+    Right.READ,
+    status,
+    of_all=True,
+    overview=overview,
+    looks_with="live",
+)

@@ -1,14 +1,13 @@
-"""Pools whose numbers break a rule, and what would mend them."""
+"""``validate``: pools whose numbers break a rule, and their fixes."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Fields, Flag, PoolName
+from evenkeel.application.actions.call import PLANNED_ONLY, Action, Answer, Call, Fields, Flag, PoolName, Right
 from evenkeel.application.demand.summary import unknown_in_order
-from evenkeel.application.errors import EvenkeelError, contained
+from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.rebalancing.preview import Preview, find_pool
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
@@ -19,7 +18,7 @@ from evenkeel.texts.pool_numbers import command_words, diff, unfixable_words
 
 
 class ValidateFields(Fields):
-    """To apply what would mend the numbers is to be shown it as well."""
+    """``apply`` includes ``fix``."""
 
     pool: PoolName = None
     fix: Annotated[Flag, Field(description="Show what would mend the numbers.")] = False
@@ -27,6 +26,7 @@ class ValidateFields(Fields):
 
 
 def validate(call: Call, fields: ValidateFields) -> Answer:
+    """Return every pool with a problem or a warning; fix what Evenkeel may write itself."""
     preview = call.preview()
     if fields.pool is not None:
         find_pool(preview, fields.pool)
@@ -46,14 +46,14 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         message += f"; {'; '.join(unknown)}"
     planned_only: dict[str, Any] = {}
     if fields.apply and ours.changes:
-        said, planned_only = _agree(call, preview, ours)
-        message += f"; {said}"
+        agreed, planned_only = _agree(call, preview, ours)
+        message += f"; {agreed}"
     elif fix:
         message += f"; changes proposed: {len(findings.changes)}"
     if fix and (theirs := len(findings.changes) - len(ours.changes)):
         message += f"; left to you, by the commands below: {theirs}"
     return {
-        "dryRun": call.is_dry(preview.record, preview.remembered.control),
+        "dryRun": call.is_dry(preview.record, preview.stored.control),
         "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
         "diff": findings.diff if fix else [],
         "commands": findings.commands(preview.record) if fix else [],
@@ -65,44 +65,41 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
 
 
 def _refused(call: Call, record: ClusterRecord) -> list[str]:
-    """Rights that are missing, where pods follow from it. One that looks do without, an autoscaler's lease, is told
-    nowhere else. Of a workload cluster that cannot be reached, the preview says so.
-    """
+    """Return the missing rights, if pods are read. Only this reports one that checks do without: autoscaler leases."""
     if record.demand_stage is DemandStage.OFF:
         return []
-    ask = partial(call.clusters.refused, record, call.remaining, writes=False)
     try:
-        return list(contained(record.id, "its rights were asked for", ask))
-    except EvenkeelError:
+        return list(call.refused_rights(record, writes=False))
+    except EvenkeelError:  # the preview reports a workload cluster that cannot be reached
         return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Findings:
-    """What is wrong in one cluster: the answer, and the changes that it proposes, each with its pool."""
+    """The faulty pools of one cluster, as JSON, and the proposed changes, each with its pool."""
 
     pools: list[dict[str, Any]]
     changes: tuple[tuple[AnyPool, Change], ...]
 
     @property
     def invalid(self) -> int:
-        """Pools that are left alone until somebody mends them."""
+        """Return how many pools are left alone until they are fixed."""
         return sum(not pool["valid"] for pool in self.pools)
 
     @property
     def diff(self) -> list[str]:
-        """The lines of all changes; a number that two pools share is changed once."""
+        """Return the lines of all changes; a number that two pools share changes once."""
         diffs = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in diffs for line in lines]
 
     def ours(self, record: ClusterRecord) -> "_Findings":
-        """With those changes alone that Evenkeel may write itself."""
+        """Return the findings with only those changes that Evenkeel may write itself."""
         return replace(
             self, changes=tuple((pool, change) for pool, change in self.changes if _may_write(change, record))
         )
 
     def commands(self, record: ClusterRecord) -> list[str]:
-        """Of all other changes: what people can run."""
+        """Return the commands for all other changes."""
         theirs = (change for _, change in self.changes if change.owner is not None and not _may_write(change, record))
         return list(dict.fromkeys(command_words(change) for change in theirs))
 
@@ -112,7 +109,7 @@ def _may_write(change: Change, record: ClusterRecord) -> bool:
 
 
 def _findings(preview: Preview, name: str | None) -> _Findings:
-    """Every pool with a problem or a warning; of one name or id, if given."""
+    """Return every pool with a problem or a warning; only of one name or id, if given."""
     pools, changes = [], []
     for pool in preview.pools:
         if name is not None and name not in pool.id.names:
@@ -138,29 +135,31 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
 
 
 def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict[str, Any]]:
-    """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster.
+    """Save the record's own numbers, and request a run for those of objects. Return a sentence and the answer's fields.
 
-    Returns what the message and the answer say of it.
+    Only a run writes to a cluster.
     """
-    dry_run = call.is_dry(preview.record, preview.remembered.control)
+    dry_run = call.is_dry(preview.record, preview.stored.control)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
     replaced = {(entry.pool, entry.group) for entry in entries}
-    control = preview.remembered.control
+    control = preview.stored.control
     waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in replaced)
     control = control.model_copy(update={"fixes": waiting + entries})
-    call.store.save_record(record, control, preview.remembered.versions)
-    call.request_look("validate")
-    dry = {str(pool.id): pool.id.name for pool in call.dry_pools(preview.remembered, preview.plan.pools)}
+    call.store.save_record(record, control, preview.stored.versions)
+    call.request_run("validate")
+    dry = {str(pool.id): pool.id.name for pool in call.dry_pools(preview.stored, preview.plan.pools)}
     planned = [dry[entry.pool] for entry in entries if entry.pool in dry]
-    says = f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries) - len(planned)}"
+    agreed = (
+        f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries) - len(planned)}"
+    )
     if not planned:
-        return says, {}
-    return f"{says}; {PLANNED_ONLY}: {len(planned)}", {"plannedOnly": sorted(set(planned))}
+        return agreed, {}
+    return f"{agreed}; {PLANNED_ONLY}: {len(planned)}", {"plannedOnly": sorted(set(planned))}
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
-    """The changes as the control record carries them to the next run."""
+    """Return the changes as the control item has them."""
     return tuple(
         FixEntry(
             pool=str(pool.id),
@@ -174,14 +173,14 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
 
 
 def _group_of(pool: AnyPool, change: Change) -> str:
-    """Whose object is written: the member's, or of a member with this owner the owner's; empty: the record."""
+    """Return the group whose object, or whose owner, is written; empty: the record."""
     owned = (group for group in pool.groups if change.owner is not None and group.owner == change.owner)
     group = change.group or next(owned, None)
     return "" if group is None else str(group.key)
 
 
 def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
-    """The record with the numbers changed that it holds itself: the larger one where an entry stands for two pools."""
+    """Return the record with its own numbers changed. An entry for two pools gets the larger one."""
     numbers: dict[tuple[str, str | None], int] = {}
     for _, change in findings.changes:
         if change.rule is not None:
@@ -191,7 +190,7 @@ def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
     entries = []
     for entry in record.pool_entries:
         key = (entry.name, entry.namespace)
-        if key in numbers and key not in seen:  # the first of that name is the one that counts
+        if key in numbers and key not in seen:  # the first entry of that name applies
             entry = entry.model_copy(update={"max": numbers[key]})
         seen.add(key)
         entries.append(entry)
@@ -207,3 +206,14 @@ def _overshoot(pool: AnyPool) -> list[str]:
         f"{pool.strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
         f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
     ]
+
+
+VALIDATE = Action(
+    "validate",
+    "Pools whose numbers break a rule; exit 3 means that some pool is invalid.",
+    ValidateFields,
+    Right.READ,
+    validate,
+    of_all=True,
+    rights_with={"apply": Right.ADMINISTER},
+)

@@ -1,4 +1,4 @@
-"""Plans and decisions as documents; one that is too large for an item of the table is cut."""
+"""Make documents of plans and decisions; cut a decision that is too large for an item."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import outcome_words, problem_words, sentence, sentences
 from evenkeel.texts.pool_numbers import MOST_NAMED, origin_words
 
-# A table's item has 400 KB, its keys and a release that writes more about each group included.
+# An item of the table has 400 KB, with its keys.
 LARGEST_DECISION = 350_000
 _LEFT_ALONE = Outcome(Result.LEFT_ALONE)
 _WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
@@ -109,14 +109,17 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
 
 
 def group_json(plan: GroupPlan) -> dict[str, Any]:
+    """Return the JSON of a group's plan."""
     return document_json(_group(plan))
 
 
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
+    """Return the JSON of a pool's plan."""
     return document_json(_pool(pool))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return the JSON of a cluster's plan."""
     document = PlanDocument(
         now=plan.now,
         pools=tuple(_pool(pool) for pool in plan.pools),
@@ -131,33 +134,33 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return document_json(document)
 
 
-def decision_json(  # noqa: PLR0913  what is known of a decision besides its plan, each named by its only caller
+def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, each named by its only caller
     pool: PoolPlan,
     *,
     id: str,
     cluster: str,
     at: datetime,
-    why: str,
+    reason: str,
     dry_run: bool,
     outcomes: Mapping[GroupKey, Outcome],
 ) -> dict[str, Any]:
-    """What was decided for one pool and what came of it.
+    """Return the JSON of the decision for one pool.
 
-    ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
-    failed waits.
+    ``outcomes`` has the groups that were tried, or in dry run would be. A group that follows a failed one waits.
     """
-    # What pods say, and what a step waits for, is left out: it changes from minute to minute, and was not decided.
+    # Demand and convergence are left out: they change from minute to minute, and are no decision.
     document: PoolDocument = _pool(replace(pool, demand=None, converging=None))
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)
         group.outcome, group.result = outcome_words(outcome), outcome.result.value
-    return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=why, dry_run=dry_run, pool=document))
+    return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=reason, dry_run=dry_run, pool=document))
 
 
 def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
-    """A decision in at most ``largest`` bytes of JSON. One that is larger is cut, never lost: ``truncated`` groups are
-    left out, those first that were left alone and are well. What a pool of thousands says in other lists is cut too.
+    """Return the decision in at most ``largest`` bytes of JSON.
+
+    ``truncated`` groups are left out, those first that are well and were left alone. Other long lists are cut too.
     """
     if _bytes(decision) <= largest:
         return decision
@@ -188,7 +191,7 @@ def _is_well(group: Mapping[str, Any]) -> bool:
 
 
 def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
-    """As many of the values as there is room for, those first that come first in ``order``, in their own order."""
+    """Return the values that there is room for, chosen by ``order``, in their own order."""
     fitting = set()
     for number in order:
         size = _bytes(values[number]) + 2  # a comma and a blank

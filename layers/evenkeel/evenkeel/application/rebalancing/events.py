@@ -1,7 +1,7 @@
-"""What comes in by the bus, whatever sent it, and what becomes of it.
+"""Inbound events and their results.
 
-Events are hints: lost, repeated, late, out of order. What can never become right is counted, explained and
-acknowledged: retrying it would be a storm.
+Events may be lost, repeated, late or out of order. One that can never succeed is counted and acknowledged with the
+reason: retries would be a storm.
 """
 
 import logging
@@ -20,42 +20,42 @@ _log = logging.getLogger("evenkeel.events")
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """The AWS account that an event comes from, and the one that the stack is in."""
+    """The AWS account of an event, and that of the stack."""
 
     account: str
     stack: str
 
     def may_speak_of(self, record: ClusterRecord) -> bool:
-        """Whether the cluster's record names the account; where it names none, the stack's own is meant."""
+        """Return whether the cluster's record names the account; if it names none, the stack's own is valid."""
         return self.account in (record.event_accounts or (self.stack,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A provisioning failure as any of the sources reports it, in our words."""
+    """A provisioning failure, whatever source reports it."""
 
     cluster: str | None = None  # our id of it
-    called: tuple[str, ...] = ()  # what tags and exporters call it; the first name that is known counts
-    flavour: str | None = None  # None: the source does not say
+    called: tuple[str, ...] = ()  # its names in tags and exporters; the first known one counts
+    flavour: str | None = None  # None: unknown
     namespace: str = ""
-    name: str | None = None  # of the scalable; None: the source does not tie it to one
+    name: str | None = None  # of the scalable; None: unknown
     machine: str | None = None
     code: str
     message: str
     occurred_at: datetime
     id: str
     zone: str | None = None
-    of_pods: bool = False  # a pod finds no node: nothing has failed, and only a look can follow
-    sender: Sender | None = None  # None: by hand, nothing is compared
+    of_pods: bool = False  # a pod is unschedulable: nothing has failed, and only a run follows
+    sender: Sender | None = None  # None: by hand, without a comparison
 
     @property
     def cluster_name(self) -> str:
-        """The cluster as the source names it."""
+        """Return the source's name of the cluster."""
         return self.cluster or " or ".join(self.called[:3])
 
     @property
     def key(self) -> str:
-        """The same for every delivery of this event."""
+        """Return the same key for every delivery of this event."""
         return f"{self.cluster_name}/{self.id}"
 
 
@@ -68,13 +68,13 @@ class ZoneShift:
     impaired: bool
     at: datetime
     until: datetime | None
-    by: str  # the source; of each the newest word counts
+    by: str  # the source; the newest statement of each counts
     id: str
-    sender: Sender | None = None  # None: by hand, nothing is compared
+    sender: Sender | None = None  # None: by hand, without a comparison
 
     @property
     def key(self) -> str:
-        """The same for every delivery of this event."""
+        """Return the same key for every delivery of this event."""
         return f"{self.zone}/{self.id}"
 
 
@@ -84,17 +84,17 @@ class ScaleRequestEvent:
 
     cluster: str
     record: ScaleRequestRecord
-    sender: Sender | None = None  # None: by hand, nothing is compared
+    sender: Sender | None = None  # None: by hand, without a comparison
 
     @property
     def key(self) -> str:
-        """The same for every delivery of this event."""
+        """Return the same key for every delivery of this event."""
         return f"{self.cluster}/{self.record.id}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ignored:
-    """An event that no use case is called for: in one word why, and in one sentence."""
+    """An event without a use case: the reason in one word, and in one sentence."""
 
     kind: str
     reason: str
@@ -104,28 +104,29 @@ InboundEvent = Failure | ZoneShift | ScaleRequestEvent | Ignored
 
 
 class EventResult(StrEnum):
-    """What became of an event."""
+    """The result of an event."""
 
     RECORDED = "recorded"
-    LOOKED = "looked"  # nothing to record, but the cluster is looked at now
-    KNOWN = "known"  # changed nothing: a repeat, or older than what is known
-    IGNORED = "ignored"  # can never become right
+    LOOKED = "looked"  # nothing is stored, but a run is requested
+    KNOWN = "known"  # a repeat, or older than the stored state
+    IGNORED = "ignored"  # can never succeed
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventOutcome:
-    """The result on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
+    """The result of one event, the reason in one sentence, and its kind as in ``Ignored``."""
 
     result: EventResult
     message: str
     kind: str = "event"
 
     def answer(self) -> dict[str, str]:
+        """Return it as JSON."""
         return {"result": self.result.value, "message": self.message, "kind": self.kind}
 
 
 def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
-    """The result on an event from an account that the cluster's record does not name."""
+    """Return the result of an event from an account that the cluster's record does not name."""
     message = (
         f"{subject} for cluster {quote(cluster)} ignored: account {quote(sender.account)} is not among event_accounts "
         f"of its record (none named: {sender.stack} alone)"
@@ -135,12 +136,12 @@ def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
-"""Does the work once per key and gives its answer; for a repeat, the first answer. Work that raises may be repeated."""
+"""Do the work once for each key; for a repeat, return the first answer. Work that raises may be repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiveEvent:
-    """Gives each kind of event to the use case that records it, and each event once."""
+    """Calls the use case of each kind of event, once for each event."""
 
     record_failure: Callable[[Failure], EventOutcome]
     record_zone_shift: Callable[[ZoneShift], EventOutcome]
@@ -148,7 +149,7 @@ class ReceiveEvent:
     idempotent: Idempotent
 
     def __call__(self, event: InboundEvent, remaining: Remaining) -> dict[str, str]:
-        """The event's outcome as JSON.
+        """Return the event's result as JSON.
 
         Raises:
             StateUnavailableError, QueueUnavailableError, StateConflictError: the event must be tried again.

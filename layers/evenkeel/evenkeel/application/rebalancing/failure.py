@@ -1,17 +1,17 @@
-"""A provisioning failure is reported: remember it, and have the cluster looked at.
+"""Store a reported provisioning failure, and request a run of the cluster.
 
-Events are hints: lost, repeated, late, out of order. The backoff machine takes them in any order; the scan finds the
-same failures by itself, so an event only ever makes us faster.
+Events may be lost, repeated, late or out of order. The backoff accepts them in any order. Checks find the same
+failures, so an event only makes the reaction faster.
 
-An event that names a node group of the cluster is recorded. One that names a machine, a cluster, a tag or a group that
-nobody knows asks for a look: the look reads the machines' own status, and no name in an event becomes state.
+An event that names a known node group is stored. One with any other name only requests a run, which reads the machines'
+own status: no name from an event becomes state.
 
-A zone without room makes every controller try every machine again and again, and each try is an event. So a cluster is
-looked at once per `LOOKS_APART` for all of them:
+In a zone without capacity every controller retries every machine, and each retry is an event. So a cluster gets one run
+per `RUNS_APART` for all of them:
 
     events     *  * ***   *                  *
-    looks      |---------------|------|------|--------------
-               at once         in the end of it, for all since     and at once again, when it has been quiet
+    runs       |---------------|------|------|--------------
+               at once         at its end, for all since     and at once again, after a quiet time
 """
 
 import logging
@@ -35,31 +35,31 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.failure")
 
-# As long as a second look waits after a write: what one look leads to has shown itself by the next.
+# As long as the second check waits after a write: by then the effect of the first is visible.
 RUNS_APART = timedelta(seconds=15)
-# The longest scan_interval: whatever happened before has been looked at since.
+# The longest scan_interval: a check has seen whatever happened before.
 _LOOKED_AT_SINCE = timedelta(hours=1)
-# So many reports of one kind, this near to each other, say all that any more of them would.
+# So many reports of one kind within this time are enough.
 _ENOUGH_REPORTS = 4
 _NEAR = timedelta(seconds=15)
-# Each conflict means that another event was remembered, and a few that are tell what all the others would.
+# Each conflict means that another event was stored.
 _TRIES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFailure:
-    """Writes a failure down where it is tied to a node group, and asks for a look at the cluster."""
+    """Stores a failure of a known node group, and requests a run of the cluster."""
 
     store: EventStore
     queue: Queue
     clock: Clock
 
     def __call__(self, failure: Failure) -> EventOutcome:
-        """What became of the event; of several clusters that share a name, of those that are looked at.
+        """Return the result of the event; of clusters that share a name, the most important one.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
-            StateConflictError: somebody else kept writing the same group; try again.
+            StateConflictError: other writers kept changing the same group; try again.
         """
         now = self.clock.now()
         clusters = [failure.cluster] if failure.cluster is not None else self._clusters_called(failure)
@@ -72,7 +72,7 @@ class RecordFailure:
         return EventOutcome(result=result, message=message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
-        """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
+        """Return the registered clusters of the failure's first known name; an id precedes a name."""
         for name in failure.called:
             clusters = [] if self.store.registered(name) is None else [name]
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
@@ -81,7 +81,7 @@ class RecordFailure:
         return []
 
     def _lists(self, cluster: str, name: str) -> bool:
-        """Whether the cluster's record lists the name now; one that cannot be read is told where it is used."""
+        """Return whether the cluster's record lists the name now, or cannot be read, which is reported later."""
         try:
             return name in self.store.load(cluster).record.names
         except UnknownClusterError:
@@ -91,7 +91,7 @@ class RecordFailure:
 
     def _outcome(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
         try:
-            return self._record_and_ask(failure, cluster, now, alone=alone)
+            return self._store_and_request(failure, cluster, now, alone=alone)
         except UnknownClusterError:
             return _ignored(failure, "no such cluster is registered")
         except BadRequestError as error:
@@ -99,42 +99,42 @@ class RecordFailure:
         except ConfigError as error:
             return _ignored(failure, f"its record cannot be read: {error}")
 
-    def _record_and_ask(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
-        """``alone``: no other cluster has the name, so that the event's node group can only be in this one."""
+    def _store_and_request(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
+        """Store it and request a run. ``alone``: no other cluster has the name, so the node group is in this one."""
         recorded = ""
         for attempt in range(_TRIES):
-            remembered = self.store.load(cluster)
-            if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
+            stored = self.store.load(cluster)
+            if failure.sender is not None and not failure.sender.may_speak_of(stored.record):
                 return foreign_account(f"failure event {quote(failure.id)}", cluster, failure.sender)
-            if failure.of_pods and not remembered.record.demand_stage.orders:
+            if failure.of_pods and not stored.record.demand_stage.orders:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
                 return EventOutcome(result=EventResult.KNOWN, message=message)
-            groups = _groups(failure, remembered) if alone else []
-            is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
+            groups = _groups(failure, stored) if alone else []
+            is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE
             try:
                 if groups:
-                    failure_class, is_news = self._record(failure, cluster, groups, remembered, now)
+                    failure_class, is_new = self._record(failure, cluster, groups, stored, now)
                     recorded = recorded or failure_class
-                if is_news:
-                    self._ask_for_look(failure, cluster, remembered, now)
+                if is_new:
+                    self._request_run(failure, cluster, stored, now)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-        return _recorded_or_looked(failure, cluster, recorded, known_groups=bool(groups), is_news=is_news)
+        return _recorded_or_looked(failure, cluster, recorded, known_groups=bool(groups), is_new=is_new)
 
     def _record(
-        self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: StoredCluster, now: datetime
+        self, failure: Failure, cluster: str, groups: list[GroupKey], stored: StoredCluster, now: datetime
     ) -> tuple[str, bool]:
-        """The failure's class, empty where nothing is stored, and whether no success has answered it yet."""
+        """Return the failure's class, empty if nothing is stored, and whether no success has followed yet."""
         kind = classify(failure.code, failure.message)
         at = min(failure.occurred_at, now)
-        recorded, is_news = "", False
+        recorded, is_new = "", False
         for key in groups:
-            backoff = remembered.backoff_of(key)
+            backoff = stored.backoff_of(key)
             if backoff.is_forgotten(at, now):
                 continue
-            before = remembered.state.groups.get(key, GroupState())
+            before = stored.state.groups.get(key, GroupState())
             message = f"{failure.code}: {failure.message}"
             if failure.occurred_at > now + CLOCKS_AGREE:
                 announced = MachineFailure(code=failure.code, message=failure.message[:1024], at=failure.occurred_at)
@@ -142,20 +142,19 @@ class RecordFailure:
             else:
                 after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
             if after != before and not _adds_nothing(before, after, at):
-                self.store.save_group(cluster, key, after, remembered.versions)
+                self.store.save_group(cluster, key, after, stored.versions)
                 recorded = kind.value
-            # A repeat that no success has answered counts as well: an earlier try may have recorded it, and died.
-            is_news |= before.last_success is None or at > before.last_success
-        return recorded, is_news
+            # A repeat counts too: an earlier try may have stored it, and died.
+            is_new |= before.last_success is None or at > before.last_success
+        return recorded, is_new
 
-    def _ask_for_look(self, failure: Failure, cluster: str, remembered: StoredCluster, now: datetime) -> None:
-        """Ask for a look now; within `LOOKS_APART` of the last, for one at its end; and for none where one will come.
+    def _request_run(self, failure: Failure, cluster: str, stored: StoredCluster, now: datetime) -> None:
+        """Request a run now; within `RUNS_APART` of the last, for the end of that time; unless one is due.
 
-        Written down before it is asked for, with the event's id: two events at once ask once, and whoever dies
-        between the two asks again when the event is tried again. What could not be sent is taken back: others must
-        not rely on it.
+        The request is stored first, with the event's id. So two events request one run, and a retried event repeats
+        its request. A request that cannot be sent is deleted, because other events must not rely on it.
         """
-        latest, at = remembered.event_check, now
+        latest, at = stored.event_check, now
         if latest is not None and abs(latest.at - now) <= RUNS_APART:
             if latest.by == failure.id:
                 at = latest.at
@@ -165,7 +164,7 @@ class RecordFailure:
                 at = latest.at + RUNS_APART
         look = EventCheckRecord(at=at, by=failure.id)
         if look != latest:
-            self.store.save_event_check(cluster, look, remembered.versions)
+            self.store.save_event_check(cluster, look, stored.versions)
         reason = "pods wait" if failure.of_pods else f"provisioning failure {failure.code}"
         try:
             if at <= now:
@@ -175,26 +174,26 @@ class RecordFailure:
         except QueueUnavailableError:
             taken_back = EventCheckRecord(at=at - 2 * RUNS_APART, by=failure.id)
             with suppress(StateConflictError):
-                self.store.save_event_check(cluster, taken_back, remembered.versions)
+                self.store.save_event_check(cluster, taken_back, stored.versions)
             raise
 
 
-def _ignored(failure: Failure, why: str) -> EventOutcome:
-    message = f"failure event {quote(failure.id)} for cluster {quote(failure.cluster_name)} ignored: {why}"
+def _ignored(failure: Failure, reason: str) -> EventOutcome:
+    message = f"failure event {quote(failure.id)} for cluster {quote(failure.cluster_name)} ignored: {reason}"
     _log.warning(message, extra={"cluster": failure.cluster_name})
     return EventOutcome(result=EventResult.IGNORED, message=message)
 
 
 def _recorded_or_looked(
-    failure: Failure, cluster: str, recorded: str, *, known_groups: bool, is_news: bool
+    failure: Failure, cluster: str, recorded: str, *, known_groups: bool, is_new: bool
 ) -> EventOutcome:
-    """``recorded``: the failure's class, empty where nothing was stored."""
+    """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""
     if recorded:
         message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
         return EventOutcome(result=EventResult.RECORDED, message=message)
-    if known_groups or not is_news:
-        why = "known already, or over" if known_groups else "scans have looked since"
-        return EventOutcome(result=EventResult.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+    if known_groups or not is_new:
+        reason = "known already, or over" if known_groups else "scans have looked since"
+        return EventOutcome(result=EventResult.KNOWN, message=f"{failure.id}: {reason}: it changes nothing")
     if failure.of_pods:
         return EventOutcome(result=EventResult.LOOKED, message=f"{failure.id}: a pod waits: a look at {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
@@ -202,26 +201,26 @@ def _recorded_or_looked(
     return EventOutcome(result=EventResult.LOOKED, message=message)
 
 
-def _groups(failure: Failure, remembered: StoredCluster) -> list[GroupKey]:
-    """The node groups of the cluster that the failure names: those a look has found in a pool, or with a state.
+def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:
+    """Return the known node groups that the failure names: members of a pool, or groups with a state.
 
-    An event that does not say which machine API it is about counts for all of the cluster's.
-    Raises BadRequestError where the cluster's record leaves out the failure's machine API.
+    An event without a machine API counts for all of the cluster's. Raises BadRequestError if its record lists no such
+    API.
     """
     if failure.name is None:
         return []
-    flavours = [flavour for flavour in remembered.record.flavours if failure.flavour in (None, flavour)]
+    flavours = [flavour for flavour in stored.record.flavours if failure.flavour in (None, flavour)]
     if not flavours:
         raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
     keys = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
-    members = {key for pool in remembered.state.pools.values() for key in pool.members}
-    return [key for key in keys if key in remembered.state.groups or str(key) in members]
+    members = {key for pool in stored.state.pools.values() for key in pool.members}
+    return [key for key in keys if key in stored.state.groups or str(key) in members]
 
 
 def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
-    """Whether a report adds nothing to those that are known: inside a running backoff, among many of its kind.
+    """Return whether a report is one of many of its kind inside a running backoff.
 
-    Others inside a backoff are kept, since an older failure may still arrive and begin an earlier one.
+    Others inside a backoff are kept, because an older failure may arrive late and begin an earlier one.
     """
     without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
     return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS

@@ -1,4 +1,4 @@
-"""One look at a cluster for people: what is remembered, what stands there, what the plan would be."""
+"""Read and plan a cluster for an operator's action; find its pools and groups by name."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,21 +24,21 @@ from evenkeel.texts.english import sentence
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A cluster as a run would find it now."""
+    """A cluster as a run would find it now: stored state, pools, plan."""
 
-    remembered: StoredCluster
+    stored: StoredCluster
     plan: Plan
-    pools: tuple[AnyPool, ...]  # as the plan found them
+    pools: tuple[AnyPool, ...]  # with all their numbers
 
     @classmethod
-    def of(cls, remembered: StoredCluster, observation: Observation, plan: Plan) -> Self:
-        """What is remembered, what was seen, and the plan that was made of both."""
-        policy = remembered.policy
-        pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
+    def of(cls, stored: StoredCluster, observation: Observation, plan: Plan) -> Self:
+        """Return the preview of an observation and its plan."""
+        policy = stored.policy
+        pools, _ = find_pools(observation.groups, policy, stored.state.pools)
         ids = {pool.id for pool in pools}
         pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
         return cls(
-            remembered=remembered,
+            stored=stored,
             plan=plan,
             pools=tuple(freeze_paused(pool, policy.paused, plan.now) for pool in pools),
         )
@@ -49,19 +49,19 @@ class Preview:
 
     @property
     def record(self) -> ClusterRecord:
-        return self.remembered.record
+        return self.stored.record
 
     def state_of(self, key: GroupKey) -> GroupState | None:
-        """What is remembered of a group, as the run would leave it."""
-        return self.plan.states.get(key) or self.remembered.state.groups.get(key)
+        """Return the state of a group as a run would store it."""
+        return self.plan.states.get(key) or self.stored.state.groups.get(key)
 
     def pool(self, id: PoolId) -> AnyPool:
-        """A pool of the plan, with all its numbers."""
+        """Return a pool of the plan, with all its numbers."""
         return next(pool for pool in self.pools if pool.id == id)
 
     def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
-        """When a group's present state began, and when it ends by itself; None: nobody knows, or it does not."""
-        state, zone = self.state_of(plan.group.key), self.remembered.zones.get(plan.group.zone or "")
+        """Return when a group's state began, and when it ends; None: unknown, or it has no end."""
+        state, zone = self.state_of(plan.group.key), self.stored.zones.get(plan.group.zone or "")
         since: list[datetime] = []
         until: list[datetime] = []
         if plan.state is State.FENCED:
@@ -71,13 +71,9 @@ class Preview:
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
                 since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
-            if (
-                state is not None
-                and state.throttled_until is not None
-                and self.now < state.throttled_until
-                and not until
-            ):
-                until.append(state.throttled_until)
+            throttled = None if state is None else state.throttled_until
+            if throttled is not None and self.now < throttled and not until:
+                until.append(throttled)
         elif state is not None:
             began = {
                 State.PROBING: state.backoff_until,
@@ -89,24 +85,24 @@ class Preview:
 
 
 def preview_of(
-    clusters: Clusters, remembered: StoredCluster, now: datetime, remaining: Remaining, *, with_demand: bool = False
+    clusters: Clusters, stored: StoredCluster, now: datetime, remaining: Remaining, *, with_demand: bool = False
 ) -> Preview:
-    """``with_demand``: with pods and nodes, where the record asks for them.
+    """Read and plan a cluster. ``with_demand``: with pods and nodes, if the record's ``demand`` needs them.
 
     Raises AccessError, ClusterUnavailableError.
     """
-    judges = remembered.record.demand_stage.judges_nodes if with_demand else None
-    cluster, observation = observe(clusters, remembered, remaining, lambda: now, judges_nodes=judges)
+    judges = stored.record.demand_stage.judges_nodes if with_demand else None
+    cluster, observation = observe(clusters, stored, remaining, lambda: now, judges_nodes=judges)
 
-    def see_pods(found: Observation) -> Observation:
-        return see_all_pods(clusters, remembered.record, cluster, found, remaining) if with_demand else found
+    def see_pods(seen: Observation) -> Observation:
+        return see_all_pods(clusters, stored.record, cluster, seen, remaining) if with_demand else seen
 
     at = now + observation.clock_skew
-    return Preview.of(remembered, *planned(remembered, remembered.policy, observation, at, see_pods))
+    return Preview.of(stored, *planned(stored, stored.policy, observation, at, see_pods))
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
-    """What a restore finds of a pool that has no members any more."""
+    """Return a pool without members, as a restore finds it."""
     return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
@@ -122,7 +118,7 @@ def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
 
 
 def find_pool(preview: Preview, name: str) -> PoolPlan:
-    """The pool of that name or id. Raises BadRequestError where there is none, or more than one."""
+    """Return the pool of that name or id. Raises BadRequestError if there is none, or more than one."""
     matches = [pool for pool in preview.plan.pools if name in pool.id.names]
     if len(matches) == 1:
         return matches[0]
@@ -131,7 +127,7 @@ def find_pool(preview: Preview, name: str) -> PoolPlan:
 
 
 def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
-    """The node group of that name or key, with its pool. Raises BadRequestError, with the reason of a skipped one."""
+    """Return the node group of that name or key, with its pool. Raises BadRequestError."""
     matches = [(pool, group) for pool in preview.plan.pools for group in pool.groups if name in group.group.key.names]
     if len(matches) == 1:
         return matches[0]
@@ -144,18 +140,18 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
 
 
-def check_pool(clusters: Clusters, remembered: StoredCluster, name: str, now: datetime, remaining: Remaining) -> None:
-    """Raises BadRequestError where the cluster has no such pool.
+def check_pool(clusters: Clusters, stored: StoredCluster, name: str, now: datetime, remaining: Remaining) -> None:
+    """Raise BadRequestError if the cluster has no such pool.
 
-    What the record and the state know is not looked for in the cluster: a pool can be paused while it cannot be read.
+    The cluster is read only if its record and state have no such pool, because an unreachable one can be paused too.
     """
-    names = {rule.name for rule in remembered.record.policy().pools}
-    names |= {text for id in remembered.state.pools for text in id.names}
-    names |= {*remembered.control.paused_pools, *remembered.control.restoring_pools}
+    names = {rule.name for rule in stored.record.policy().pools}
+    names |= {text for id in stored.state.pools for text in id.names}
+    names |= {*stored.control.paused_pools, *stored.control.restoring_pools}
     if name in names:
         return
     try:
-        preview = preview_of(clusters, remembered, now, remaining)
+        preview = preview_of(clusters, stored, now, remaining)
     except EvenkeelError as error:
         raise BadRequestError(
             f"pool is {quote(name)}: no such pool is known{near(name, names)}, and the cluster cannot be read: {error}"

@@ -1,86 +1,98 @@
-"""What one run remembers while it writes: what it has stored of each group and pool, and which machines it has marked.
+"""The state of one run: the items as it writes them, and its summary."""
 
-A delete mark is set on machines that are about to go. One that stays on a machine that lives would make the next
-scale-down take that machine in the place of an empty one; so the table knows of every mark before it is set.
-"""
+from dataclasses import dataclass, field
 
-import logging
-from dataclasses import dataclass, replace
-
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
 from evenkeel.application.ports import StoredCluster
-from evenkeel.application.rebalancing.ports import Cluster, RunStore
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
-from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.application.rebalancing.ports import RunStore
+from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.state_records import ScaleRequestRecord
-
-_log = logging.getLogger("evenkeel.rebalance")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What is remembered of the cluster, kept as it is written, each write on the version of the one before."""
+    """The stored state of a cluster. Each write is conditional on the version of the one before.
+
+    All writes raise StateConflictError, as the store's do.
+    """
 
     store: RunStore
-    remembered: StoredCluster
+    stored: StoredCluster
     groups: dict[GroupKey, GroupState]
     pools: dict[PoolId, PoolState]
     scale_requests: dict[str, ScaleRequestRecord]  # by id
 
     def save_group(self, key: GroupKey, state: GroupState) -> None:
-        """Raises StateConflictError, as the store does."""
-        self.store.save_group(self.remembered.record.id, key, state, self.remembered.versions)
+        """Write the state of a group."""
+        self.store.save_group(self.stored.record.id, key, state, self.stored.versions)
         self.groups[key] = state
 
     def save_pool(self, id: PoolId, state: PoolState) -> None:
-        """What is remembered already is not written again. Raises StateConflictError."""
+        """Write the state of a pool, if it has changed."""
         if state == self.pools.get(id, PoolState()):
             return
-        self.store.save_pool(self.remembered.record.id, id, state, self.remembered.versions)
+        self.store.save_pool(self.stored.record.id, id, state, self.stored.versions)
         self.pools[id] = state
 
-    def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
-        answered = record.model_copy(update={"done": True, "result": result[:1000]})
-        self.save_scale_request(answered)
-
     def save_scale_request(self, record: ScaleRequestRecord) -> None:
-        self.store.save_scale_request(self.remembered.record.id, record, self.remembered.versions)
+        """Write a request."""
+        self.store.save_scale_request(self.stored.record.id, record, self.stored.versions)
         self.scale_requests[record.id] = record
 
-
-def mark(api: Cluster, patch: Patch, run_state: RunState) -> None:
-    """Mark the machines that are to go, and remember which before the first is: a mark left behind kills a node."""
-    key = patch.plan.group.key
-    names = api.deletion_candidates(patch)
-    state = run_state.groups.get(key, GroupState())
-    if names and not set(names) <= set(state.marked):
-        run_state.save_group(key, replace(state, marked=tuple(sorted({*state.marked, *names}))))
-    api.mark(patch, names, state.marked)
+    def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
+        """Answer a request."""
+        self.save_scale_request(record.model_copy(update={"done": True, "result": result[:1000]}))
 
 
-def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
-    """Groups with machines of which a run of ours marked some, and that nobody is about to shrink now."""
-    return [
-        plan.group
-        for plan in pool.groups
-        if plan.group.key in run_state.groups
-        and run_state.groups[plan.group.key].marked
-        and plan.group.frozen_because is None
-        and plan.requested >= plan.group.requested
-    ]
+@dataclass(kw_only=True)
+class RunSummary:
+    """The result of a run or a check, in numbers for metrics and in one sentence."""
 
+    cluster: str
+    message: str = ""
+    plan: Plan | None = None
+    writes: list[str] = field(default_factory=list)  # the patched objects, one entry for each patch
+    conflicts: int = 0
+    rejected: int = 0
+    unreachable: bool = False
+    seen: bool = False  # a check has read the cluster
+    doubtful: bool = False  # a patch was sent and its answer lost
+    dry_run: bool = False
+    decisions: list[str] = field(default_factory=list)
+    seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group
 
-def unmark(groups: list[NodeGroup], api: Cluster, run_state: RunState) -> bool:
-    """Take our marks off the machines that stayed. True: one has changed meanwhile, look again."""
-    try:
-        for group in groups:
-            state = run_state.groups[group.key]
-            if api.unmark(group, state.marked):
-                run_state.save_group(group.key, replace(state, marked=()))
-    except ConflictError:
-        return True
-    except (RejectedError, ClusterUnavailableError, AccessError) as error:  # the next look tries again
-        _log.error("marks not taken off: %s", error, extra={"cluster": run_state.remembered.record.id})
-    return False
+    @property
+    def written(self) -> int:
+        """Return the number of patches."""
+        return len(self.writes)
+
+    @property
+    def sentence(self) -> str:
+        """Return the message if the run could not do its work, else the number of patches."""
+        if self.message:
+            return self.message
+        changes = self.plan.changes if self.plan else ()
+        if self.written:
+            return f"{self.cluster}: {self.written} patches written, {self.conflicts} conflicts"
+        if self.dry_run and changes:
+            return f"{self.cluster}: dry run: would write {len(changes)} node groups"
+        return f"{self.cluster}: nothing to write"
+
+    def metrics(self) -> dict[str, int]:
+        """Return what the run adds to the stack's metrics, which have no name per cluster: each would be billed."""
+        pools = self.plan.pools if self.plan else ()
+        groups = [group for pool in pools for group in pool.groups]
+        return {
+            "PatchesWritten": self.written,
+            "Conflicts": self.conflicts,
+            "Rejected": self.rejected,
+            "WritesContested": sum(len(pool.contested) for pool in pools),
+            "ClustersUnreachable": int(self.unreachable),
+            "PoolsInvalid": sum(not pool.valid for pool in pools),
+            "PoolsStarved": sum(pool.starved > 0 for pool in pools),
+            "PoolsOvercommitted": sum(pool.overcommitted for pool in pools),
+            "GroupsFenced": sum(group.state is State.FENCED for group in groups),
+            "Imbalance": max((pool.imbalance for pool in pools), default=0),
+            "Headroom": sum(pool.headroom for pool in pools),
+        }

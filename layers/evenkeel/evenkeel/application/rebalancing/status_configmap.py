@@ -1,8 +1,7 @@
-"""What a cluster's status ConfigMap says, and when it is written: where what it says has changed, and never at a look.
+"""The content of a cluster's status ConfigMap, and when a run writes it: if the content has changed.
 
-It is remembered before it is written, and noted as written after. So a look, which may write nothing, finds that there
-is something to be said; who was killed in between has it written again later; and what a cluster refuses is tried four
-times an hour, whatever else goes on.
+It is stored before it is written, and again afterwards. So a check finds that a run is needed, a killed run is repeated
+later, and a refused write is tried four times an hour.
 """
 
 import hashlib
@@ -17,14 +16,13 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.texts.english import problem_words, rfc3339
 
-# A ConfigMap holds 1 MiB; nobody reads a quarter of that.
-_MOST_BYTES = 256 * 1024
+_MOST_BYTES = 256 * 1024  # a ConfigMap holds 1 MiB
 _MOST_GROUPS = (200, 20, 0)  # of all pools; the first number with which it fits
 _MOST_POOLS = 50
-_MOST_TROUBLES = 20
-_MOST_NAMED = 5  # zones of a trouble, problems of a pool
+_MOST_INCIDENTS = 20
+_MOST_NAMED = 5  # zones of an incident, problems of a pool
 _LONGEST_TEXT = 253
-_AGAIN = timedelta(minutes=15)
+_RETRY_AFTER = timedelta(minutes=15)
 
 
 def status_document(
@@ -34,21 +32,18 @@ def status_document(
     cluster_health: ClusterHealth,
     dry: Collection[PoolId],
 ) -> dict[str, Any]:
-    """For people and programs, without a moment that passes by itself, a number of nodes or anybody else's words.
-
-    ``dry``: the pools of which nothing is written.
-    """
+    """Return the content, without ages, numbers of nodes or foreign texts. ``dry``: the pools in dry run."""
     document: dict[str, Any] = {}
     for most in _MOST_GROUPS:
         left = [most]
         document = {
             "cluster": cluster,
             "incidents": [
-                _incident(incident, cluster_health) for incident in cluster_health.incidents[:_MOST_TROUBLES]
+                _incident(incident, cluster_health) for incident in cluster_health.incidents[:_MOST_INCIDENTS]
             ],
             "pools": [_pool(pool, outcomes, left, dry_run=pool.id in dry) for pool in plan.pools[:_MOST_POOLS]],
             "notShown": {
-                "incidents": max(0, len(cluster_health.incidents) - _MOST_TROUBLES),
+                "incidents": max(0, len(cluster_health.incidents) - _MOST_INCIDENTS),
                 "pools": max(0, len(plan.pools) - _MOST_POOLS),
                 "groups": max(0, sum(len(pool.groups) for pool in plan.pools[:_MOST_POOLS]) - most),
             },
@@ -61,33 +56,37 @@ def status_document(
 def is_to_be_shown(
     before: PublishedStatus | None, document: Mapping[str, Any], place: str, now: datetime
 ) -> PublishedStatus:
-    """What is to be remembered of it: ``before`` itself where nothing is to be written now."""
+    """Return the status to store; ``before`` itself if nothing is to be written now."""
     text = json.dumps([place, document])
     print_ = hashlib.sha256(text.encode()).hexdigest()[:32]
-    if before is not None and before.print == print_ and not (before.tried_at and now >= before.tried_at + _AGAIN):
+    if (
+        before is not None
+        and before.print == print_
+        and not (before.tried_at and now >= before.tried_at + _RETRY_AFTER)
+    ):
         return before
     return PublishedStatus(print=print_, tried_at=now)
 
 
 def status_text(document: Mapping[str, Any], now: datetime) -> str:
-    """The ConfigMap's one entry. ``saidSince``: this is so since then, as far as anybody has looked."""
+    """Return the ConfigMap's one entry. ``saidSince``: when a run wrote it."""
     return json.dumps({"saidSince": rfc3339(now), **document}, indent=1)
 
 
 def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, Any]:
-    told = cluster_health.told.get(incident.key)
+    notified = cluster_health.told.get(incident.key)
     return {
         "kind": incident.kind.value,
         "pool": _cut(incident.pool) or None,
         "since": rfc3339(incident.since),
         "zones": [_cut(zone) for zone in incident.zones[:_MOST_NAMED]],
-        "missing": told.missing if told else incident.missing,  # told anew when it has doubled or halved
+        "missing": notified.missing if notified else incident.missing,  # changes when it has doubled or halved
         "class": incident.failure_class.value if incident.failure_class else None,
     }
 
 
 def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int], *, dry_run: bool) -> dict[str, Any]:
-    """``left``: how many groups may still be shown."""
+    """Return a pool. ``left``: the number of groups that there is room for."""
     groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
     left[0] -= len(groups)
     problems = pool.problems[:_MOST_NAMED] if not pool.valid else ()
@@ -105,19 +104,19 @@ def _worst_first(plan: GroupPlan) -> tuple[bool, bool, str]:
 
 
 def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, Any]:
-    """``wanted``: what would be written, or was tried to be; absent where it stands."""
+    """Return a group. ``wanted``: the numbers to write, unless they are written."""
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
-    stands = plan.bounds if written and plan.bounds is not None else plan.group.bounds
-    quote: dict[str, Any] = {
+    current = plan.bounds if written and plan.bounds is not None else plan.group.bounds
+    document: dict[str, Any] = {
         "name": _cut(str(plan.group.key)),
         "zone": _cut(plan.group.zone or "") or None,
         "state": plan.state.value,
     }
-    quote |= _bounds(stands)
+    document |= _bounds(current)
     if not plan.changes or written:
-        return quote
-    return {**quote, "wanted": {"requested": plan.requested, **_bounds(plan.bounds)}}
+        return document
+    return {**document, "wanted": {"requested": plan.requested, **_bounds(plan.bounds)}}
 
 
 def _bounds(bounds: Bounds | None) -> dict[str, int | None]:

@@ -1,8 +1,8 @@
-"""A whole zone is impaired, or well again: said by an operator, or by AWS (ARC zonal shift and autoshift).
+"""Store that a zone is impaired, or well again: from an operator, or from AWS (ARC zonal shift and autoshift).
 
-Every group of the zone is then fenced until the end that was named. Words are kept per source, and the zone is fenced
-while any of them holds: an operator's fence outlasts a shift that ends, and the reverse. Of each source the newest word
-counts, whatever order they arrive in; an end that gets lost cannot fence a zone for ever.
+Every group of an impaired zone is fenced until the stated end. Statements are stored per source, and the zone is fenced
+while any of them holds. So an operator's fence outlasts a shift, and the reverse. Of each source the newest statement
+counts, in whatever order they arrive. A lost end never fences a zone for ever.
 """
 
 import logging
@@ -22,23 +22,23 @@ from evenkeel.validation import ConfigError
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
-# An autoshift has no end of its own. One whose "completed" is lost is over after a day.
+# An autoshift has no end. If its "completed" event is lost, it ends after a day.
 LONGEST = timedelta(hours=24)
-# Two words of a source within this time are about one shift.
+# Two statements of a source within this time are about one shift.
 _ONE_SHIFT = timedelta(minutes=1)
 _TRIES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordZoneShift:
-    """Remembers a shift for every registered cluster that has the zone, and asks for a look at each."""
+    """Stores a shift for every registered cluster with the zone, and requests a run of each."""
 
     store: EventStore
     queue: Queue
     clock: Clock
 
     def __call__(self, shift: ZoneShift) -> EventOutcome:
-        """What became of the event.
+        """Return the result of the event.
 
         Raises:
             StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
@@ -53,8 +53,8 @@ class RecordZoneShift:
                     refused = foreign_account(f"zone {shift.zone} of {shift.region}", cluster, shift.sender)
                 elif self.record(cluster, zone, shift):
                     clusters.append(cluster)
-            except ConfigError as error:  # what is wrong with its state is its own; the others are not kept waiting
-                _log.error("zone %s not remembered: %s", zone, error, extra={"cluster": cluster})
+            except ConfigError as error:  # a fault of one cluster does not affect the others
+                _log.error("zone %s not stored: %s", zone, error, extra={"cluster": cluster})
         if not clusters and refused is not None:
             return refused
         if not clusters and unknown:
@@ -71,42 +71,42 @@ class RecordZoneShift:
         )
 
     def record(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
-        """Remember it for one cluster and ask for a look there. False: it, or a newer word, is known already."""
+        """Store it for one cluster, and request a run. Return False if it, or a newer statement, is stored already."""
         end = min(shift.until or shift.at + LONGEST, shift.at + LONGEST) if shift.by != OPERATOR else shift.until
         until = end if shift.impaired and end is not None else shift.at
         for attempt in range(_TRIES):
-            remembered = self.store.load(cluster)
-            zone = remembered.record.zone_ids.get(zone, zone)
-            record = remembered.zones.get(zone)
+            stored = self.store.load(cluster)
+            zone = stored.record.zone_ids.get(zone, zone)
+            record = stored.zones.get(zone)
             latest = record.words.get(shift.by) if record else None
             statement = _newer_statement(latest, ZoneStatement(until=until, said_at=shift.at), shift.by)
             if statement is None:
                 return False
-            is_news = statement != latest
-            region = remembered.record.region or "-"  # the record's alone: one zone, one item
+            is_new = statement != latest
+            region = stored.record.region or "-"  # never the event's: one zone has one item
             try:
-                if is_news:
+                if is_new:
                     statements = {**(record.words if record else {}), shift.by: statement}
-                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=statements), remembered.versions)
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=statements), stored.versions)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-        # Also when an earlier try remembered it, and could not ask for the look.
+        # Also if an earlier try stored it and could not request the run.
         self.queue.request(cluster, f"zone {zone}", f"zone-{shift.at.timestamp()}-{shift.id}-{zone}-{cluster}")
-        return is_news
+        return is_new
 
     def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
-        """Who else says that the zone is impaired: to an operator whose own fence is lifted."""
-        remembered = self.store.load(cluster)
-        record = remembered.zones.get(remembered.record.zone_ids.get(zone, zone))
+        """Return the sources that report the zone as impaired, after an operator has lifted the fence."""
+        stored = self.store.load(cluster)
+        record = stored.zones.get(stored.record.zone_ids.get(zone, zone))
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 
 def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, source: str) -> ZoneStatement | None:
-    """What to remember after another word of a source: the newer one. None: the latest so far is newer.
+    """Return the newer of two statements of a source. None: the stored one is newer.
 
-    ARC's event and CloudTrail's tell one shift twice, in any order, and only CloudTrail's says when it expires.
+    ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has its end.
     """
     if latest is None or latest.said_at is None or statement.said_at is None:
         return statement
@@ -118,17 +118,17 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
     return statement
 
 
-def check_zone(remembered: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
-    """Whether the cluster has a zone of that name or id; what the answer must add where it cannot be said.
+def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observation]) -> str:
+    """Check that the cluster has such a zone; return what the answer adds if that is unknown.
 
-    The cluster is looked at only where its record and what was said before do not know the zone. That it cannot be
-    looked at is no reason not to fence a zone: then something is wrong already.
+    The cluster is read only if its record and stored statements have no such zone. A cluster that cannot be read may be
+    fenced all the same, because something is wrong with it already.
 
     Raises:
-        BadRequestError: it has no such zone; the nearest name is suggested.
+        BadRequestError: it has no such zone; the error suggests the nearest name.
     """
-    ids = remembered.record.zone_ids
-    if zone in ids or zone in ids.values() or zone in remembered.zones:
+    ids = stored.record.zone_ids
+    if zone in ids or zone in ids.values() or zone in stored.zones:
         return ""
     try:
         groups = observe().groups
@@ -137,19 +137,19 @@ def check_zone(remembered: StoredCluster, zone: str, observe: Callable[[], Obser
     names = sorted({group.zone for group in groups if group.zone})
     if zone in names:
         return ""
-    seen = [pool.seen for pool in remembered.state.pools.values() if pool.seen is not None]
+    seen = [pool.seen for pool in stored.state.pools.values() if pool.seen is not None]
     known = {key for sighting in seen if sighting.few_since is None for key in sighting.requested}
     if not known <= {str(group.key) for group in groups}:
         return ". Whether it has such a zone could not be seen: known node groups were not found"
     known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
     raise BadRequestError(
-        f"zone is {quote(zone)}: no node group of {remembered.record.id} is there; {known_zones}"
+        f"zone is {quote(zone)}: no node group of {stored.record.id} is there; {known_zones}"
         f"{near(zone, [*names, *ids])}"
     )
 
 
 def _zone_of(record: ClusterRecord, shift: ZoneShift) -> str | None:
-    """The zone's name in this cluster; None where it has no such zone."""
+    """Return the zone's name in this cluster; None if it has no such zone."""
     if record.region and shift.region and record.region != shift.region:
         return None
     if shift.zone in record.zone_ids:

@@ -152,7 +152,7 @@ class ClusterHealth:
     incidents: tuple[Incident, ...] = ()
     told: Mapping[str, Notified] = field(default_factory=dict)
     outbox: tuple[IncidentChange, ...] = ()
-    quote: PublishedStatus | None = None  # None: the cluster has no status ConfigMap
+    published_status: PublishedStatus | None = None  # None: the cluster has no status ConfigMap
 
     @property
     def is_empty(self) -> bool:

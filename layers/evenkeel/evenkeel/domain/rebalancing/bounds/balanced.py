@@ -299,6 +299,6 @@ BALANCED = Strategy(
     publishes_minima=False,
     adds_up=True,
     reserves=True,
-    sentence="{nodes} of the pool's {headroom} nodes of headroom{steps}",
+    sentence="may grow by {nodes} of the pool's {headroom:free node}[ ({steps:;})]",
     sentence_of_min="PoolMinimum {minimum} levelled over the zones, each at most what it requests",
 )

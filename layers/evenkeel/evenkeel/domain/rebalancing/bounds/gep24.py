@@ -128,6 +128,6 @@ ADAPTIVE = Strategy(
     size=_adaptive,
     publishes_minima=True,
     adds_up=False,
-    sentence="PoolMaximum {maximum} less {elsewhere} elsewhere{note}",
+    sentence="PoolMaximum {maximum} less {elsewhere} elsewhere[; {note}]",
     sentence_of_min="its zone's share of PoolMinimum {minimum}, and of what fenced zones cannot hold of it",
 )

@@ -1,4 +1,4 @@
-"""Decisions: into the table, the log, onto the bus, and beside the objects that were written."""
+"""Record decisions: in the table and the log, on the bus, and as Kubernetes Events of the written objects."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,8 @@ from evenkeel.domain.model.states import PoolState
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# A decision is of interest while somebody may still ask about it.
 _DECISIONS_KEPT = timedelta(days=30)
-# Of one pool's decision: an event is a write to the cluster, which dry run is to spare.
-_MOST_DRY_EVENTS = 20
+_MOST_DRY_EVENTS = 20  # of a decision: an Event is a write to the cluster too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class Recorder:
     ports: RunPorts
     summary: RunSummary
     api: Cluster
-    why: str
+    reason: str
 
     def decide(
         self,
@@ -41,10 +39,7 @@ class Recorder:
         dry_run: bool,
         shows_dry_run: bool = False,
     ) -> None:
-        """Tell everybody what came of a pool's plan. ``state`` is what is remembered of what was told before.
-
-        ``shows_dry_run``: what would be written is told beside the objects, too.
-        """
+        """Record the decision for a pool. ``state``: as stored before it; ``shows_dry_run``: Events in dry run too."""
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
         written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
@@ -54,7 +49,7 @@ class Recorder:
             self.api.emit_event(group, decision["id"], dry_run=dry_run)
 
     def fixed(self, pool: PoolPlan, changes: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
-        """Record numbers that an operator has agreed to: nobody has to be told."""
+        """Record fixes that an operator agreed to. They are not published."""
         self._save({**self._decision(pool, {}, dry_run=dry_run), "mended": list(changes)})
 
     def _decision(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> dict[str, Any]:
@@ -63,7 +58,7 @@ class Recorder:
             id=self.ports.new_id(),
             cluster=self.summary.cluster,
             at=self.ports.clock.now(),
-            why=self.why,
+            reason=self.reason,
             dry_run=dry_run,
             outcomes=outcomes,
         )
@@ -80,7 +75,7 @@ def _is_written(outcome: Outcome | None) -> bool:
 
 
 def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """The groups that are told to be in trouble from now on; a frozen one is what it was."""
+    """Return the groups that are published as failing from now on; a frozen one stays as it was."""
     return tuple(
         str(plan.group.key)
         for plan in pool.groups
@@ -90,13 +85,13 @@ def is_failing(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
 
 
 def _absent(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """Return the groups in trouble that this check has not found, while a second check must agree."""
+    """Return the failing groups that this check did not find, while a second check must agree."""
     here = {str(plan.group.key) for plan in pool.groups}
     return tuple(key for key in state.is_failing if key not in here) if pool.awaits_check else ()
 
 
 def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:
-    """What a decision is published as; ``state`` is what was remembered of the pool before."""
+    """Return the detail-types of a decision; ``state``: of the pool before it."""
     is_failing = set(state.is_failing)
     events = {
         DetailType.POOL_INVALID: not pool.valid,

@@ -1,6 +1,3 @@
-"""What the page does by itself where scripts run: count down, tell its age, unfold what is linked to, search."""
-
-SCRIPT = """
 const all = of => [...document.querySelectorAll(of)];
 const two = n => String(n).padStart(2, "0");
 const span = s => {
@@ -30,7 +27,7 @@ const [find, kind] = all("#find, #kind");
 if (find) {
   const cards = all("[data-find]");
   const filter = () => {
-    const words = find.value.toLowerCase().split(/\\s+/);
+    const words = find.value.toLowerCase().split(/\s+/);
     let shown = 0;
     for (const one of cards) {
       const {find: text, kinds} = one.dataset;
@@ -46,4 +43,3 @@ if (find) {
   kind.addEventListener("input", filter);
   document.querySelector(".tools").hidden = false;
 }
-"""

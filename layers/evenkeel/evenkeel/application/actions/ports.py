@@ -1,0 +1,37 @@
+"""The ports of operator actions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from evenkeel.application.offerings.ports import OfferingStore
+from evenkeel.application.ports import LeaseStore, Remaining, Versions
+from evenkeel.application.rebalancing.ports import Clusters, EventStore
+from evenkeel.application.rollout.ports import RolloutStore
+from evenkeel.record import ClusterRecord
+
+
+class ActionStore(RolloutStore, EventStore, OfferingStore, LeaseStore, Protocol):
+    """The table, as operator actions need it."""
+
+    def remove_record(self, cluster: str, versions: Versions) -> None:
+        """Delete the registration and the control item. Raises StateConflictError.
+
+        The state of groups and pools stays for a later registration.
+        """
+
+
+class InspectableClusters(Clusters, Protocol):
+    """Clusters, with what only operators ask. All methods raise AccessError, ClusterUnavailableError."""
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        """Read the zones of its running nodes: AWS's zone id -> zone name."""
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
+        """Return the rights that the API server refuses of those that a check needs, or a run (``writes``); in words.
+
+        It asks for each right and reads nothing.
+        """
+
+    def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
+        """Return when a cluster-autoscaler last renewed its lease in the workload cluster, if that can be read."""

@@ -1,0 +1,39 @@
+"""The ports of incidents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from evenkeel.application.ports import NAMELESS, Bus, Clock, Versions
+from evenkeel.domain.model.incidents import ClusterHealth
+
+
+class HealthStore(Protocol):
+    """The health of one cluster. All methods raise StateUnavailableError."""
+
+    def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
+        """Write it for its cluster and for the overview of all. Raises StateConflictError."""
+
+    def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
+        """Read one item, also of a cluster whose other records cannot be read."""
+
+
+class FleetHealthStore(HealthStore, Protocol):
+    """The same, with the stored health of all clusters."""
+
+    def cluster_healths(self) -> Mapping[str, ClusterHealth]:
+        """Read the health of all clusters that ever had an incident: one query (and one more per MiB)."""
+
+    def looked_at(self) -> Mapping[str, datetime]:
+        """Read when each cluster was last read, if within the last hours: one query."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthPorts:
+    """The ports that store and notify cluster health. ``stack``: the stack's name in commands."""
+
+    store: HealthStore
+    bus: Bus
+    clock: Clock
+    stack: str = NAMELESS

@@ -1,0 +1,190 @@
+"""Open and read one cluster: machine objects, Shoots for relief, and its workload. Every error is that cluster's."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from evenkeel.application.errors import EvenkeelError, TooLargeError, contained
+from evenkeel.application.offerings.sharing import buyer_of
+from evenkeel.application.ports import Remaining, StoredCluster
+from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.rebalancing.relief import shoots_asked_for
+from evenkeel.record import ClusterRecord
+
+_log = logging.getLogger("evenkeel.check")
+# To open and read a cluster, with all pages. A healthy one takes tenths of a second.
+CHECK_SECONDS = 8.0
+# Kept of an invocation while a workload cluster hangs: a patch takes up to 13 s.
+_KEPT_FOR_THE_REST = 15.0
+_NOTHING = ClusterState()
+
+
+class _Time:
+    """The seconds of a check, out of those that remain."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining = remaining
+        self.kept_back = max(0.0, remaining() - CHECK_SECONDS)
+
+    def left(self) -> float:
+        return self._remaining() - self.kept_back
+
+
+def within_check(remaining: Remaining) -> Remaining:
+    """Return the seconds that are left of a check that starts now."""
+    return _Time(remaining).left
+
+
+def observe_cluster(
+    clusters: Clusters,
+    record: ClusterRecord,
+    remaining: Remaining,
+    state: ClusterState = _NOTHING,
+    *,
+    consistent: bool = True,
+    alone: bool = True,
+) -> tuple[Cluster, Observation]:
+    """Open and read a cluster within ``CHECK_SECONDS``; its later calls may use all that remains.
+
+    Args:
+        clusters: Opens it.
+        record: Its record.
+        remaining: The seconds that are left.
+        state: Its stored state.
+        consistent: As of ``Clusters.open``, like ``alone``.
+        alone: See ``consistent``.
+
+    Raises:
+        AccessError, ClusterUnavailableError: for errors of any kind.
+    """
+    time = _Time(remaining)
+    open_it = partial(clusters.open, record, time.left, consistent=consistent, alone=alone)
+    cluster = contained(record.id, "it was opened", open_it)
+    observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
+    time.kept_back = 0.0
+    return cluster, observation
+
+
+def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
+    """Read a cluster. The machines of failing groups, and of groups in a step of convergence, are always listed.
+
+    So a machine is seen that was launched after the last failure. Raises as ``observe_cluster``.
+    """
+    with_machines = [key for key, group in state.groups.items() if group.is_failing]
+    steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
+    with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
+    return contained(name, "it was read", lambda: cluster.observe(with_machines, buyer))
+
+
+def is_unchanged(
+    clusters: Clusters, record: ClusterRecord, seen: Mapping[str, str], remaining: Remaining, *, alone: bool
+) -> bool:
+    """Return whether a cluster ``shows`` the same objects as before. Raises as ``observe_cluster``."""
+    open_it = partial(clusters.open, record, within_check(remaining), consistent=False, alone=alone)
+    return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
+
+
+def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of it is read
+    clusters: Clusters,
+    stored: StoredCluster,
+    remaining: Remaining,
+    now: Callable[[], datetime],
+    *,
+    judges_nodes: bool | None,
+    consistent: bool = True,
+    alone: bool = True,
+) -> tuple[Cluster, Observation]:
+    """Read a cluster, the Shoots that relief needs, and the workload if the record's ``demand`` needs it.
+
+    ``judges_nodes``: as of ``WorkloadCluster.read``; None: no workload is read. Raises as ``observe_cluster``, and
+    TooLargeError unless ``alone``: then it may be read.
+    """
+    record, state = stored.record, stored.state
+    cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
+    observation = _with_shoots(observation, cluster, record, state, now() + observation.clock_skew)
+    if judges_nodes is None or record.demand_stage is DemandStage.OFF:
+        return cluster, observation
+    open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
+    return cluster, with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
+
+
+def _with_shoots(
+    observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
+) -> Observation:
+    """Add the Shoots that relief needs now: one request each, none in quiet times.
+
+    An error of the garden is no error of the seed: it is reported, and the rest is planned.
+    """
+    namespaces = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
+    if not namespaces:
+        return observation
+    try:
+        shoots = contained(record.id, "its Shoots were read", partial(cluster.shoots, namespaces))
+    except EvenkeelError as error:
+        shoots = dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error)))
+    return replace(observation, shoots=shoots)
+
+
+def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:
+    """Return the seconds for a workload: ``CHECK_SECONDS`` at most, unless ``alone``."""
+    of_check = within_check(remaining)
+
+    def left() -> float:
+        before_the_rest = remaining() - _KEPT_FOR_THE_REST
+        return before_the_rest if alone else min(before_the_rest, of_check())
+
+    return left
+
+
+def see_all_pods(
+    clusters: Clusters,
+    record: ClusterRecord,
+    cluster: Cluster,
+    observation: Observation,
+    remaining: Remaining,
+    *,
+    alone: bool = True,
+) -> Observation:
+    """Add all pods, if the record has a workload and they are missing. Raises TooLargeError as ``observe``."""
+    if record.workload is None or not lacks_pods(observation):
+        return observation
+    open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
+    return with_workload(record.id, open_it, cluster, observation, judges_nodes=True, alone=alone)
+
+
+def lacks_pods(observation: Observation) -> bool:
+    """Return True if pods were not read, or not all of them, and no attempt has failed."""
+    known = observation.workload is not None and observation.workload.whole
+    return not known and not observation.workload_unread
+
+
+def with_workload(
+    name: str,
+    open_it: Callable[[], WorkloadCluster],
+    cluster: Cluster,
+    observation: Observation,
+    *,
+    judges_nodes: bool,
+    alone: bool = True,
+) -> Observation:
+    """Add pods and nodes, or one sentence why they cannot be read. Raises TooLargeError as ``observe``."""
+
+    def read() -> Workload:
+        return open_it().read(cluster.nodes, judges_nodes=judges_nodes)
+
+    try:
+        return replace(observation, workload=contained(name, "its workload was read", read))
+    except EvenkeelError as error:
+        if isinstance(error, TooLargeError) and not alone:
+            raise
+        _log.warning("%s: its workload is not read: %s", name, error, extra={"cluster": name})
+        return replace(observation, workload_unread=str(error))

@@ -1,0 +1,200 @@
+"""Plan a cluster from its observation and its stored state, for a check, a run or a preview."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from evenkeel.application.errors import contained
+from evenkeel.application.offerings.sharing import is_affected
+from evenkeel.application.ports import Clock, Remaining, StoredCluster
+from evenkeel.application.rebalancing.observe import observe, see_all_pods
+from evenkeel.application.rebalancing.ports import Cluster, Clusters
+from evenkeel.domain.fleet.check_times import SteadyState
+from evenkeel.domain.incidents.health import evaluate
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import CLOCKS_AGREE, GroupKey
+from evenkeel.domain.model.incidents import ClusterHealth
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan as make_plan
+from evenkeel.record import ControlRecord
+from evenkeel.texts.english import clock_words
+
+_log = logging.getLogger("evenkeel.check")
+
+SeePods = Callable[[Observation], Observation]
+"""Add to an observation all pods and nodes, if they can be read."""
+
+# A group whose write was refused is left alone for so long. Tried at every check, and planned around each time, its
+# pool would be written to and fro.
+_REFUSED_FOR = timedelta(minutes=5)
+_FREE = ControlRecord()  # nothing is paused, restored or to be fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedObservation:
+    """A cluster that was read, and its plan. ``refused``: groups that it is planned around, with the API's message."""
+
+    api: Cluster
+    observation: Observation
+    plan: Plan
+    refused: dict[GroupKey, str]
+
+    def settled(self, stored: StoredCluster) -> SteadyState | None:
+        """Return the steady state to store; None if time alone changes the plan.
+
+        A plan follows from the observation, the stored state and the time. If nothing stored has an end, no machine is
+        pending and nothing is wrong, then the same observation gives the same plan.
+        """
+        seen, plan = self.api.seen(), self.plan
+        if not seen or not is_settled(stored, self.observation, plan):
+            return None
+        return SteadyState(
+            at=plan.now,
+            seen=seen,
+            zones=zones_of(self.observation),
+            headroom=sum(pool.headroom for pool in plan.pools),
+            imbalance=max((pool.imbalance for pool in plan.pools), default=0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterObserver:
+    """Reads and plans a cluster. ``consistent``: read the newest state, because writes follow."""
+
+    clusters: Clusters
+    clock: Clock
+    dry_run: bool  # of clusters whose record has no setting
+    consistent: bool = True
+    _skews: dict[str, timedelta] = field(default_factory=dict)  # by cluster, as last logged
+
+    def observe(
+        self, stored: StoredCluster, remaining: Remaining, *, alone: bool = True
+    ) -> tuple[Cluster, Observation]:
+        """Read the cluster. Raises as ``observe.observe``."""
+        # Unneeded nodes are looked for only if they may be removed; `status` looks for them in any case.
+        judges = stored.record.demand_stage.removes
+        return observe(
+            self.clusters,
+            stored,
+            remaining,
+            self.clock.now,
+            judges_nodes=judges,
+            consistent=self.consistent,
+            alone=alone,
+        )
+
+    def plan(
+        self,
+        stored: StoredCluster,
+        observed: tuple[Cluster, Observation],
+        refused: Mapping[GroupKey, str],
+        remaining: Remaining,
+        *,
+        alone: bool = True,
+    ) -> PlannedObservation:
+        """Plan the cluster. ``refused``: groups whose writes were refused since the state was read.
+
+        Raises as ``observe.observe``.
+        """
+        api, observation = observed
+        now = self.clock.now() + observation.clock_skew
+        self._log_skew(stored.record.id, observation.clock_skew)
+        refused = {**_refused_lately(stored.state, now), **refused}
+        observation = _with_frozen(observation, refused)
+        see_pods = partial(see_all_pods, self.clusters, stored.record, api, remaining=remaining, alone=alone)
+        paused = stored.control.is_paused(now)
+        policy = replace(stored.policy, is_paused=paused, is_dry=stored.is_dry(self.dry_run))
+        observation, plan = planned(stored, policy, observation, now, see_pods)
+        plan = plan.of_paused if paused else plan
+        return PlannedObservation(api=api, observation=observation, plan=plan, refused=refused)
+
+    def _log_skew(self, cluster: str, skew: timedelta) -> None:
+        """Log a clock skew once, and again if it changes."""
+        if abs(skew - self._skews.get(cluster, timedelta(0))) <= CLOCKS_AGREE:
+            return
+        self._skews[cluster] = skew
+        words = clock_words(skew) or "agrees with ours again"
+        _log.warning("%s: its API server's clock %s", cluster, words, extra={"cluster": cluster})
+
+
+def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
+    return {
+        key: group.write_refused
+        for key, group in state.groups.items()
+        if group.write_refused_at is not None and now < group.write_refused_at + _REFUSED_FOR
+    }
+
+
+def _with_frozen(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
+    """Freeze the groups that refuse to be written, so that the others are planned around them."""
+    if not refused:
+        return observation
+    groups = tuple(
+        group.frozen(Reason.of(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
+        for group in observation.groups
+    )
+    return replace(observation, groups=groups)
+
+
+def planned(
+    stored: StoredCluster,
+    policy: Policy,
+    observation: Observation,
+    now: datetime,
+    see_pods: SeePods,
+) -> tuple[Observation, Plan]:
+    """Return the plan and the observation that it is made from; pods are read only if the plan depends on them."""
+    make = partial(contained, stored.record.id, "it was planned")
+    return with_pods(lambda seen: make(lambda: plan_for(stored, policy, seen, now)), observation, see_pods)
+
+
+def with_pods(
+    make: Callable[[Observation], Plan], observation: Observation, see_pods: SeePods
+) -> tuple[Observation, Plan]:
+    """Return the plan and the observation that it is made from; pods are read only if the plan asks for them."""
+    plan = make(observation)
+    if plan.asks and (seen := see_pods(observation)) is not observation:
+        return seen, make(seen)
+    return observation, plan
+
+
+def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, now: datetime) -> Plan:
+    """Return the plan. If the workload makes it fail, the error is reported, and bounds are planned without it."""
+    state = stored.state
+    try:
+        return make_plan(observation, state, policy, now)
+    except Exception as error:  # any kind; planned again without the workload, it is raised if that is not the cause
+        if observation.workload is None:
+            raise
+        problem = f"{type(error).__name__} while it was judged: please report this"
+    _log.error("%s: its workload: %s", stored.record.id, problem, extra={"cluster": stored.record.id})
+    return make_plan(replace(observation, workload=None, workload_unread=problem), state, policy, now)
+
+
+def is_settled(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
+    """Return whether time alone changes nothing about this plan, and it has nothing to report."""
+    state = stored.state
+    relief = any(pool.remembered.relief for pool in plan.pools)
+    awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
+    has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
+    wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
+    control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these have no end
+    is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
+    # An incident that opens only after a while counts at once: a quick check does not see how long it lasts.
+    incident = (
+        not stored.cluster_health.is_empty or evaluate(ClusterHealth(), plan, state.groups, timedelta(0)).incidents
+    )
+    # Pods change while the node groups do not: a quick check does not see them.
+    awaited = awaited or stored.record.demand_stage is not DemandStage.OFF
+    return is_free and not (relief or awaited or has_ends or wrong or incident or plan.look_at or plan.states)
+
+
+def zones_of(observation: Observation) -> frozenset[str]:
+    """Return the zones of a cluster's groups."""
+    return frozenset(group.zone for group in observation.groups if group.zone)

@@ -1,0 +1,92 @@
+"""Advance and answer the stored requests for nodes, from the plan of a run."""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from evenkeel.application.rebalancing.run_state import RunState
+from evenkeel.domain.model.plans import PoolPlan, Refusal, TakenOff
+from evenkeel.state_records import ScaleRequestRecord
+from evenkeel.texts.english import counted, problem_words, taken_off_words
+
+_log = logging.getLogger("evenkeel.rebalance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleRequests:
+    """The requests of one cluster. ``now``: its own time."""
+
+    run_state: RunState
+    now: datetime
+
+    @property
+    def _cluster(self) -> str:
+        return self.run_state.stored.record.id
+
+    def take_off(self, taken: TakenOff) -> None:
+        """Take nodes that are given back off the rests of other requests, and then answer.
+
+        A crash in between takes none off twice.
+        """
+        requests, id_of_it = self.run_state.scale_requests, taken.scale_request.id
+        for id, nodes in taken.nodes.items():
+            rest = requests[id]
+            less = {**rest.less, id_of_it: nodes + taken.before.get(id, 0)}
+            self.run_state.save_scale_request(rest.model_copy(update={"left": (rest.left or 0) - nodes, "less": less}))
+        answer = taken_off_words(taken)
+        self.run_state.end_scale_request(requests[id_of_it], answer)
+        _log.warning("request %s: %s", id_of_it, answer, extra={"cluster": self._cluster})
+
+    def keep_in_time(self, pool: PoolPlan) -> None:
+        """Store when a request begins that is over an hour old, so that a crash does not end it."""
+        request = self.run_state.scale_requests.get(pool.scale_request.id) if pool.scale_request is not None else None
+        if request is not None and request.scale_request().is_over(self.now):
+            self.run_state.save_scale_request(request.model_copy(update={"stepped_at": self.now}))
+
+    def answer(self, pool: PoolPlan, *, dry_run: bool) -> bool:
+        """Answer the pool's request if it is done. Return whether that is worth a decision.
+
+        It comes before the journal is closed, because a request in neither would be repeated. A dry run closes none.
+        """
+        if pool.scale_request is None or not pool.valid:
+            return False
+        request = self.run_state.scale_requests.get(pool.scale_request.id)
+        if request is None or request.done:
+            return not dry_run
+        if pool.request_later and not dry_run:
+            if not pool.keeps_journal:
+                self._save_rest(request, pool.missing + pool.request_later)
+            return False
+        self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
+        return True
+
+    def _save_rest(self, request: ScaleRequestRecord, left: int) -> None:
+        """Store how many nodes later runs add. An absolute number: it may be stored twice."""
+        before = request.nodes if request.left is None else request.left
+        if left != before:
+            self.run_state.save_scale_request(request.model_copy(update={"left": left, "stepped_at": self.now}))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer a request that no pool takes, unless it waits."""
+        request = self.run_state.scale_requests[refusal.scale_request.id]
+        unfound_since = refusal.scale_request.unfound_since
+        if unfound_since != request.unfound_since:
+            self.run_state.save_scale_request(request.model_copy(update={"unfound_since": unfound_since}))
+        if not refusal.waits:
+            reason = problem_words(refusal.problem)
+            added = "" if request.left is None else f"{counted(request.added)} added, the rest is "
+            self.run_state.end_scale_request(request, f"{added}refused: {reason}")
+            _log.error("refused: %s", reason, extra={"cluster": self._cluster})
+
+
+def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
+    """Return the result of a whole request, also if it took several runs, for `status`."""
+    unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
+    missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
+    less = sum(request.less.values())
+    taken_off = f", {less} taken off by {', '.join(sorted(request.less))}" if less else ""
+    if dry_run and request.left is not None:
+        more = f"{request.left - pool.missing} more{missing}{taken_off}"
+        return f"{counted(request.added)} in pool {pool.id}, dry run: {more}"
+    placed = counted(abs(request.nodes) - pool.missing - less)
+    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}{taken_off}"

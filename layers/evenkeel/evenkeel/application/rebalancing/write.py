@@ -1,0 +1,272 @@
+"""Write one plan to a cluster: agreed fixes, or marks, patches and a Shoot's maximum; with the outcome of each.
+
+All fences are written before the first machine is marked. A write waits only for the writes that it depends on: one
+that shrinks for none, one that grows for all that shrink in its pool.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError, contained
+from evenkeel.application.ports import Clock, Executor, sequentially
+from evenkeel.application.rebalancing.ports import Cluster
+from evenkeel.application.rebalancing.run_state import RunState, RunSummary
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PublishedBounds
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.owner_intent import desired_bounds_of
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.relief import Relief
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.rebalancing.annotations import write_adopted, write_published
+from evenkeel.domain.rebalancing.relief import refused
+from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches, widens
+from evenkeel.record import FixEntry
+from evenkeel.texts.english import sentence, sentences
+
+_log = logging.getLogger("evenkeel.rebalance")
+
+_NO_TIME = Outcome(Result.NOT_TRIED, "no time left")
+_NOT_COPIED = Outcome(Result.WAITS, "the owner of its bounds has not copied them yet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixes:
+    """The outcome of each fix that was tried, and the fixes that there was no time for."""
+
+    outcomes: tuple[tuple[FixEntry, Outcome], ...]
+    postponed: tuple[FixEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """Writes one plan. ``outcomes`` has every group that was tried; the summary counts the patches."""
+
+    api: Cluster
+    run_state: RunState
+    summary: RunSummary
+    clock: Clock
+    together: Executor
+    is_late: Callable[[], bool]  # whether there is no time for another patch
+    outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
+
+    # Agreed fixes
+
+    def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> Fixes:
+        """Write the fixes that an operator agreed to; ``dry_run``: by pool id, whether nothing is written.
+
+        An object is written only if it is as the operator saw it. Repeated after a crash, a fix finds its own write.
+
+        Raises ConflictError, ClusterUnavailableError, AccessError: then every fix is tried again.
+        """
+        groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
+        states = {str(group.group.key): pool.remembered for pool in plan.pools for group in pool.groups}
+        outcomes: list[tuple[FixEntry, Outcome]] = []
+        postponed: list[FixEntry] = []
+        for entry in fixes:
+            group = groups.get(entry.group)
+            desired = None if group is None or not entry.owner else desired_bounds_of(group, states[entry.group])
+            outcome = Outcome(Result.PLANNED) if dry_run[entry.pool] else _obstacle(entry, group, desired)
+            if outcome is None and self.is_late():
+                postponed.append(entry)
+            else:
+                outcomes.append((entry, outcome or self._write_fix(entry, desired)))
+        self.summary.writes += ["pool-max" for _, outcome in outcomes if outcome.result is Result.WRITTEN]
+        return Fixes(outcomes=tuple(outcomes), postponed=tuple(postponed))
+
+    def _write_fix(self, entry: FixEntry, desired: Bounds | None) -> Outcome:
+        key = GroupKey.read(entry.group)
+        try:
+            if desired is None:
+                self.api.write_pool_maximum(key, entry.after)
+            else:
+                self.api.write_owner_numbers(key, Bounds(desired.min, entry.after))
+        except RejectedError as error:
+            return Outcome(Result.REJECTED, str(error))
+        return Outcome(Result.WRITTEN)
+
+    # Delete marks. One on a machine that stays would make the next scale-down remove that machine, so the table has
+    # every mark before it is set.
+
+    def mark(self, patch: Patch) -> None:
+        """Mark the machines that this patch removes."""
+        names = self.api.deletion_candidates(patch)
+        key = patch.plan.group.key
+        state = self.run_state.groups.get(key, GroupState())
+        if names and not set(names) <= set(state.marked):
+            self.run_state.save_group(key, replace(state, marked=tuple(sorted({*state.marked, *names}))))
+        self.api.mark(patch, names, state.marked)
+
+    def unmark(self, groups: Sequence[NodeGroup]) -> bool:
+        """Remove our marks from machines that stay. Return True if one has changed, so that it must be read again."""
+        try:
+            for group in groups:
+                state = self.run_state.groups[group.key]
+                if self.api.unmark(group, state.marked):
+                    self.run_state.save_group(group.key, replace(state, marked=()))
+        except ConflictError:
+            return True
+        except (RejectedError, ClusterUnavailableError, AccessError) as error:  # the next run tries again
+            _log.error("marks not taken off: %s", error, extra={"cluster": self.summary.cluster})
+        return False
+
+    # Patches
+
+    def has(self, result: Result, group: GroupPlan) -> bool:
+        outcome = self.outcomes.get(group.group.key)
+        return outcome is not None and outcome.result is result
+
+    def write(self, pools: Sequence[PoolPlan]) -> None:
+        """Patch all groups, each after the writes that it depends on. Fences need no marks, so they come first."""
+        shrinking = [(pool, group) for pool in pools for group in in_safe_order(pool.changes) if not grows(group)]
+        fences = [(pool, group, patch) for pool, group in shrinking if (patch := fence_first(group)) is not None]
+        self._write_together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
+        self._write_groups([(pool, group) for pool, group in shrinking if not group.lowers_requested])
+        self._write_groups([(pool, group) for pool, group in shrinking if group.lowers_requested])
+        for last in (False, True):  # max may fall while replicas rise: others get that room afterwards
+            self._write_groups([(pool, group) for pool in pools for group in self._growing(pool, widening=last)])
+
+    def _growing(self, pool: PoolPlan, *, widening: bool) -> list[GroupPlan]:
+        """Return the groups that grow, those whose max rises or the others; none if an earlier write failed."""
+        before = [group for group in pool.changes if not grows(group) or (widening and not widens(group))]
+        if not all(self.has(Result.WRITTEN, group) for group in before):
+            return []
+        return [group for group in in_safe_order(pool.changes) if grows(group) and widens(group) is widening]
+
+    def _write_groups(self, groups: Sequence[tuple[PoolPlan, GroupPlan]]) -> None:
+        self._write_together([(group, partial(self._write_group, pool, group)) for pool, group in groups])
+
+    def _write_together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
+        """Run in parallel, but one after the other for groups whose bounds are on one object."""
+        by_object: dict[str, list[Callable[[], None]]] = {}
+        for group, task in tasks:
+            by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
+        if by_object:
+            self.together([partial(sequentially, of_object) for of_object in by_object.values()])
+
+    def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
+        """Write the fence alone. The rest of the group's change follows, unless the fence fails."""
+        outcome = self._try(pool, group, [patch])
+        if outcome.result is not Result.WRITTEN:
+            self.outcomes[group.group.key] = outcome
+
+    def _write_group(self, pool: PoolPlan, group: GroupPlan) -> None:
+        if group.group.key in self.outcomes:
+            return  # its fence was not written
+        outcome = self._try(pool, group, patches(group))
+        if outcome.result is Result.WRITTEN and not is_complete(group):
+            outcome = _NOT_COPIED
+        self.outcomes[group.group.key] = outcome
+        if outcome.result is Result.WRITTEN and group.failed_at is not None:
+            seconds = (self.clock.now() - group.failed_at).total_seconds()
+            self.summary.seconds_to_patch.append(max(0.0, seconds))
+
+    def _try(self, pool: PoolPlan, group: GroupPlan, steps: Sequence[Patch]) -> Outcome:
+        """Write the patches of one group, until one of them fails."""
+        key, cluster = group.group.key, self.summary.cluster
+        try:
+            for patch in steps:
+                if patch.lowers_requested and not self.is_late():
+                    contained(cluster, "machines were marked", partial(self.mark, patch))
+                if self.is_late():  # marks are a patch for each machine
+                    return _NO_TIME
+                contained(cluster, "it was written", partial(self._apply, pool, patch))
+                self.summary.writes.append(str(key))
+        except ConflictError as error:
+            return Outcome(Result.CONFLICT, str(error))
+        except RejectedError as error:
+            _log.error("write refused: %s", error, extra={"cluster": cluster, "group": str(key)})
+            return Outcome(Result.REJECTED, str(error))
+        except ClusterUnavailableError as error:
+            self.summary.unreachable = self.summary.doubtful = True
+            return Outcome(Result.UNKNOWN, str(error))
+        except AccessError as error:  # the credential has expired between two patches
+            self.summary.unreachable = True
+            return Outcome(Result.NOT_WRITTEN, str(error))
+        return Outcome(Result.WRITTEN)
+
+    def _apply(self, pool: PoolPlan, patch: Patch) -> None:
+        plan, group = patch.plan, patch.plan.group
+        # If replicas wait for these bounds, they stay as they are until the next check.
+        is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
+        requested = plan.requested if is_last else group.requested
+        # The owner of the bounds lowers them a moment later: the old number is no contest then.
+        by_owner = group.two_objects and patch.bounds is not None and patch.requested is not None
+        published = PublishedBounds(
+            at=self.clock.now(),
+            bounds=patch.bounds or group.bounds,
+            state=plan.state,
+            requested=requested,
+            before=group.requested if requested != group.requested and not by_owner else None,
+            pinned=group.pinned if patch.bounds is None else patch.pins,
+        )
+        decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons)))
+        move = self.run_state.pools.get(pool.id, PoolState()).move
+        is_step = move is not None and plan.journal_delta and patch.requested is not None
+        self.api.apply(
+            patch, decision, write_adopted(pool.adopted.get(str(group.key))), move.id if move and is_step else None
+        )
+
+    # A Shoot's maximum
+
+    def relieve(self, pool: PoolPlan) -> bool:
+        """Write the pool's Shoot, if there is time. Return True if the Shoot has changed since it was read.
+
+        It is stored before, so that our number is never taken for its owner's. Raises StateConflictError.
+        """
+        step = pool.relief
+        if step is None or self.is_late():
+            return False
+
+        def store(relief: Relief) -> None:
+            state = self.run_state.pools.get(pool.id, PoolState())
+            self.run_state.save_pool(pool.id, replace(state, relief=relief))
+
+        write = partial(self.api.write_shoot_maximum, step.shoot, step.worker, step.maximum)
+        store(step.before)
+        try:
+            contained(self.summary.cluster, "its Shoot was written", write)
+        except ConflictError:
+            return True
+        except RejectedError as error:
+            _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
+            store(refused(step, str(error), self.clock.now()))
+            return False
+        except (ClusterUnavailableError, AccessError) as error:  # of the garden: the next check reads the Shoot
+            _log.error("Shoot not written: %s", error, extra={"cluster": self.summary.cluster})
+            self.summary.doubtful = True
+            return False
+        self.summary.writes.append(f"{step.shoot.ref}, {step.worker}")
+        store(step.after)
+        return False
+
+
+def marked_and_staying(pool: PoolPlan, run_state: RunState) -> list[NodeGroup]:
+    """Return the groups with machines that we marked, and that this plan does not shrink."""
+    return [
+        plan.group
+        for plan in pool.groups
+        if plan.group.key in run_state.groups
+        and run_state.groups[plan.group.key].marked
+        and plan.group.frozen_because is None
+        and plan.requested >= plan.group.requested
+    ]
+
+
+def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) -> Outcome | None:
+    """Return why a fix is not written; None: it is."""
+    if not entry.group:  # agreed to in dry run, which does not write the record either
+        return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
+    if group is None:
+        return Outcome(Result.NOT_WRITTEN, "it is no node group any more")
+    if entry.owner and (desired is None or group.owner is None or group.owner.ref.id != entry.owner):
+        return Outcome(Result.NOT_WRITTEN, "its owner is another one by now: validate again")
+    current = group.pool_max if desired is None else desired.max
+    if current == entry.after:
+        return Outcome(Result.LEFT_ALONE, "it is as it should be")
+    if current != entry.before or group.faults:
+        return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {current}: validate again")
+    if group.frozen_because is not None:
+        return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because))
+    return None

@@ -1,0 +1,35 @@
+"""The ports of rollouts and readiness."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from evenkeel.application.incidents.ports import FleetHealthStore
+from evenkeel.application.ports import RegistrationStore, StoredCluster, Versions
+from evenkeel.domain.rollout.waves import Rollout
+from evenkeel.record import ControlRecord
+
+
+class DecisionStore(Protocol):
+    """Recorded decisions. All methods raise StateUnavailableError."""
+
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
+        """As ``load``, with all decisions that have a higher id, the oldest first; None: they are too many for that."""
+
+    def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """Read a page of decisions with a higher id, the oldest first, and whether there are more."""
+
+    def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Read the newest decisions, the newest first."""
+
+
+class RolloutStore(RegistrationStore, FleetHealthStore, DecisionStore, Protocol):
+    """The table, as rollouts need it."""
+
+    def rollout(self) -> tuple[Rollout | None, int | None]:
+        """Read the last rollout and its version. Raises ConfigError if it cannot be read."""
+
+    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
+        """Replace the last rollout; return its new version. Raises StateConflictError."""
+
+    def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
+        """Write the control item of a cluster whose record cannot be read. Raises StateConflictError."""

@@ -1,0 +1,84 @@
+"""The texts of incidents: the state, the remedy, the command and the runbook."""
+
+import shlex
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.domain.model.incidents import Incident, IncidentKind
+from evenkeel.texts.english import counted, fill, lasting, problem_words, texts
+
+_RUNBOOK = "docs/trouble.md"
+
+
+def incident_words(incident: Incident, now: datetime) -> str:
+    """Return an incident in one line: the pool, the state, since when, where and why."""
+    problems = [problem_words(problem).removeprefix("over-committed: ") for problem in incident.problems]
+    facts = {
+        "lasting": lasting(now - incident.since),
+        "zones": _zones(incident.zones),
+        "said": incident.said,
+        "class": incident.failure_class.value if incident.failure_class else "",
+        "missing": incident.missing,
+        "total": counted(incident.requested),
+        "outage": int(not incident.missing and incident.is_outage),
+        "unproven": int(not incident.missing and not incident.is_outage),
+        "untaken": incident.untaken,
+        "problem": problems[0] if problems else "",
+        "more": len(problems) - 1 if problems else 0,
+    }
+    text = fill(_text(incident, "text"), facts)
+    return f"{incident.pool.rpartition('/')[2]}: {text}" if incident.pool else text
+
+
+def incident_headline(incident: Incident, now: datetime) -> str:
+    """Return the same line without the message of the cloud or of the API server."""
+    return incident_words(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, said=""), now)
+
+
+def todo(incident: Incident) -> str:
+    """Return what an operator can do, without a full stop: the command follows."""
+    if _lacks_only_taker(incident):
+        return str(texts()["missing"]["untaken"])
+    if incident.kind is IncidentKind.MISSING and incident.is_rollout:
+        return str(texts()["missing"]["rollout"])
+    if incident.kind is IncidentKind.MISSING and incident.failure_class is not None:
+        return str(texts()["missing"][incident.failure_class.value])
+    return _text(incident, "todo")
+
+
+def explains(incident: Incident) -> bool:
+    """Return True if the command only shows more of the incident."""
+    return _text(incident, "command").startswith("explain")
+
+
+def command_line(incident: Incident, cluster: str, stack: str) -> str:
+    """Return the command to run, quoted for a shell."""
+    action, *options = _text(incident, "command").split()
+    options = [fill(option, {"pool": incident.pool}) for option in options]
+    return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
+
+
+def runbook(incident: Incident) -> str:
+    """Return the path and anchor of the incident's runbook in the repository."""
+    if incident.is_rollout and not _lacks_only_taker(incident):
+        return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
+    is_missing = incident.kind is IncidentKind.MISSING and not _lacks_only_taker(incident)
+    kind = incident.failure_class.value if is_missing and incident.failure_class else ""
+    return f"{_RUNBOOK}#{kind or incident.kind.value}"
+
+
+def _text(incident: Incident, part: str) -> str:
+    return str(texts()["incidents"][incident.kind.value][part])
+
+
+def _zones(zones: tuple[str, ...]) -> str:
+    """Return the zones with their region once, so that a terminal's line has room for the cloud's message."""
+    region = zones[0][:-1] if zones else ""
+    if region and all(zone[:-1] == region for zone in zones):
+        zones = (zones[0], *(zone[-1] for zone in zones[1:]))
+    return ", ".join(zones)
+
+
+def _lacks_only_taker(incident: Incident) -> bool:
+    """Return True if every missing node was released; machines that were ordered and do not come go first."""
+    return 0 < incident.untaken == incident.missing

@@ -1,0 +1,144 @@
+"""The origin of a pool's numbers in words, the diff of a fix, and the command that applies it."""
+
+import json
+from collections.abc import Sequence
+
+from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
+from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
+from evenkeel.texts.english import fill, texts
+
+# A pool may have thousands of members.
+MOST_NAMED = 12
+
+
+def origin_words(origin: Origin) -> str:
+    """Return where a pool's number comes from."""
+    cap = origin.cut_by
+    cut = "" if cap is None else f"; cut to {origin.value}: {cap.field} of {cap.ref} is {cap.nodes}"
+    return _source(origin) + cut
+
+
+def _source(origin: Origin) -> str:
+    if origin.source is Source.ANNOTATION:
+        return f"annotation {origin.field} on {_some([object_words(group) for group in origin.groups])}"
+    if origin.rule is not None:
+        return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
+    if origin.source is Source.ADOPTION:
+        return "the sum of its members' bounds as they were at adoption"
+    if len(origin.owners) == 1 and not origin.groups:
+        owner = origin.owners[0].owner
+        return f"{_field(owner, origin)} of {owner.ref}"
+    added = [f"{share.wish} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
+    rest = ["what members without an owner had at adoption"] if origin.groups else []
+    return f"the sum of {_some([*added, *rest])}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def unknown_words(clusters: Sequence[str]) -> str:
+    """Return the warning about clusters whose labels are unknown because their records cannot be read."""
+    return f"left out, since their labels cannot be read: {_some(clusters)}"
+
+
+def _entry(ref: OwnerRef) -> str:
+    return f", {ref.part}" if ref.part else ""
+
+
+def _field(owner: OwnerNumbers, origin: Origin) -> str:
+    return owner.min_field if origin.field == POOL_MIN else owner.max_field
+
+
+def chain_words(origin: Origin) -> list[str]:
+    """Return a sentence for each owner of a number: its value, its last writer and its reader.
+
+    Scalables that own their bounds have one sentence for both numbers, with PoolMaximum.
+    """
+    links = [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
+    if origin.source is Source.ANNOTATION or origin.field == POOL_MIN:
+        return links
+    return links + [_own_link(group, group.bounds) for group in origin.groups[:MOST_NAMED] if group.bounds is not None]
+
+
+def _own_link(group: NodeGroup, bounds: Bounds) -> str:
+    if group.max_only:
+        reader = "karpenter-provider-cluster-api reads it, and no min"
+    else:
+        reader = "cluster-autoscaler reads it" if group.bounds_are_read else "no autoscaler reads it"
+    by = "" if group.bounds_by == SOMEBODY else f", last set by {group.bounds_by}"
+    return f"{group.bounds_place} is {bounds.max}{by}: {reader}."
+
+
+def _link(share: OwnerShare, origin: Origin) -> str:
+    owner = share.owner
+    value = owner.bounds.min if origin.field == POOL_MIN else owner.bounds.max
+    text = f"{_field(owner, origin)} of {owner.ref} is {value}"
+    if value != share.wish:
+        text += f", which Evenkeel wrote; its owner wants {share.wish}"
+    if owner.set_by:
+        text += f", last set by {owner.set_by}"
+    if owner.besides:
+        text += f" (beside it: {', '.join(f'{field} {value}' for field, value in owner.besides)})"
+    return f"{text}: {texts()['readers'][owner.ref.kind]}."
+
+
+def object_words(group: NodeGroup) -> str:
+    """Return the kind, namespace and name of a group's object."""
+    return f"{group.kind} {group.key.namespace}/{group.key.name}"
+
+
+def diff(change: Change) -> tuple[str, ...]:
+    """Return a change of PoolMaximum as the lines of a diff."""
+    if change.group is not None:
+        place, line = object_words(change.group), f'{POOL_MAX}: "{{}}"'
+    elif change.owner is not None:
+        place, line = str(change.owner.ref), f"{change.owner.max_field}: {{}}"
+    else:
+        place, line = f"record, pool {change.rule.name if change.rule else ''}", "max: {}"
+    old_lines = () if change.before is None else (f"-{line.format(change.before)}",)
+    return (f"--- {place}", f"+++ {place}", *old_lines, f"+{line.format(change.after)}")
+
+
+def command_words(change: Change) -> str:
+    """Return the kubectl command that changes the number of an owner that Evenkeel does not write."""
+    owner = change.owner
+    if owner is None:
+        raise ValueError("a change of an annotation or of the record needs no command")
+    ref, after = owner.ref, change.after
+    if ref.kind == "Cluster":  # a patch would replace the whole list
+        return f"kubectl --namespace {ref.namespace} edit cluster {ref.name}  # {owner.max_field}: {after}"
+    if ref.kind in ("Worker", "Shoot"):
+        shoot, namespace = _shoot(ref)
+        workers = {"provider": {"workers": [{"name": ref.part, "maximum": after}]}}
+        return (
+            f"kubectl --namespace {namespace} patch shoot {shoot} --type strategic {_spec(workers)}  # garden cluster"
+        )
+    spec: object = after
+    for step in reversed(owner.max_field.removeprefix("spec.").split(".")):
+        spec = {step: spec}
+    return f"kubectl --namespace {ref.namespace} patch {ref.kind.lower()} {ref.name} --type merge {_spec(spec)}"
+
+
+def _spec(spec: object) -> str:
+    return f"--patch '{json.dumps({'spec': spec}, separators=(',', ':'))}'"
+
+
+def _shoot(ref: OwnerRef) -> tuple[str, str]:
+    """Return name and namespace of a Worker's Shoot, as far as the seed's namespace shows them."""
+    if ref.kind == "Shoot":
+        return ref.name, ref.namespace
+    place = shoot_of_namespace(ref.namespace)
+    return ref.name, "garden-<project>" if place is None else place[0]
+
+
+def unfixable_words(fix: Fix) -> str:
+    """Return why an operator must fix a fault; empty if Evenkeel can."""
+    reasons = texts()["unfixable"]
+    if fix.unfixable in (Unfixable.AMBIGUOUS, Unfixable.CUT):
+        return str(reasons[fix.unfixable.value])
+    if fix.frozen is not None and fix.frozen.frozen_because is not None:
+        return fill(reasons["frozen"], {"group": str(fix.frozen.key), "why": fix.frozen.frozen_because})
+    return ""
