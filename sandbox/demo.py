@@ -197,7 +197,7 @@ class Demo:
             for message in messages:
                 sqs.delete_message(QueueUrl=self._events, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
-                if event["detail-type"].startswith("Trouble "):  # of several pools' decisions, for people
+                if event["detail-type"].startswith("Incident "):  # of several pools' decisions, for people
                     continue
                 decision = event["detail"]
                 self.decisions.append(decision)

@@ -609,7 +609,7 @@ def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_t
     rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
     assert set(rule["EventPattern"]["detail-type"]) == {
-        kind.value for kind in DetailType if kind.name.startswith(("TROUBLE", "ROLLOUT"))
+        kind.value for kind in DetailType if kind.name.startswith(("INCIDENT", "ROLLOUT"))
     }
     (target,) = rule["Targets"]
     assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}

@@ -190,7 +190,7 @@ def test_a_trouble_is_opened_and_closed_by_one_key_however_its_news_comes(deploy
             assert stage.tell(news) == set()
     told = [(body["event_action"], body["dedup_key"]) for body in pager.bodies]
     assert told == [("trigger", alert().key), ("resolve", alert().key)]
-    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Trouble", "*Over"]
+    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Incident", "*Over"]
 
 
 def test_while_the_pager_is_away_the_chat_is_told_once_and_the_pager_when_it_is_back(deployment: Deployment) -> None:
@@ -213,7 +213,7 @@ def test_a_storm_of_clusters_is_one_message_in_the_chat(deployment: Deployment) 
         assert stage.tell(*storm) == set()
     assert len({body["dedup_key"] for body in pager.bodies}) == 100
     (message,) = chat.bodies
-    assert message["text"].startswith("*100 troubles in 100 clusters*")
+    assert message["text"].startswith("*100 incidents in 100 clusters*")
 
 
 def test_what_two_workers_claim_one_of_them_gets(deployment: Deployment) -> None:

@@ -288,15 +288,6 @@ def test_what_administers_asks_the_operator_function_and_says_who_asks(
     assert shell.endpoint.invoked[0]["by"] == CALLER
 
 
-@pytest.mark.parametrize("arguments", [*WRITES, *READS], ids=lambda arguments: " ".join(arguments))
-def test_a_stack_of_the_release_before_is_asked_by_the_function_that_did_everything(
-    shell: Shell, arguments: tuple[str, ...]
-) -> None:
-    shell.endpoint.forget("OperatorFunction")
-    shell.run_whatever(*arguments)
-    assert shell.endpoint.called == ["AdminFunction" if arguments in WRITES else "WidgetFunction"]
-
-
 def test_where_nobody_says_who_asks_it_is_done_all_the_same(shell: Shell) -> None:
     shell.endpoint.refuse("sts", 403, "AccessDenied", "not allowed")
     shell.ask("pause")

@@ -179,14 +179,14 @@ def test_a_storm_of_pods_without_a_node_is_one_look_now_and_one_at_its_end() -> 
     house = Registered()
     for number in range(200):
         pod = event("failure-kubernetes-pod", metadata={"uid": f"u{number}"})
-        assert house.hear(pod).cluster_health is EventResult.LOOKED
+        assert house.hear(pod).result is EventResult.LOOKED
     assert len(house.asked) <= 2
 
 
 def test_a_cluster_whose_record_orders_nothing_is_not_looked_at_for_a_pod() -> None:
     house = House()
     heard = house.record_failure(failure(event("failure-kubernetes-pod", clusterName="demo")))
-    assert heard.cluster_health is EventResult.KNOWN
+    assert heard.result is EventResult.KNOWN
     assert "orders no nodes" in heard.message
     assert house.queue.requests == {}
 
@@ -396,7 +396,7 @@ def test_events_of_an_account_that_the_record_does_not_name_change_nothing_and_a
 ) -> None:
     house = Registered()
     heard = house.hear(event(name) | {"account": account})
-    assert (heard.cluster_health, heard.kind) == (EventResult.IGNORED, "foreign account")
+    assert (heard.result, heard.kind) == (EventResult.IGNORED, "foreign account")
     assert heard.answer()["kind"] == "foreign account"
     assert "event_accounts" in heard.message
     assert OURS in heard.message
@@ -410,14 +410,14 @@ def test_the_accounts_that_a_record_names_are_believed_in_the_place_of_the_stack
     house = Registered(THEIRS, "333333333333")
     assert house.hear(event(name) | {"account": OURS}).kind == "foreign account"
     assert house.asked == []
-    assert house.hear(event(name) | {"account": THEIRS}).cluster_health in (EventResult.RECORDED, EventResult.LOOKED)
+    assert house.hear(event(name) | {"account": THEIRS}).result in (EventResult.RECORDED, EventResult.LOOKED)
     assert house.asked
 
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_by_hand_no_accounts_are_compared(name: str) -> None:
     heard = Registered().hear(event(name) | {"account": THEIRS}, account=None)
-    assert heard.cluster_health in (EventResult.RECORDED, EventResult.LOOKED)
+    assert heard.result in (EventResult.RECORDED, EventResult.LOOKED)
 
 
 def test_an_account_that_is_terribly_long_is_cut() -> None:
@@ -518,8 +518,8 @@ def harmless(given: Any) -> None:
         adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
         heard = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
         heard.message.encode()
-        assert (heard.cluster_health is EventResult.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
-        if heard.cluster_health is EventResult.RECORDED:
+        assert (heard.result is EventResult.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
+        if heard.result is EventResult.RECORDED:
             assert word.name is not None
 
 

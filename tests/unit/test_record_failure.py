@@ -94,7 +94,7 @@ def house() -> House:
 
 # ---------------------------------------------------------------- what is recorded
 def test_a_failure_fences_its_group_and_asks_for_a_look_now(house: House) -> None:
-    assert house.hear(failure()).cluster_health is EventResult.RECORDED
+    assert house.hear(failure()).result is EventResult.RECORDED
     state = house.group()
     assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
     assert state.backoff_until == NOW - 30 * SECOND + 5 * MINUTE
@@ -105,27 +105,27 @@ def test_a_failure_fences_its_group_and_asks_for_a_look_now(house: House) -> Non
 def test_a_repeat_changes_nothing(house: House) -> None:
     house.hear(failure())
     before = house.store.load("demo").state
-    assert house.hear(failure()).cluster_health is EventResult.KNOWN
+    assert house.hear(failure()).result is EventResult.KNOWN
     assert house.store.load("demo").state == before
     assert house.queue.clusters == ["demo"]
 
 
 def test_a_failure_from_before_the_last_success_changes_nothing(house: House) -> None:
     house.store.save_group("demo", key("a"), GroupState(last_success=NOW - 20 * SECOND), None)
-    assert house.hear(failure()).cluster_health is EventResult.KNOWN
+    assert house.hear(failure()).result is EventResult.KNOWN
     assert house.queue.clusters == []
 
 
 @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
 def test_a_failure_older_than_any_backoff_changes_nothing(house: House, age: timedelta) -> None:
-    assert house.hear(failure(occurred_at=NOW - age)).cluster_health is EventResult.KNOWN
+    assert house.hear(failure(occurred_at=NOW - age)).result is EventResult.KNOWN
     assert house.group() is None
 
 
 def test_a_write_in_between_is_no_reason_to_lose_the_failure(house: House) -> None:
     earlier = GroupState(failures=1, last_failure=NOW - 20 * MINUTE)
     house.store.before_write.append(lambda sort_key: house.store.save_group("demo", key("a"), earlier, None))
-    assert house.hear(failure()).cluster_health is EventResult.RECORDED
+    assert house.hear(failure()).result is EventResult.RECORDED
     assert (house.group().failures, house.group().last_failure) == (2, NOW - 30 * SECOND)
 
 
@@ -143,14 +143,14 @@ def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(monkeypa
 @pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
 def test_a_failure_that_is_tied_to_no_group_asks_for_a_look_and_records_nothing(house: House, given: Failure) -> None:
     heard = house.hear(given)
-    assert heard.cluster_health is EventResult.LOOKED
+    assert heard.result is EventResult.LOOKED
     assert "demo" in heard.message
     assert house.queue.clusters == ["demo"]
     assert house.store.load("demo").state.groups == {}
 
 
 def test_what_happened_before_the_last_scans_is_no_reason_to_look(house: House) -> None:
-    assert house.hear(failure(name=None, occurred_at=NOW - 61 * MINUTE)).cluster_health is EventResult.KNOWN
+    assert house.hear(failure(name=None, occurred_at=NOW - 61 * MINUTE)).result is EventResult.KNOWN
     assert house.queue.clusters == []
 
 
@@ -159,7 +159,7 @@ def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried
     with pytest.raises(QueueUnavailableError):
         house.hear(failure(name=None))
     house.queue.broken = None
-    assert house.hear(failure(name=None)).cluster_health is EventResult.LOOKED
+    assert house.hear(failure(name=None)).result is EventResult.LOOKED
 
 
 @pytest.mark.parametrize("later", [None, NOW - 10 * SECOND])
@@ -171,7 +171,7 @@ def test_so_it_is_where_the_failure_was_recorded_already(house: House, later: da
         with pytest.raises(QueueUnavailableError):
             house.hear(failure(occurred_at=later, id="event-2"))
     house.queue.broken = None
-    assert house.hear(failure()).cluster_health is EventResult.KNOWN
+    assert house.hear(failure()).result is EventResult.KNOWN
     assert house.queue.clusters == ["demo"]
 
 
@@ -260,8 +260,7 @@ def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
         house.clock.at = NOW + number * SECOND * seconds / events
         given = {"cluster": names[number % clusters], "name": f"workers-{'ab'[number // clusters % groups]}"}
         assert (
-            house.hear(failure(**given, id=str(number), occurred_at=house.clock.at)).cluster_health
-            is not EventResult.IGNORED
+            house.hear(failure(**given, id=str(number), occurred_at=house.clock.at)).result is not EventResult.IGNORED
         )
     reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
     messages = len(house.queue.requests) + len(house.queue.second_looks)
@@ -317,7 +316,7 @@ def test_20_at_once_about_one_group_all_end_well(apart: timedelta) -> None:
 
     with ThreadPoolExecutor(20) as many:
         heard = list(many.map(one, range(20)))
-    assert {one.cluster_health for one in heard} <= {EventResult.RECORDED, EventResult.KNOWN}
+    assert {one.result for one in heard} <= {EventResult.RECORDED, EventResult.KNOWN}
     assert house.looks() == [NOW, NOW + 15 * SECOND]
     alone = House()
     for number in reversed(range(20)):
@@ -339,7 +338,7 @@ def test_another_kind_of_failure_is_remembered_in_the_middle_of_a_storm(house: H
 @pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
 def test_a_group_that_the_cluster_does_not_have_leads_to_a_look_and_to_no_state(house: House, name: str) -> None:
     heard = house.hear(failure(name=name))
-    assert heard.cluster_health is EventResult.LOOKED
+    assert heard.result is EventResult.LOOKED
     assert house.looks() == [NOW]
     assert house.store.load("demo").state.groups == {}
 
@@ -354,7 +353,7 @@ def test_3000_made_up_names_are_one_storm_and_no_state(house: House) -> None:
 
 def test_a_group_that_something_is_remembered_of_is_known_also_where_we_have_never_written_it(house: House) -> None:
     house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
-    assert house.hear(failure(name="workers-c")).cluster_health is EventResult.RECORDED
+    assert house.hear(failure(name="workers-c")).result is EventResult.RECORDED
 
 
 def test_a_group_that_a_look_has_found_is_known_also_where_there_has_been_nothing_to_write() -> None:
@@ -362,7 +361,7 @@ def test_a_group_that_a_look_has_found_is_known_also_where_there_has_been_nothin
     house = House(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
     found = PoolState(seen=MemberSnapshot(since=NOW, requested={str(key("c")): 2}))
     house.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
-    assert house.hear(failure(name="workers-c", occurred_at=NOW)).cluster_health is EventResult.RECORDED
+    assert house.hear(failure(name="workers-c", occurred_at=NOW)).result is EventResult.RECORDED
     state = house.group("c")
     assert state.backoff_until == NOW + MINUTE, "the durations of its pool"
 
@@ -370,7 +369,7 @@ def test_a_group_that_a_look_has_found_is_known_also_where_there_has_been_nothin
 # ---------------------------------------------------------------- clocks
 @pytest.mark.parametrize("ahead", [SECOND, 30 * SECOND])
 def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta) -> None:
-    assert house.hear(failure(occurred_at=NOW + ahead)).cluster_health is EventResult.RECORDED
+    assert house.hear(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
     assert house.looks() == [NOW]
     state = house.group()
     assert (state.failures, state.last_failure, state.backoff_until) == (1, NOW, NOW + 5 * MINUTE)
@@ -383,8 +382,8 @@ def test_one_from_farther_ahead_is_dated_by_the_next_check_with_the_api_servers_
     house: House, ahead: timedelta, api_ahead: timedelta
 ) -> None:
     """Our clock may be slow. Recorded as of it, the fence would be over at once."""
-    assert house.hear(failure(occurred_at=NOW + ahead)).cluster_health is EventResult.RECORDED
-    assert house.hear(failure(occurred_at=NOW + ahead, id="again")).cluster_health is EventResult.KNOWN
+    assert house.hear(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
+    assert house.hear(failure(occurred_at=NOW + ahead, id="again")).result is EventResult.KNOWN
     assert house.looks()[0] == NOW
     now, happened = NOW + api_ahead, NOW + min(ahead, api_ahead)
     state = house.group()
@@ -412,22 +411,22 @@ def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look(hous
     house.store.save_group("demo", key("a"), replace(state, last_success=NOW), house.store.load("demo").versions)
     house.clock.at += 5 * MINUTE
     asked = house.looks()
-    assert house.hear(failure(id="again")).cluster_health is EventResult.KNOWN
+    assert house.hear(failure(id="again")).result is EventResult.KNOWN
     assert house.looks() == asked
 
 
 def test_a_repeat_of_one_that_no_success_has_answered_asks_for_a_look(house: House) -> None:
     house.hear(failure())
     house.clock.at += 5 * MINUTE
-    assert house.hear(failure(id="again")).cluster_health is EventResult.KNOWN
+    assert house.hear(failure(id="again")).result is EventResult.KNOWN
     assert house.looks() == [NOW, NOW + 5 * MINUTE]
 
 
 # ---------------------------------------------------------------- which cluster
 def test_a_cluster_is_known_by_its_id_or_by_one_of_its_names() -> None:
     house = House(demo={"names": ["demo-mgmt"]}, other={})
-    assert house.hear(called("demo-mgmt")).cluster_health is EventResult.RECORDED
-    assert house.hear(called("other", id="event-2")).cluster_health is EventResult.RECORDED
+    assert house.hear(called("demo-mgmt")).result is EventResult.RECORDED
+    assert house.hear(called("other", id="event-2")).result is EventResult.RECORDED
     assert house.queue.clusters == ["demo", "other"]
     assert (house.group().failures, house.group(cluster="other").failures) == (1, 1)
 
@@ -446,7 +445,7 @@ def test_an_id_goes_before_a_name() -> None:
 
 def test_where_two_clusters_share_a_name_both_are_looked_at_and_nothing_is_recorded() -> None:
     house = House(demo={"names": ["shared"]}, other={"names": ["shared"]})
-    assert house.hear(called("shared")).cluster_health is EventResult.LOOKED
+    assert house.hear(called("shared")).result is EventResult.LOOKED
     assert house.queue.clusters == ["demo", "other"]
     assert house.group() is None
 
@@ -456,7 +455,7 @@ def test_where_two_clusters_share_a_name_both_are_looked_at_and_nothing_is_recor
 )
 def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(house: House, given: Failure) -> None:
     heard = house.hear(given)
-    assert heard.cluster_health is EventResult.IGNORED
+    assert heard.result is EventResult.IGNORED
     assert "no such cluster is registered" in heard.message
     assert house.queue.clusters == []
 
@@ -464,12 +463,10 @@ def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(house: Ho
 def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
     house = House(demo={"names": ["one"]}, other={})
     house.store.plant("other", '{"names": 7}')
-    assert house.hear(called("one")).cluster_health is EventResult.RECORDED
-    assert house.hear(called("other", id="event-2")).cluster_health is EventResult.IGNORED
+    assert house.hear(called("one")).result is EventResult.RECORDED
+    assert house.hear(called("other", id="event-2")).result is EventResult.IGNORED
     assert "record of cluster other" in house.hear(failure(cluster="other")).message
-    assert (
-        house.hear(called("other", name=None)).cluster_health is EventResult.IGNORED
-    )  # nor does it say whose events count
+    assert house.hear(called("other", name=None)).result is EventResult.IGNORED  # nor does it say whose events count
 
 
 # ---------------------------------------------------------------- which group, and for how long
@@ -481,7 +478,7 @@ def test_a_failure_that_says_its_machine_api_is_recorded_for_that_one_alone() ->
 
 def test_a_machine_api_that_the_cluster_does_not_have_is_explained() -> None:
     heard = House().hear(failure(flavour="openshift"))
-    assert heard.cluster_health is EventResult.IGNORED
+    assert heard.result is EventResult.IGNORED
     assert "openshift" in heard.message
 
 
@@ -497,7 +494,7 @@ def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> N
     state = house.group(zone)
     assert state.backoff_until == NOW + minutes * MINUTE
     late = house.hear(failure(name=f"workers-{zone}", occurred_at=NOW - 11 * MINUTE, id="late"))
-    assert (late.cluster_health is EventResult.KNOWN) == (zone == "a")
+    assert (late.result is EventResult.KNOWN) == (zone == "a")
 
 
 def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name() -> None:

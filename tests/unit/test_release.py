@@ -28,15 +28,8 @@ def test_the_package_takes_its_version_from_the_code() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "evenkeel.__version__"}
-
-
-def test_the_release_before_is_the_one_that_is_upgraded_from() -> None:
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    upgrading = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
-    before = re.findall(r"^## (\S+)", changes, re.M)[1]
-    assert [path.stem for path in (ROOT / "tests" / "releases").glob("*.zip")] == [before]
-    assert f"from {before} to {__version__}" in upgrading
-    assert f"## To {__version__}: what is to be done once" in upgrading
+    command_line = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert command_line["project"]["version"] == __version__
 
 
 def refused(manifest: dict[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
 
 
 def test_a_request_is_written_down_and_the_cluster_looked_at(ask: Any) -> None:
-    assert ask(wanted()).cluster_health is EventResult.RECORDED
+    assert ask(wanted()).result is EventResult.RECORDED
     assert ask.store.load("demo").scale_requests["r1"].nodes == 3
     assert ask.queue.clusters == ["demo"]
 
@@ -38,7 +38,7 @@ def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask:
     with pytest.raises(QueueUnavailableError):
         ask(wanted())
     ask.queue.broken = None
-    assert ask(wanted()).cluster_health is EventResult.RECORDED
+    assert ask(wanted()).result is EventResult.RECORDED
     assert ask.queue.clusters == ["demo"]
     assert len(ask.store.load("demo").scale_requests) == 1
 
@@ -46,7 +46,7 @@ def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask:
 def test_one_id_is_not_taken_for_two_different_requests(ask: Any) -> None:
     ask(wanted())
     heard = ask(wanted(nodes=5))
-    assert heard.cluster_health is EventResult.IGNORED
+    assert heard.result is EventResult.IGNORED
     assert "id 'r1' is taken by another request: 3 nodes more in workers" in heard.message
     assert ask.store.load("demo").scale_requests["r1"].nodes == 3
 
@@ -66,13 +66,13 @@ def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(ask: Any, field
 
 @pytest.mark.parametrize(("seconds", "cluster_health"), [(120, EventResult.RECORDED), (121, EventResult.IGNORED)])
 def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: Any, seconds: int, cluster_health: EventResult) -> None:
-    assert ask(wanted(at=NOW + timedelta(seconds=seconds))).cluster_health is cluster_health
+    assert ask(wanted(at=NOW + timedelta(seconds=seconds))).result is cluster_health
 
 
 def test_one_that_is_done_asks_for_nothing_more(ask: Any) -> None:
     ask.store.save_scale_request("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
     heard = ask(wanted())
-    assert heard.cluster_health is EventResult.KNOWN
+    assert heard.result is EventResult.KNOWN
     assert "3 nodes" in heard.message
     assert ask.queue.clusters == []
 
@@ -89,7 +89,7 @@ def test_what_can_never_be_carried_out_is_explained_and_acknowledged(
     ask: Any, asked: ScaleRequestEvent, why: str
 ) -> None:
     heard = ask(asked)
-    assert heard.cluster_health is EventResult.IGNORED
+    assert heard.result is EventResult.IGNORED
     assert why in heard.message
     assert ask.queue.clusters == []
 
@@ -130,7 +130,7 @@ def test_a_malformed_event_is_ignored_with_the_field_named(change: dict[str, obj
 
 def test_one_id_may_come_again_with_its_groups_in_another_order(ask: Any) -> None:
     ask(wanted(only=("a", "b")))
-    assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).cluster_health is EventResult.RECORDED
+    assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).result is EventResult.RECORDED
 
 
 class TestOperator:

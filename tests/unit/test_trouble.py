@@ -70,9 +70,9 @@ def cluster_health(house: House) -> tuple[Incident, ...]:
 def told(house: House) -> list[tuple[str, str]]:
     """What was told of trouble, in order: what became of which."""
     return [
-        (detail_type.removeprefix("Trouble "), detail["key"])
+        (detail_type.removeprefix("Incident "), detail["key"])
         for detail_type, detail in house.bus.published
-        if detail_type.startswith("Trouble ")
+        if detail_type.startswith("Incident ")
     ]
 
 

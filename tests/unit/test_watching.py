@@ -119,5 +119,5 @@ def test_the_words_that_queries_compare_with_are_those_of_the_code() -> None:
     texts = {path.stem: path.read_text(encoding="utf-8") for path in QUERIES}
     assert 'message = "decision"' in texts["decisions"]
     assert '_log.info("decision"' in CODE
-    assert 'verdict = "ignored"' in texts["events-ignored"]
+    assert 'result = "ignored"' in texts["events-ignored"]
     assert 'IGNORED = "ignored"' in CODE

@@ -1,7 +1,6 @@
 """A whole zone is fenced until a moment, or well again: by an operator, or by AWS. The newest word counts."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -150,7 +149,7 @@ class TestWhatAwsSays:
         register(house.store, "elsewhere", region="us-east-1", zone_ids=ZONE_IDS)
         register(house.store, "without", region="eu-central-1")
         heard = house.hear(shift())
-        assert heard.cluster_health is EventResult.RECORDED
+        assert heard.result is EventResult.RECORDED
         assert "demo, two" in heard.message
         assert sorted(house.queue.clusters) == ["demo", "two"]
         assert house.until("eu-central-1b", "elsewhere") is None
@@ -158,7 +157,7 @@ class TestWhatAwsSays:
 
     def test_a_zone_that_nobody_has_is_explained_and_not_retried(self, house: Zoned) -> None:
         heard = house.hear(shift("euc1-az9"))
-        assert heard.cluster_health is EventResult.IGNORED
+        assert heard.result is EventResult.IGNORED
         assert "zone_ids" in heard.message
         assert house.queue.clusters == []
 
@@ -176,13 +175,13 @@ class TestWhatAwsSays:
     def test_who_knows_the_end_of_a_shift_completes_who_does_not_in_any_order(self, house: Zoned, turned: bool) -> None:
         told, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
         for word in (called, told) if turned else (told, called):
-            assert house.hear(word).cluster_health is EventResult.RECORDED
+            assert house.hear(word).result is EventResult.RECORDED
         assert house.until("eu-central-1b") == NOW + 10 * MINUTE
-        assert house.hear(called).cluster_health is house.hear(told).cluster_health is EventResult.KNOWN
+        assert house.hear(called).result is house.hear(told).result is EventResult.KNOWN
         house.clock.at += MINUTE
         house.hear(shift(minute=0.5, impaired=False))
         assert not house.impaired("eu-central-1b")
-        assert house.hear(called).cluster_health is EventResult.KNOWN
+        assert house.hear(called).result is EventResult.KNOWN
         assert not house.impaired("eu-central-1b")
 
     def test_a_shift_that_is_prolonged_has_the_later_end(self, house: Zoned) -> None:
@@ -198,7 +197,7 @@ class TestWhatAwsSays:
 
     def test_a_repeat_is_known(self, house: Zoned) -> None:
         house.hear(shift())
-        assert house.hear(shift()).cluster_health is EventResult.KNOWN
+        assert house.hear(shift()).result is EventResult.KNOWN
         assert len(house.queue.requests) == 1
 
     def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again(self, house: Zoned) -> None:
@@ -233,7 +232,7 @@ class TestWhatAwsSays:
 
     def test_a_record_that_cannot_be_read_keeps_nobody_else_from_hearing_it(self, house: Zoned) -> None:
         house.store.plant("broken", '{"id": "broken"}')
-        assert house.hear(shift()).cluster_health is EventResult.RECORDED
+        assert house.hear(shift()).result is EventResult.RECORDED
         assert house.queue.clusters == ["demo"]
 
     def test_a_state_that_cannot_be_read_keeps_nobody_else_from_hearing_it(
@@ -248,7 +247,7 @@ class TestWhatAwsSays:
             return load(cluster)
 
         monkeypatch.setattr(house.store, "load", read)
-        assert house.hear(shift()).cluster_health is EventResult.RECORDED
+        assert house.hear(shift()).result is EventResult.RECORDED
         assert house.queue.clusters == ["demo"]
         assert "failures is -1" in caplog.text
 
@@ -258,7 +257,7 @@ class TestWhatAwsSays:
             house.hear(shift(minute=-5, impaired=False))
 
         house.store.before_write.append(another)
-        assert house.hear(shift()).cluster_health is EventResult.RECORDED
+        assert house.hear(shift()).result is EventResult.RECORDED
         assert house.impaired("eu-central-1b")
 
     def test_without_the_table_the_event_comes_back(self, house: Zoned) -> None:
@@ -284,7 +283,7 @@ class TestWhoSaysWhat:
         house.fence("eu-central-1b", NOW + LONGEST)
         house.hear(shift(minute=1))
         house.clock.at += 30 * MINUTE
-        assert house.hear(shift(minute=30, impaired=False)).cluster_health is EventResult.RECORDED
+        assert house.hear(shift(minute=30, impaired=False)).result is EventResult.RECORDED
         assert house.until("eu-central-1b") == NOW + LONGEST
 
     def test_an_operator_who_lifts_a_fence_leaves_a_shift_as_it_is_and_is_told(self, house: Zoned) -> None:
@@ -335,17 +334,6 @@ class TestWhoSaysWhat:
             ("operator", True, "2026-01-15T12:00:00Z"),
         ]
 
-    def test_a_word_that_was_stored_before_words_had_sources_still_holds_and_is_kept(self, house: Zoned) -> None:
-        stored = {"impaired_until": (NOW + 90 * MINUTE).isoformat(), "said_at": NOW.isoformat(), "by": "operator"}
-        house.store.plant("demo", json.dumps(stored), "ZONE#eu-central-1/eu-central-1b")
-        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
-        house.hear(shift(minute=1))
-        house.hear(shift(minute=2, impaired=False))
-        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
-        house.clock.at += 3 * MINUTE
-        house.fence("eu-central-1b", NOW)
-        assert not house.impaired("eu-central-1b")
-
 
 class TestTwoItemsForOneZone:
     """A record that has got its region since: what was said before stands under another key."""
@@ -366,7 +354,7 @@ class TestTwoItemsForOneZone:
         house.clock.at += 10 * MINUTE
         house.hear(shift(minute=5, impaired=False, region=""))
         register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
-        assert house.hear(shift(minute=0)).cluster_health is EventResult.KNOWN
+        assert house.hear(shift(minute=0)).result is EventResult.KNOWN
         assert not house.impaired("eu-central-1b")
 
 
