@@ -21,11 +21,12 @@ from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 from evenkeel import bootstrap
+from evenkeel.adapters.codec import dump_stored
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList, versions_of
-from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.plan import zones_of
+from evenkeel.domain.fleet.check_times import SteadyState
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.selectors import parse_label_selector
@@ -110,7 +111,7 @@ def settled(recorded: Object) -> str:
         for place, path in recorded["places"].items()
     }
     seen = {place: versions_of([received]) or "" for place, received in lists.items()}
-    return SteadyStateRecord(at=datetime.now(UTC), seen=seen, zones=recorded["zones"]).model_dump_json()
+    return dump_stored(SteadyState(at=datetime.now(UTC), seen=seen, zones=frozenset(recorded["zones"])))
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:

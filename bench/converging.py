@@ -20,7 +20,7 @@ from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
 from evenkeel.application.ports import Queue
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
-from evenkeel.state_records import ZoneRecord
+from evenkeel.state_records import ZoneRecord, ZoneStatement
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, register
@@ -153,7 +153,9 @@ class World:
         until = now + timedelta(minutes=self.chance.randint(1, 20))
         zone = self.chance.choice("abcd")
         versions = self.store.load("demo").versions
-        self.store.save_zone("demo", "-", zone, ZoneRecord(impaired_until=until, said_at=now), versions)
+        self.store.save_zone(
+            "demo", "-", zone, ZoneRecord(words={"operator": ZoneStatement(until=until, said_at=now)}), versions
+        )
 
     def calm(self) -> None:
         for _ in range(70):

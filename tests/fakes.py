@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.records import (
     CONTROL,
     EVENT_LOOK,
@@ -16,9 +17,10 @@ from evenkeel.adapters.aws.records import (
     SILENCE,
     TIMER,
     Entry,
-    Records,
     Stored,
+    StoredPool,
 )
+from evenkeel.adapters.codec import dump_stored
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.fleet.ports import DuePage
@@ -130,7 +132,6 @@ class InMemoryStore:
         self.calls = 0
         self.before_write: list[Callable[[str], None]] = []  # called once each, with the sort key, before a write
         self._clock = clock
-        self._records = Records()
         self._items: dict[str, dict[str, Stored]] = {}
         self._leases: dict[str, Lease] = {}
         self._due: dict[str, str] = {}
@@ -156,7 +157,7 @@ class InMemoryStore:
     def _remembered(self, cluster: str) -> StoredCluster:
         lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
         items = dict(self._items.get(cluster, {}))
-        return self._records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
+        return records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
 
     shards: Sequence[str] = ("0", "1")
 
@@ -166,7 +167,7 @@ class InMemoryStore:
         rest = [cluster for cluster in listed if after is None or cluster > after]
         page = rest[: self.page]
         return DuePage(
-            registrations=[(cluster, self._records.registration(cluster, self._due[cluster])) for cluster in page],
+            registrations=[(cluster, self._registration(cluster, self._due[cluster])) for cluster in page],
             after=page[-1] if len(rest) > len(page) else None,
         )
 
@@ -189,18 +190,22 @@ class InMemoryStore:
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         self._asked("registrations")
         return [
-            (cluster, self._records.registration(cluster, items[META].text))
+            (cluster, self._registration(cluster, items[META].text))
             for cluster, items in sorted(self._items.items())
             if META in items
         ]
 
+    @staticmethod
+    def _registration(cluster: str, text: str) -> Registration | str:
+        return records.registration_of(cluster, Stored(text=text, version=None))
+
     def registered(self, cluster: str) -> Registered | None:
         self._asked("registered")
-        return self._records.registered(cluster, self._items.get(cluster, {}))
+        return records.registered(cluster, self._items.get(cluster, {}))
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         self._write(META)
-        meta, controls = self._records.record(record, control, versions)
+        meta, controls = records.record_entries(record, control, versions, self._now())
         self._put(record.id, meta, versions)
         self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
         self._due[record.id] = meta.text
@@ -208,7 +213,7 @@ class InMemoryStore:
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
         self._write(CONTROL)
-        items, controls = self._items[cluster], self._records.control(cluster, control, versions)
+        items, controls = self._items[cluster], records.entry(CONTROL, control, versions, self._now())
         if items[META].version != versions.get(META):
             raise StateConflictError("the record has been written since it was read")
         items[META] = replace(items[META], version=controls.next_version, settled="")
@@ -224,63 +229,57 @@ class InMemoryStore:
         self._due.pop(cluster, None)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        self._write(f"GROUP#{key}")
-        self._put(cluster, self._records.group(cluster, key, state, versions, self._now()), versions)
+        self._save(cluster, f"GROUP#{key}", state, versions)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        self._write(f"POOL#{pool}")
-        self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
+        self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
-        self._write(f"ZONE#{region}/{zone}")
-        self._put(cluster, self._records.zone(cluster, region, zone, record, versions, self._now()), versions)
+        self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        self._write(f"GROWTH#{record.id}")
-        self._put(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
+        self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        self._write(EVENT_LOOK)
-        self._put(cluster, self._records.event_check(cluster, record, versions, self._now()), versions)
+        self._save(cluster, EVENT_LOOK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        self._write(TIMER)
-        self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
+        self._save(cluster, TIMER, timer, versions)
 
     def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
-        self._write(SILENCE)
-        self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
+        self._save(cluster, SILENCE, silence, versions)
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        self._write(HEALTH)
-        self._put(cluster, self._records.cluster_health(cluster, cluster_health, versions, self._now()), versions)
+        self._save(cluster, HEALTH, cluster_health, versions)
+
+    def _save(self, cluster: str, sort_key: str, value: object, versions: Versions | None) -> None:
+        self._write(sort_key)
+        self._put(cluster, records.entry(sort_key, value, versions, self._now()), versions)
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         self._asked("cluster_health")
-        item = self._items.get(cluster, {}).get(HEALTH)
-        text, version = (None, None) if item is None else (item.text, item.version)
-        return self._records.cluster_health_of(cluster, text), Versions({} if version is None else {HEALTH: version})
+        return records.cluster_health_of(cluster, self._items.get(cluster, {}).get(HEALTH))
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         self._asked("cluster_healths")
-        texts = {cluster: items[HEALTH].text for cluster, items in self._items.items() if HEALTH in items}
-        return {cluster: self._records.cluster_health_of(cluster, text) for cluster, text in texts.items()}
+        healths = {cluster: items[HEALTH] for cluster, items in self._items.items() if HEALTH in items}
+        return {cluster: records.cluster_health_of(cluster, item)[0] for cluster, item in healths.items()}
 
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         self._write(LOOKED_AT)
-        entry = self._records.looked_at(clusters, at)
+        entry = records.looked_at_entry(clusters, at)
         looked_at = self._items.setdefault(LOOKED_AT, {})
         looked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
 
     def looked_at(self) -> Mapping[str, datetime]:
         self._asked("looked at")
         now = self._clock.now() if self._clock else NEVER
-        return self._records.when_looked_at(self._items.get(LOOKED_AT, {}), now)
+        return records.last_looks(self._items.get(LOOKED_AT, {}), now)
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")
-        records = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
-        found = {cluster: self._records.steady_clusters(cluster, item) for cluster, item in records.items()}
+        items = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
+        found = {cluster: records.steady_clusters(cluster, item) for cluster, item in items.items()}
         return {cluster: rest for cluster, rest in found.items() if rest is not None}
 
     def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
@@ -288,7 +287,7 @@ class InMemoryStore:
         item = self._items[cluster][META]
         if item.version != versions.get(META):
             raise StateConflictError("the record has been written since it was read")
-        self._items[cluster][META] = replace(item, settled=self._records.settled(settled))
+        self._items[cluster][META] = replace(item, settled=dump_stored(settled))
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
@@ -311,23 +310,20 @@ class InMemoryStore:
         return self._shared(str(offering))
 
     def _shared(self, sort_key: str) -> SharedOffering:
-        item = self._items.get(OFFERING, {}).get(sort_key)
-        if item is None:
-            return SharedOffering(state=OfferingState(), version=None)
-        return self._records.shared(sort_key, item, self._clock.now() if self._clock else NEVER)
+        now = self._clock.now() if self._clock else NEVER
+        return records.shared_offering(sort_key, self._items.get(OFFERING, {}).get(sort_key), now)
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
         self._write(f"OFFERING#{offering}")
-        self._put(OFFERING, self._records.offering(offering, state, version, self._now()), None)
+        self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()), None)
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
         self._asked("rollout")
-        item = self._items.get(ROLLOUT, {}).get(ROLLOUT)
-        return (None, None) if item is None else (self._records.rollout_of(item), item.version)
+        return records.rollout_of(self._items.get(ROLLOUT, {}).get(ROLLOUT))
 
     def save_rollout(self, rollout: Rollout, version: int | None) -> int:
         self._write(ROLLOUT)
-        entry = self._records.rollout(rollout, version)
+        entry = records.shared_entry(ROLLOUT, rollout, version, self._now())
         self._put(ROLLOUT, entry, None)
         return entry.next_version
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from evenkeel.adapters.stored import StateFile
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
@@ -16,11 +15,12 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_words
-from evenkeel.validation import ConfigError, read_json, read_model
+from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import Output, print_plan
 from evenkeel_cli.inputs import called, hint, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
+from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, say_json
 
 # Who has no record yet sees the pools that there could be: of groups that are alike, where no label says.
@@ -66,7 +66,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
     record = _record_file(record, cluster)
     try:
         policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), called(record or "record"))
-        before = read_json(StateFile, read_text(state), called(state)) if state is not None else StateFile()
+        before = StateFile.read(read_text(state), called(state)) if state is not None else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
@@ -116,8 +116,7 @@ def _tell(planned: Plan, before: StateFile, output: Output) -> None:
 
 def _print(planned: Plan, before: StateFile, output: Output) -> None:
     if output is Output.JSON:
-        after = before.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        say_json({**plan_json(planned), "state": after}, indent=2)
+        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
     else:
         print_plan(planned)
 

@@ -20,8 +20,9 @@ def rebalance(record: SqsRecord, context: Any) -> None:
         if isinstance(request, RolloutRequest):
             logger.info(container().rollout(remaining_of(context)))
             return
-        settled = request.settled and request.settled.settled()
-        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found, settled)
+        outcome = container().rebalance(
+            request.cluster, request.reason, remaining_of(context), request.found, request.settled
+        )
         counts = outcome.metrics()
         numbers = {name: count for name, count in counts.items() if count}
         logger.info(outcome.message, extra={"counts": numbers, "seconds_to_first_patch": outcome.seconds_to_patch})

@@ -29,10 +29,10 @@ from typing import Any
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.records import HEALTH, LOOKED_AT, SILENCE, TIMER
+from evenkeel.adapters.codec import dump_plain
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import ADOPTED, DECISION, MOVE
-from evenkeel.adapters.stored import SteadyStateRecord
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.fleet.scan import Scan
@@ -214,7 +214,7 @@ class Queues:
         self._seen[deduplication] = now
         body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found} if found else {})
         if settled is not None:
-            body["settled"] = SteadyStateRecord.of(settled).model_dump(mode="json")
+            body["settled"] = dump_plain(settled)
         self.rebalance.append(self._message(cluster, body, now))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:

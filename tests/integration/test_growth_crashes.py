@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, ZoneStatement
 from sandbox.kube.api import Faults
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
 from tests.fakes import register_again
@@ -118,7 +118,8 @@ def test_a_zone_that_is_fenced_between_the_steps_leaves_its_share_to_the_others(
     grown = next(zone for zone in (DEAD, BUSY, IDLE) if played.replicas()[zone] > scene.replicas()[zone])
     fenced = next(zone for zone in (DEAD, BUSY, IDLE) if zone != grown)
     until = played.clock.now() + timedelta(hours=1)
-    played.memory.save_zone("demo", "-", fenced, ZoneRecord(impaired_until=until, said_at=played.clock.now()), None)
+    impaired = ZoneRecord(words={"operator": ZoneStatement(until=until, said_at=played.clock.now())})
+    played.memory.save_zone("demo", "-", fenced, impaired, None)
     played.settle()
     assert sum(played.replicas().values()) == played.requested + nodes
     assert played.replicas()[fenced] == scene.replicas()[fenced]

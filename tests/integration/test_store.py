@@ -13,7 +13,6 @@ import pytest
 
 from bench.fleet import stand_in_for_aws
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
@@ -323,42 +322,6 @@ class TestControl:
             found = dict(registered.registrations())["demo"]
             assert isinstance(found, Registration)
             assert (found.record, found.control()) == (record(), control.model_copy(update={"fixes": ()}))
-
-    # As the release before it has stored a cluster whose actions stand in its record.
-    BEFORE = (
-        '{"flavours":["cluster-api"],"namespaces":[],"discovery":[],"strategy":"Balanced","autoscaler":'
-        '"cluster-autoscaler","autoscaler_loop":10,"pools":[],"backoff":{"initial":300,"longest":1800,"forget_after":'
-        '10800},"provision_timeout":900,"id":"demo","access":{"kind":"kubeconfig","secret":"evenkeel/demo"},'
-        '"dry_run":false,"scan_interval":60,"paused":true,"paused_until":"2026-01-15T12:01:00Z","region":"",'
-        '"zone_ids":{},"names":[],"event_accounts":[],"leaving":false,"paused_pools":{"workers":null,"gpu":'
-        '"2026-01-15T12:01:00Z"},"leaving_pools":["old"],"mending":[{"pool":"workers","group":"","before":1,"after":3}]}'
-    )
-
-    def test_what_the_release_before_has_stored_is_read_and_carried_over(self, kept: Kept, store: ActionStore) -> None:
-        kept.plant("demo", self.BEFORE)
-        found = store.load("demo")
-        assert found.control == self.HELD
-        assert found.record.model_dump() == record().model_dump()
-        assert registered_control(store) == self.HELD
-        resumed = self.HELD.model_copy(update={"paused": False, "paused_until": None})
-        store.save_record(found.record, resumed, found.versions)
-        assert store.load("demo").control == resumed
-
-    def test_a_release_that_is_rolled_back_to_leaves_alone_what_is_paused_and_restores_what_is_being_restored(
-        self, kept: Kept, store: ActionStore
-    ) -> None:
-        """It reads the record alone, strictly as it stored it."""
-        register(store)
-        hold(store, self.HELD)
-        stored, before = json.loads(kept.text("demo", "META")), json.loads(self.BEFORE)
-        named = ("paused", "paused_until", "leaving", "paused_pools", "leaving_pools")
-        assert {name: stored[name] for name in named} == {name: before[name] for name in named}
-        assert set(stored) <= set(before)
-
-    def test_what_such_a_release_says_counts_when_this_one_returns(self, kept: Kept, registered: ActionStore) -> None:
-        hold(registered, ControlRecord())
-        kept.plant("demo", self.BEFORE)
-        assert registered.load("demo").control == self.HELD
 
     def test_it_outlives_a_record_that_nobody_can_read(self, kept: Kept, registered: ActionStore) -> None:
         hold(registered, self.HELD)
@@ -901,8 +864,8 @@ class TestTheTableItself:
         return {item["sk"]["S"].partition("#")[0]: item for item in scanned}
 
     def put_item(self, deployment: Deployment, sort_key: str, text: str) -> None:
-        """As the release before has written it."""
-        item = {**address("demo", sort_key), "record": {"S": text}, "version": {"N": "7"}}
+        content, revision = ("state", "revision") if sort_key[:4] in ("GROU", "ZONE") else ("record", "version")
+        item = {**address("demo", sort_key), content: {"S": text}, revision: {"N": "7"}}
         deployment.aws.client("dynamodb").put_item(TableName=deployment.table, Item=item)
 
     def test_only_a_clusters_record_is_in_the_index(self, table: DynamoStore, deployment: Deployment) -> None:
@@ -947,7 +910,8 @@ class TestTheTableItself:
 
     def test_an_impaired_zone_is_loaded_under_its_name(self, table: DynamoStore, deployment: Deployment) -> None:
         register(table)
-        self.put_item(deployment, "ZONE#eu-central-1/eu-central-1a", '{"impaired_until": "2026-01-15T12:30:00Z"}')
+        text = '{"words": {"arc": {"until": "2026-01-15T12:30:00Z"}}}'
+        self.put_item(deployment, "ZONE#eu-central-1/eu-central-1a", text)
         assert table.load("demo").state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
 
     @pytest.mark.parametrize(
@@ -955,9 +919,9 @@ class TestTheTableItself:
         [
             ("GROUP#cluster-api/demo/a", '{"failures": "many"}', "GROUP#cluster-api/demo/a: failures is 'many'"),
             ("GROUP#nonsense", "{}", "GROUP#nonsense"),
-            ("POOL#x", '{"adopted": 3}', "POOL#x: "),
-            ("POOL#x", '{"flavour": "f", "namespace": "", "cluster": "", "name": "x", "adopted": {"a": {"min": 4, '
-             '"max": 1}}}', "POOL#x"),
+            ("POOL#x", '{"state": {"adopted": 3}}', "POOL#x: "),
+            ("POOL#x", '{"id": {"flavour": "f", "namespace": "", "cluster": "", "name": "x"}, "state": {"adopted": '
+             '{"a": {"min": 4, "max": 1}}}}', "POOL#x: state.adopted.a is"),
             ("ZONE#r/z", '{"words": {"arc": {"until": "soon"}}}', "ZONE#r/z: words.arc.until is 'soon'"),
         ],
     )  # fmt: skip
@@ -982,28 +946,6 @@ class TestTheTableItself:
         assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
         for item in items.values():
             assert set(item) == {"pk", "sk", "state", "revision", "kept_until"}
-
-    def test_items_of_the_release_before_are_read_and_written_over(
-        self, table: DynamoStore, deployment: Deployment
-    ) -> None:
-        register(table)
-        word = {"impaired_until": NOW.isoformat(), "by": "operator"}
-        texts = {
-            f"GROUP#{KEY}": GroupRecord.of(FAILED).model_dump_json(by_alias=True, exclude_none=True),
-            "ZONE#-/a": json.dumps({**word, "said_at": NOW.isoformat()}),
-            "GROWTH#r1": REQUEST.model_dump_json(),
-        }
-        for key, text in texts.items():
-            self.put_item(deployment, key, text)
-        found = table.load("demo")
-        assert found.state.groups == {KEY: FAILED}
-        assert found.zones["a"].words == {"operator": ZoneStatement(until=NOW, said_at=NOW)}
-        assert set(found.scale_requests) == {"r1"}
-        after = replace(FAILED, message="newer")
-        table.save_group("demo", KEY, after, found.versions)
-        assert table.load("demo").state.groups == {KEY: after}
-        with pytest.raises(StateConflictError):
-            table.save_group("demo", KEY, FAILED, None)
 
     def test_an_item_that_has_only_what_the_hearing_function_may_write_counts_for_nothing(
         self, table: DynamoStore, deployment: Deployment

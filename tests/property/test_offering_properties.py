@@ -8,7 +8,7 @@ from itertools import permutations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.stored import OfferingRecord
+from evenkeel.adapters.codec import dump_plain, dump_stored
 from evenkeel.domain.model.groups import Machine, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import CapacityReport, Experience, Offering, OfferingState
@@ -49,7 +49,7 @@ def test_the_same_comes_out_in_whatever_order_states_are_merged_and_however_ofte
         state = OfferingState()
         for one in order:
             state = merged(merged(state, one), one)
-        folds.add(json.dumps(OfferingRecord.of(state).model_dump(mode="json"), sort_keys=True))
+        folds.add(json.dumps(dump_plain(state), sort_keys=True))
     assert len(folds) == 1
 
 
@@ -88,7 +88,7 @@ def test_a_storm_of_failures_is_a_few_writes_of_a_small_item_that_fences_everybo
             state, more = tell(state, f"server-{i}", Experience(word=word), NOW + MINUTE)
             written += more
     assert written <= REPORTS_KEPT
-    assert len(OfferingRecord.of(state).model_dump_json()) < 1000
+    assert len(dump_stored(state)) < 1000
     for server in [*(f"server-{i}" for i in range(len(seconds))), "bystander"]:
         others = {voice: word for voice, word in state.words.items() if voice != server}
         expected = min(2, len(seconds) - (server != "bystander"))

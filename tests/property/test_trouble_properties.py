@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.aws.incident_events import read_alert
-from evenkeel.adapters.stored import ClusterHealthRecord
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.application.incidents.alerting import Alert, NotifyChannels, Received
 from evenkeel.application.incidents.notify import store_cluster_health
 from evenkeel.domain.incidents.health import evaluate, pending_changes, with_pending_changes
@@ -165,9 +165,7 @@ class Stack:
 
     def save_cluster_health(self, _: str, cluster_health: ClusterHealth, __: object) -> None:
         mishap = self._next()
-        self.cluster_health = ClusterHealthRecord.model_validate_json(
-            ClusterHealthRecord.of(cluster_health).model_dump_json()
-        ).cluster_health()
+        self.cluster_health = read_stored(ClusterHealth, dump_stored(cluster_health), "HEALTH")
         if mishap == "dies after":
             raise Killed
 

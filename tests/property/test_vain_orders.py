@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.stored import PoolRecord, read_stored
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.domain.model.past_orders import ORDERS_KEPT, PastOrder, wait_after
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -224,20 +224,19 @@ ORDER = PastOrder(
 
 def test_orders_are_stored_and_read_again() -> None:
     state = PoolState(orders={"a/b": ORDER, "c/d": PastOrder(at=NOW, seen=NOW, groups=())})
-    text = PoolRecord.of(state).model_dump_json()
-    assert read_stored(PoolRecord, text, "POOL")[0].state() == state
-    assert read_stored(PoolRecord, "{}", "POOL")[0].state() == PoolState()
-    assert len(PoolRecord.of(PoolState(orders={"a" * 12 + "/" + "b" * 12: ORDER})).model_dump_json()) < 700
+    assert read_stored(PoolState, dump_stored(state), "POOL") == state
+    assert read_stored(PoolState, "{}", "POOL") == PoolState()
+    assert len(dump_stored(PoolState(orders={"a" * 12 + "/" + "b" * 12: ORDER}))) < 700
 
 
 @pytest.mark.parametrize("stored", ['"no"', '{"at": "yesterday"}', '{"at": 1, "later": true}', "null", "[]"])
 def test_a_stored_order_that_cannot_be_read_is_dropped_and_logged(
     stored: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = PoolRecord.of(PoolState(digest="d", orders={"a/b": ORDER})).model_dump_json()
+    good = dump_stored(PoolState(digest="d", orders={"a/b": ORDER}))
     text = good.replace('"orders":{', f'"orders":{{"x/y":{stored},')
     with caplog.at_level(logging.WARNING):
-        state = read_stored(PoolRecord, text, "POOL")[0].state()
+        state = read_stored(PoolState, text, "POOL")
     assert state == PoolState(digest="d", orders={"a/b": ORDER})
     assert "dropped a stored order" in caplog.text
     assert "x/y" in caplog.text
@@ -245,7 +244,7 @@ def test_a_stored_order_that_cannot_be_read_is_dropped_and_logged(
 
 @pytest.mark.parametrize("stored", ['"no"', "[1]", "7"])
 def test_a_memory_of_orders_that_is_none_is_dropped(stored: str, caplog: pytest.LogCaptureFixture) -> None:
-    state = read_stored(PoolRecord, f'{{"digest": "d", "orders": {stored}}}', "POOL")[0].state()
+    state = read_stored(PoolState, f'{{"digest": "d", "orders": {stored}}}', "POOL")
     assert state == PoolState(digest="d")
     assert "dropped a stored order" in caplog.text
 

@@ -143,7 +143,7 @@ class TestContract:
         assert [pool["valid"] for pool in (*found["pools"], *again["pools"])] == [True, True]
 
     def test_a_move_that_a_plan_ends_is_not_in_the_state_that_it_leaves(self, files: Files) -> None:
-        move = {"id": "01KF0000000000000000000000", "carried": 3}
+        move = {"id": "01KF0000000000000000000000", "unplaced": 3}
         state = files.write("state.json", {"pools": {"cluster-api/demo/demo/workers": {"move": move}}})
         record = files.write("record.yaml", "on_failure: move\nautoscaler: none\n")
         found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", record, "--state", state)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
+from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.convergence import IDLE_GOES, ConvergenceState, Window
@@ -18,7 +18,7 @@ from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingSt
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
 from tests.convergence import Home, convergence
@@ -1115,13 +1115,12 @@ def test_a_pause_stops_between_two_steps_and_in_the_middle_of_one() -> None:
 
 
 def test_older_memory_without_any_of_it_and_newer_with_more_are_read() -> None:
-    assert PoolRecord.model_validate({}).state().convergence == ConvergenceState()
+    assert read_stored(PoolState, "{}", "pool").convergence == ConvergenceState()
     home = begun(0, 4, 5)
     (state,) = home.state.pools.values()
-    stored = PoolRecord.of(state)
-    assert PoolRecord.model_validate_json(stored.model_dump_json()).state() == state
-    newer = json.loads(stored.model_dump_json())
+    stored = dump_stored(state)
+    assert read_stored(PoolState, stored, "pool") == state
+    newer = json.loads(stored)
     newer["convergence"]["step"]["colour"] = "green"
-    read, unknown = read_stored(PoolRecord, json.dumps(newer), "pool")
-    assert read.state() == state
-    assert "green" in keep_unknown(read.model_dump_json(), unknown, json.dumps(newer))
+    assert read_stored(PoolState, json.dumps(newer), "pool") == state
+    assert "green" in keep_unknown(PoolState, stored, json.dumps(newer))

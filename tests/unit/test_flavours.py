@@ -19,6 +19,7 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour, Joined, being_de
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
+from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy
@@ -107,6 +108,7 @@ class TestAFourthFlavour:
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(FLAVOURS, FICTIONAL.name, FICTIONAL)
+        monkeypatch.setattr("evenkeel.record.FLAVOUR_NAMES", (*FLAVOUR_NAMES, FICTIONAL.name))
 
     @staticmethod
     def plan(folder: Path, *items: dict[str, Any], record: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -182,6 +184,8 @@ def test_every_file_of_a_flavour_is_registered() -> None:
     ]
     assert len(stated) == len(names)
     assert {flavour.name for flavour in stated} == set(FLAVOURS)
+    assert tuple(FLAVOURS) == FLAVOUR_NAMES
+    assert {flavour.name for flavour in stated if not flavour.keeps_options} == REMOVES_OPTIONS
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)

@@ -10,8 +10,9 @@ import pytest
 import trustme
 
 from evenkeel.access_config import ServiceAccountAccess
+from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.queues import Request, read_recheck
-from evenkeel.adapters.aws.records import META, Records, Stored
+from evenkeel.adapters.aws.records import META, Stored, StoredPool
 from evenkeel.adapters.kubernetes.access import clusters as access
 from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
@@ -209,15 +210,16 @@ def test_a_cluster_may_be_called_shard() -> None:
 
 
 def test_a_write_that_failed_does_not_lose_what_a_newer_release_has_written() -> None:
-    """`_entry` notes the unknown fields under the next version; the item is not read anew, since it says the same."""
-    records, pool = Records(), PoolId("cluster-api", "default", "main", "workers")
+    """Until a write has succeeded, the versions carry the text that was read."""
+    pool = PoolId("cluster-api", "default", "main", "workers")
     registration = Registration.of(record("demo"), ControlRecord()).model_dump_json(exclude_none=True)
-    entry = records.pool("demo", pool, PoolState(), None)
+    entry = records.entry(f"POOL#{pool}", StoredPool(id=pool, state=PoolState()), None, NOW)
     text = json.dumps({**json.loads(entry.text), "from_tomorrow": 1})
     items = {META: Stored(text=registration, version=1), f"POOL#{pool}": Stored(text=text, version=1)}
+    versions = records.remembered("demo", items, 0, NOW).versions
     for attempt in range(2):  # of the first, the table takes nothing: a timeout, a lost lease
-        remembered = records.remembered("demo", dict(items), 0, NOW)
-        written = records.pool("demo", pool, PoolState(digest=f"d{attempt}"), remembered.versions)
+        value = StoredPool(id=pool, state=PoolState(digest=f"d{attempt}"))
+        written = records.entry(f"POOL#{pool}", value, versions, NOW)
         assert json.loads(written.text).get("from_tomorrow") == 1, f"attempt {attempt + 1}"
 
 

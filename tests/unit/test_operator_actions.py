@@ -25,7 +25,7 @@ from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.record import BackoffEntry, ControlRecord, FixEntry
-from evenkeel.state_records import ZoneRecord
+from evenkeel.state_records import ZoneRecord, ZoneStatement
 from evenkeel_cli import operator_answers as asking
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
@@ -44,7 +44,7 @@ def two_pools() -> list[NodeGroup]:
 
 def impair(house: House, zone: str, said_at: datetime) -> None:
     """An operator has said that the zone is impaired for half an hour."""
-    impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=said_at, by="operator")
+    impaired = ZoneRecord(words={"operator": ZoneStatement(until=NOW + 30 * MINUTE, said_at=said_at)})
     house.store.save_zone("demo", "-", zone, impaired, None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.incidents.health import pending_changes, with_pending_changes
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
@@ -481,12 +481,7 @@ def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
         "free"
     )
     cluster_health = ClusterHealth().with_incidents([opened])
-    assert (
-        read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
-            0
-        ].cluster_health()
-        == cluster_health
-    )
+    assert read_stored(ClusterHealth, dump_stored(cluster_health), "HEALTH") == cluster_health
 
 
 def test_other_pods_and_another_node_are_no_news() -> None:
@@ -496,9 +491,4 @@ def test_other_pods_and_another_node_are_no_news() -> None:
 
 def test_the_incident_is_stored_and_read_again() -> None:
     cluster_health = ClusterHealth().with_incidents([incident("prod/web-1")])
-    assert (
-        read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
-            0
-        ].cluster_health()
-        == cluster_health
-    )
+    assert read_stored(ClusterHealth, dump_stored(cluster_health), "HEALTH") == cluster_health

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.adapters.stored import PoolRecord
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
 from evenkeel.domain.model.moves import FOR_PODS, Move, ScaleRequest
@@ -497,9 +497,9 @@ class TestStopping:
         assert pool.closed_at is None
 
     def test_when_it_was_closed_is_stored_and_read_again_also_from_before_it_was(self) -> None:
-        text = PoolRecord.of(PoolState(closed_at=NOW)).model_dump_json()
-        assert PoolRecord.model_validate_json(text).state().closed_at == NOW
-        assert PoolRecord.model_validate_json("{}").state().closed_at is None
+        text = dump_stored(PoolState(closed_at=NOW))
+        assert read_stored(PoolState, text, "pool").closed_at == NOW
+        assert read_stored(PoolState, "{}", "pool").closed_at is None
 
 
 class TestMemory:
@@ -543,6 +543,6 @@ class TestMemory:
         release = Release(
             at=NOW, replicas=3, requested={"a": 0, "b": 3}, ordered={"b": 2}, has_rest=True, idle_since=NOW
         )
-        text = PoolRecord.of(PoolState(release=release)).model_dump_json()
-        assert PoolRecord.model_validate_json(text).state().release == release
-        assert PoolRecord.model_validate_json("{}").state().release is None
+        text = dump_stored(PoolState(release=release))
+        assert read_stored(PoolState, text, "pool").release == release
+        assert read_stored(PoolState, "{}", "pool").release is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.stored import GroupRecord, PoolRecord, read_stored
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.domain.demand.offers import offer_of
 from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup
 from evenkeel.domain.model.moves import UNNEEDED_NODES, Move, ScaleRequest
@@ -127,13 +127,12 @@ def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told
 
 
 def test_what_a_release_before_has_stored_is_read_and_clocks_come_back() -> None:
-    older, unknown = read_stored(GroupRecord, '{"failures": 0, "marked": ["m"]}', "GROUP")
-    assert (older.state(), unknown) == (GroupState(marked=("m",)), [])
+    assert read_stored(GroupState, '{"failures": 0, "marked": ["m"]}', "GROUP") == GroupState(marked=("m",))
     state = GroupState(unneeded={"n1": NOW})
-    assert read_stored(GroupRecord, GroupRecord.of(state).model_dump_json(by_alias=True), "GROUP")[0].state() == state
+    assert read_stored(GroupState, dump_stored(state), "GROUP") == state
     pool = PoolState(grew_at=NOW)
-    assert read_stored(PoolRecord, PoolRecord.of(pool).model_dump_json(), "POOL")[0].state() == pool
-    assert read_stored(PoolRecord, "{}", "POOL")[0].state() == PoolState()
+    assert read_stored(PoolState, dump_stored(pool), "POOL") == pool
+    assert read_stored(PoolState, "{}", "POOL") == PoolState()
 
 
 def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.stored import ClusterHealthRecord, read_stored
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.application.rebalancing import status_configmap as showing
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document
 from evenkeel.domain.incidents.health import with_pending_changes
@@ -192,13 +192,11 @@ def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.Monk
 
 
 def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
-    assert read_stored(ClusterHealthRecord, "{}", "x")[0].cluster_health().published_status is None
+    assert read_stored(ClusterHealth, "{}", "x").published_status is None
     newer = '{"published_status": {"print": "a", "by": "somebody"}}'
-    assert read_stored(ClusterHealthRecord, newer, "x")[0].cluster_health().published_status == PublishedStatus(
-        print="a"
-    )
+    assert read_stored(ClusterHealth, newer, "x").published_status == PublishedStatus(print="a")
     cluster_health = ClusterHealth(published_status=PublishedStatus(print="a", tried_at=NOW))
-    assert ClusterHealthRecord.of(cluster_health).cluster_health() == cluster_health
+    assert read_stored(ClusterHealth, dump_stored(cluster_health), "x") == cluster_health
 
 
 @pytest.mark.parametrize("place", ["status", "/status", "evenkeel/", "a/b/c", "Evenkeel/status", "a/..", "", 1])

@@ -1,7 +1,6 @@
 """A whole zone is fenced until a moment, or well again: by an operator, or by AWS. The newest word counts."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -334,17 +333,6 @@ class TestWhoSaysWhat:
             ("ARC autoshift", False, "2026-01-15T12:10:00Z"),
             ("operator", True, "2026-01-15T12:00:00Z"),
         ]
-
-    def test_a_word_that_was_stored_before_words_had_sources_still_holds_and_is_kept(self, house: Zoned) -> None:
-        stored = {"impaired_until": (NOW + 90 * MINUTE).isoformat(), "said_at": NOW.isoformat(), "by": "operator"}
-        house.store.plant("demo", json.dumps(stored), "ZONE#eu-central-1/eu-central-1b")
-        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
-        house.hear(shift(minute=1))
-        house.hear(shift(minute=2, impaired=False))
-        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
-        house.clock.at += 3 * MINUTE
-        house.fence("eu-central-1b", NOW)
-        assert not house.impaired("eu-central-1b")
 
 
 class TestTwoItemsForOneZone:

@@ -1,6 +1,6 @@
-"""Which addresses Evenkeel connects to: those of clusters, and of the services that people are notified by.
+"""The addresses that Evenkeel may connect to, for clusters and notification channels.
 
-A name is resolved once, and the connection goes to an address that was checked.
+A name is resolved once, and the connection uses an address that was checked.
 """
 
 import ipaddress
@@ -36,7 +36,7 @@ _NEVER = {
 }
 _FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
 _LOOPBACK = ("loopback",)
-# Addresses of IPv4 written as such of IPv6: compatible and mapped ones, NAT64, 6to4. Bits that follow it.
+# IPv4 addresses inside IPv6 addresses (compatible, mapped, NAT64, 6to4), with the number of bits after them.
 _EMBEDDED = [
     (ipaddress.IPv6Network(network), follow)
     for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
@@ -46,11 +46,11 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class ForbiddenAddressError(Exception):
-    """A name leads to an address that nothing of a user's has."""
+    """A name resolves to an address that no cluster and no channel can have."""
 
 
 def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> socket.socket:
-    """A connection to one of the addresses that were looked at; the name is not resolved a second time.
+    """Return a connection to one of the checked addresses. The name is not resolved a second time.
 
     Raises:
         ForbiddenAddressError: one of its addresses is forbidden.
@@ -67,7 +67,7 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(max(0.001, until - monotonic()))
             sock.connect(address)
-            sock.settimeout(max(0.001, until - monotonic()))  # what is left is for the keys
+            sock.settimeout(max(0.001, until - monotonic()))  # the TLS handshake has the rest of the time
             return sock
         except OSError as error:
             sock.close()
@@ -76,9 +76,9 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
 
 
 def _resolve(host: str, port: int, seconds: float) -> list[Any]:
-    """All addresses of a name, as ``socket.getaddrinfo`` gives them.
+    """Return all addresses of a name, as ``socket.getaddrinfo`` does.
 
-    The resolver has no deadline of its own, so it is left behind when it is late.
+    The resolver has no deadline, so it runs in a thread that is abandoned when it is late.
     """
     answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
@@ -101,7 +101,7 @@ def _resolve(host: str, port: int, seconds: float) -> list[Any]:
 
 
 def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
-    """Raises ForbiddenAddressError where nothing of a user's can be. Private networks are where clusters are."""
+    """Raise ForbiddenAddressError for a forbidden address. Private networks are allowed: clusters are there."""
     parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
     for candidate in (parsed, *_within(parsed)):
         for network, purpose in _FORBIDDEN:
@@ -110,7 +110,7 @@ def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
 
 
 def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """The IPv4 address that one of IPv6 stands for."""
+    """Return the IPv4 addresses inside an IPv6 address."""
     if address.version == 4 or int(address) <= 1:
         return []
     follows = [follow for network, follow in _EMBEDDED if address in network]

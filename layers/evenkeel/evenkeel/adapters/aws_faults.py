@@ -1,4 +1,4 @@
-"""What an error of AWS says of the way to a cluster: that it is closed, or that AWS does not answer now."""
+"""Errors of AWS: access is denied, or AWS does not answer now."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from botocore.parsers import ResponseParserError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)
-"""Everything that a client of AWS raises. Botocore gives them no common base."""
+"""All errors that a client of AWS raises. Botocore gives them no common base."""
 
 _THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "ProvisionedThroughputExceeded")
 
 
 def access_error(error: Exception) -> type[AccessError]:
-    """The error to raise in its place. Credentials that are missing are no fault of AWS's, and not the cluster's."""
+    """Return the error to raise instead. Missing credentials count as unavailable, not as denied."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         away = status >= 500 or str(error.response.get("Error", {}).get("Code", "")).startswith(_THROTTLING)

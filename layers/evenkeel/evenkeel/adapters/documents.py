@@ -1,27 +1,28 @@
-"""YAML and JSON as other people write it: read whole or refused, quickly, and never quoted.
+"""YAML and JSON of untrusted origin: read completely or refused, and never quoted.
 
-YAML's own parser is imported when there is some: a look at an EKS cluster reads none.
+The YAML parser is imported when it is needed: a check of an EKS cluster reads no YAML.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-# No kubeconfig, record or Kubernetes object comes near it; the C loader would crash, not raise.
+# Far deeper than any kubeconfig, record or Kubernetes object. The C loader crashes on deeper ones.
 _DEEPEST = 200
-# A few lines of aliases can stand for more than any memory holds. Who writes by hand repeats a dozen lines.
+# A few lines of aliases can expand to more than the memory. People repeat a dozen lines.
 _MOST_REPEATED = 10_000
 _TWICE = "a name stands twice in one object, and only one of the two would count: keep one"
 
 
 class UnreadableError(ValueError):
-    """A text that is neither YAML nor JSON, or is refused. Says what is wrong and where; never quotes the text."""
+    """A text is neither YAML nor JSON, or is refused. The error has the problem and the place, never the text."""
 
 
 def read_document(text: str, *, once: bool = False) -> Any:
-    """The only document of a text; None where it is empty. Raises UnreadableError.
+    """Return the only document of a text; None if it is empty. Raises UnreadableError.
 
-    ``once``: no name may stand twice in one object. Else the last one counts, as most readers of YAML have it.
+    ``once``: a name may occur only once in an object. Otherwise the last one counts, as in most YAML readers.
     """
     documents = read_documents(text, once=once)
     if len(documents) > 1:
@@ -30,9 +31,9 @@ def read_document(text: str, *, once: bool = False) -> Any:
 
 
 def read_documents(text: str, *, once: bool = False) -> list[Any]:
-    """Every document of a text. Raises UnreadableError."""
+    """Return every document of a text. Raises UnreadableError."""
     if text.lstrip().startswith("{"):
-        try:  # what kubectl prints, read ten times as fast
+        try:  # kubectl prints JSON, which is read ten times as fast
             return [json.loads(text, object_pairs_hook=_with_names_once if once else None)]
         except UnreadableError:
             raise
@@ -47,82 +48,82 @@ def read_documents(text: str, *, once: bool = False) -> list[Any]:
             return list(yaml.load_all(text, Loader=loader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             fault = _place(error)
-    # Raised out here, where no other error hangs on it: those of the libraries carry the text along.
+    # Raised here, without the library's error as its context: that one quotes the text.
     raise UnreadableError(fault)
 
 
+@dataclass
+class _Collection:
+    """An open object or list: its anchor, the number of values in it, and the names of an object."""
+
+    anchor: str | None = None
+    values: int = 1
+    names: set[str] | None = None
+    is_name_next: bool = True
+
+    def repeats(self, event: Any) -> bool:
+        """Return True if the event repeats a name of this object."""
+        if self.names is None:
+            return False
+        is_name, self.is_name_next = self.is_name_next, not self.is_name_next
+        name = getattr(event, "value", None) if is_name else None
+        if name is None or name == "<<":
+            return False
+        is_again = name in self.names
+        self.names.add(name)
+        return is_again
+
+
 def _fault(text: str, loader: Any, *, once: bool) -> str | None:
-    """What is wrong with a text before any of its values is made; None where nothing is."""
+    """Return the problem of a text before any of its values is built; None if there is none."""
     import yaml
 
-    weights: dict[str | None, int] = {}  # what an anchor stands for
-    open_: list[tuple[str | None, int]] = [(None, 0)]  # collections, the outermost first, each with what is in it
-    names: list[_Names | None] = [None]  # of the open objects
-    repeated = 0
     try:
-        for event in yaml.parse(text, Loader=loader):
-            if once and _stands_twice(event, names):
-                return f"{_TWICE}{_at(event.start_mark)}"
-            anchor, weight = getattr(event, "anchor", None), 1
-            if isinstance(event, yaml.AliasEvent):
-                if anchor not in weights:
-                    return f"an alias leads nowhere or to what it stands in{_at(event.start_mark)}"
-                weight = weights[anchor]
-                repeated += weight
-                if repeated > _MOST_REPEATED:
-                    return f"its aliases stand for more than {_MOST_REPEATED} values: write them out"
-            elif isinstance(event, yaml.CollectionStartEvent):
-                if len(open_) > _DEEPEST:
-                    return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
-                weights.pop(anchor, None)  # until it is whole, it stands for itself
-                open_.append((anchor, 1))
-                continue
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, weight = open_.pop()
-            elif not isinstance(event, yaml.ScalarEvent):
-                weights.clear()  # a document begins or ends
-                continue
-            open_[-1] = (open_[-1][0], open_[-1][1] + weight)
-            if anchor is not None:
-                weights[anchor] = weight
+        return _fault_of(yaml.parse(text, Loader=loader), once=once)
     except (yaml.YAMLError, ValueError) as error:
         return _place(error)
+
+
+def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
+    import yaml
+
+    sizes: dict[str | None, int] = {}  # the number of values behind an anchor
+    open_ = [_Collection(values=0)]  # the outermost first
+    repeated = 0
+    for event in events:
+        anchor, size = getattr(event, "anchor", None), 1
+        if isinstance(event, yaml.NodeEvent) and once and open_[-1].repeats(event):
+            return f"{_TWICE}{_at(event.start_mark)}"
+        if isinstance(event, yaml.AliasEvent):
+            if anchor not in sizes:
+                return f"an alias leads nowhere or to what it stands in{_at(event.start_mark)}"
+            size = sizes[anchor]
+            repeated += size
+            if repeated > _MOST_REPEATED:
+                return f"its aliases stand for more than {_MOST_REPEATED} values: write them out"
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(open_) > _DEEPEST:
+                return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
+            sizes.pop(anchor, None)  # an alias inside its own anchor is a fault
+            open_.append(_Collection(anchor, names=set() if isinstance(event, yaml.MappingStartEvent) else None))
+            continue
+        elif isinstance(event, yaml.CollectionEndEvent):
+            closed = open_.pop()
+            anchor, size = closed.anchor, closed.values
+        elif not isinstance(event, yaml.ScalarEvent):
+            sizes.clear()  # a document begins or ends
+            continue
+        open_[-1].values += size
+        if anchor is not None:
+            sizes[anchor] = size
     return None
 
 
 def _with_names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    named = dict(pairs)
+    if len(named) < len(pairs):
         raise UnreadableError(_TWICE)
-    return found
-
-
-@dataclass
-class _Names:
-    """Of an object that is being read."""
-
-    seen: set[str] = field(default_factory=set)
-    is_name_next: bool = True
-
-
-def _stands_twice(event: Any, open_: list[_Names | None]) -> bool:
-    """Whether the event is a name that its object has already. ``open_``: of lists None; kept up to date here."""
-    import yaml
-
-    if isinstance(event, yaml.CollectionEndEvent):
-        open_.pop()
-        return False
-    if not isinstance(event, yaml.NodeEvent):
-        return False
-    names, is_again = open_[-1], False
-    if names is not None:
-        if names.is_name_next and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
-            is_again = event.value in names.seen
-            names.seen.add(event.value)
-        names.is_name_next = not names.is_name_next
-    if isinstance(event, yaml.CollectionStartEvent):
-        open_.append(_Names() if isinstance(event, yaml.MappingStartEvent) else None)
-    return is_again
+    return named
 
 
 def _place(error: Exception) -> str:

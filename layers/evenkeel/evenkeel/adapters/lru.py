@@ -1,4 +1,4 @@
-"""Room for so many values that were made at some cost and will be wanted again, for many threads."""
+"""A cache of a limited size, for many threads, whose values are used in turn."""
 
 import threading
 from collections import OrderedDict
@@ -8,25 +8,25 @@ from typing import Generic, TypeVar
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-# Several rounds through all clusters: what was not used for so long is not coming round any more.
+# Within this time, every cluster is checked several times: an unused value belongs to none of them.
 _RESTS = timedelta(minutes=10)
 
 
 class Room(Generic[_K, _V]):
-    """Keeps up to ``most`` values; a newcomer takes the place of one that nobody has used for ten minutes, or none.
+    """Keep up to ``most`` values. A new value replaces one that was unused for ten minutes, or is not kept.
 
-    Clusters come round in turn. If they are more than there is room for, and the last used ones stay, each is pushed
-    out just before it is its turn again, and room for a half of them serves nobody; like this it serves half of them.
+    Clusters are checked in turn. A least-recently-used cache that is too small evicts each value just before its next
+    use, and never hits. This one keeps its values, so half the size hits for half of the clusters.
     """
 
     def __init__(self, most: int, now: Callable[[], datetime]) -> None:
         self._most = most
         self._now = now
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()  # and when it was last used, the latest last
+        self._kept: OrderedDict[_K, tuple[_V, datetime]] = OrderedDict()  # and its last use, the latest last
 
     def get(self, key: _K) -> _V | None:
-        """What is kept; it counts as used."""
+        """Return the value of a key and mark it as used; None if there is none."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
@@ -35,7 +35,7 @@ class Room(Generic[_K, _V]):
             return kept[0]
 
     def put(self, key: _K, value: _V) -> None:
-        """Keep it, in the place of what was kept for this key, if there is room."""
+        """Keep a value in the place of the key's last one, if there is space."""
         with self._lock:
             if key not in self._kept and len(self._kept) >= self._most:
                 oldest, (_, used) = next(iter(self._kept.items()))
@@ -45,7 +45,7 @@ class Room(Generic[_K, _V]):
             self._put(key, value)
 
     def drop(self, key: _K) -> None:
-        """Keep it no longer."""
+        """Remove the value of a key."""
         with self._lock:
             self._kept.pop(key, None)
 

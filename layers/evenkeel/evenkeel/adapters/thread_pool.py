@@ -1,32 +1,29 @@
-"""Tasks side by side, on threads: one patch after the other, a big outage would not be fenced in time."""
+"""Tasks in parallel threads. With one patch after the other, a big outage would be fenced too late."""
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-# As many connections as are kept to an API server; it counts requests in flight by the hundred.
+# The connection pool to an API server has as many. The server accepts hundreds of requests in flight.
 THREADS = 16
 
 
 def run_in_threads(tasks: Sequence[Callable[[], None]]) -> None:
-    """``Executor``. Raises what the first task that failed has raised.
-
-    One task needs no thread: a quiet cluster never has one.
-    """
+    """``Executor``. Raises the error of the first task that failed. One task needs no thread."""
     _on_threads(tasks, THREADS)
 
 
 def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """The same, with a thread for each: those that wait for an answer keep none of the others from asking.
+    """Run each task in a thread of its own: one that waits for an answer delays no other.
 
-    All on one processor: the interpreter runs one of them at a time, and those that are woken on another to wait for
-    it there cost twice the time (``python -m bench.quiet_look``).
+    All threads share one processor. The interpreter runs one at a time, and waking them on other processors takes
+    twice the time (``python -m bench.quiet_look``).
     """
     _on_threads(tasks, len(tasks), _share_a_processor)
 
 
 def _share_a_processor() -> None:
-    """From now on the calling thread runs where all threads of this process that call this do."""
+    """Bind the calling thread to the processor that this process has chosen."""
     if hasattr(os, "sched_setaffinity"):  # Linux
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[os.getpid() % len(processors)]})
@@ -37,7 +34,7 @@ def _on_threads(tasks: Sequence[Callable[[], None]], most: int, when_started: Ca
         tasks[0]()
         return
     with ThreadPoolExecutor(max_workers=min(most, max(1, len(tasks))), initializer=when_started) as threads:
-        ended = [threads.submit(task) for task in tasks]
-        wait(ended)
-    for task in ended:
-        task.result()
+        futures = [threads.submit(task) for task in tasks]
+        wait(futures)
+    for future in futures:
+        future.result()

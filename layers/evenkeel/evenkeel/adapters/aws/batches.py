@@ -1,4 +1,4 @@
-"""Batches of SQS: each message handled, sent to the dead letters or given back, and none of it without a trace."""
+"""Batches of SQS: each message is handled, dead-lettered or retried, with a log line and a metric."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from evenkeel.application.errors import BadRequestError
 
 @dataclass(frozen=True, kw_only=True)
 class SqsRecord:
-    """As much of a delivered message as is looked at."""
+    """The used parts of a delivered message."""
 
     message_id: str
     body: Any
     receipt_handle: str
     receives: int
-    """How often it was delivered, this time included."""
+    """The number of deliveries, this one included."""
     group: str
     """Its message group; none on a standard queue."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> "SqsRecord":
-        """Raises KeyError where Lambda's own fields are missing: then the whole batch comes back."""
+        """Return the record. Raises KeyError if Lambda's own fields are missing: then SQS retries the whole batch."""
         attributes = record.get("attributes") or {}
         return cls(
             message_id=record["messageId"],
@@ -38,7 +38,7 @@ class SqsRecord:
 
 
 def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
-    """The records of a batch; none, with a line in the log, where the event is something else."""
+    """Return the records of a batch. Another event is logged, and has none."""
     records = event.get("Records") if isinstance(event, dict) else None
     if isinstance(records, list):
         return records
@@ -47,11 +47,11 @@ def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
 
 
 def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsRecord], None]) -> dict[str, Any]:
-    """Lambda's partial batch response: the messages that failed, which come back, and those that wait for them.
+    """Handle the records, and return Lambda's partial batch response with the messages that SQS is to retry.
 
-    Once a message has failed, the later ones of its group are not handled, so that their order stands when they come
-    back; other groups go on, and so do messages of no group. (Powertools' ``SqsFifoPartialProcessor`` with
-    ``skip_group_on_error`` does the same, and imports every other event source of Lambda with it.)
+    After a failure, the later messages of the same group are not handled, so that they keep their order. Other groups,
+    and messages without a group, continue. (Powertools' ``SqsFifoPartialProcessor`` does the same, but it imports every
+    other event source of Lambda.)
     """
     failed: list[str] = []
     held_back: set[str] = set()
@@ -61,7 +61,7 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
             continue
         try:
             handle(record)
-        except Exception:  # it has left its line and its count in Inbox.handle
+        except Exception:  # Inbox.handle has logged and counted it
             failed.append(record.message_id)
             if record.group:
                 held_back.add(record.group)
@@ -70,17 +70,15 @@ def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsReco
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """The messages of one queue. ``tries_soon``: it is the rebalance queue, where those that fail come back earlier."""
+    """The messages of one queue. ``tries_soon``: the rebalance queue, whose failed messages are retried earlier."""
 
     queue: SqsQueue
     tries_soon: bool = False
 
     def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: StackMetrics) -> None:
-        """Have the work done that a message's body asks for. Poison, a BadRequestError, goes to the dead letters.
+        """Do the work that a message requests. One that raises BadRequestError is poison, and is dead-lettered.
 
-        Whatever else fails is raised again, so that the message comes back.
-
-        The batch's answer only names the messages that failed; the log line and the metric here say that and why.
+        Any other error is logged, counted and raised again, so that SQS retries the message.
         """
         try:
             try:

@@ -1,4 +1,4 @@
-"""Events are delivered at least once and handled once: Powertools' idempotency, in the one table."""
+"""Events are delivered at least once and handled once: Powertools' idempotency, in the table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,12 @@ from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 
 from evenkeel.application.ports import Remaining
 
-# A failure older than this has been forgotten by the backoff machine; a repeat of its event changes nothing anyway.
+# The backoff forgets a failure after this time, so that a repeat of its event changes nothing.
 _REMEMBERED_SECONDS = 3 * 3600
 
 
 class _Invocation:
-    """As much of Lambda's context as Powertools asks for."""
+    """The part of Lambda's context that Powertools uses."""
 
     def __init__(self, remaining: Remaining) -> None:
         self._remaining = remaining
@@ -24,12 +24,12 @@ class _Invocation:
 class DynamoIdempotency:
     """``Idempotent`` on DynamoDB.
 
-    Work that raises is forgotten, so that the event can be tried again; work that was cut off half-way may begin again
-    once the invocation that began it must have ended.
+    Work that raises is forgotten, so that the event can be retried. Work that was cut off may begin again when the
+    invocation that began it must have ended.
     """
 
     def __init__(self, client: Any, table: str, function: str) -> None:
-        """``function`` stands in the partition key, so that each may write its own items only."""
+        """``function`` is part of the partition key, so that each function may write only its own items."""
         self._layer = DynamoDBPersistenceLayer(
             table_name=table,
             key_attr="pk",
@@ -40,7 +40,7 @@ class DynamoIdempotency:
         )
 
     def __call__(self, key: str, remaining: Remaining, work: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """The answer of the work, or of the work that was done for the same key before."""
+        """Return the answer of the work, or the answer of earlier work for the same key."""
 
         def handle(*, key: str) -> dict[str, str]:  # noqa: ARG001  Powertools hashes it
             return work()

@@ -1,4 +1,4 @@
-"""Whatever arrives, read by the parser of its source. Nothing here raises: what cannot be used is explained."""
+"""Inbound events, read by the parser of their source. Nothing here raises: an unusable event is explained."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from evenkeel.application.rebalancing.events import Ignored, InboundEvent, Sende
 from evenkeel.domain.model.values import quote
 from evenkeel.validation import ConfigError
 
-# An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
+# Entries of all known sources are far smaller.
 LARGEST_EVENT = 256 * 1024
 
 
@@ -25,12 +25,12 @@ def _parser(source: str, detail_type: str) -> Parser | None:
 
 
 def read_event(event: object, account: str | None = None) -> InboundEvent:
-    """What an event reports: a failure, a zone's health, a request for nodes, or why it is ignored. Never raises.
+    """Return the failure, the zone's health or the request of an event, or why it is ignored. Never raises.
 
     Args:
         event: as EventBridge delivers it.
-        account: the function's own AWS account. Whose events about a cluster are believed, its record says; AWS itself
-            tells the account that an event comes from. None: not known, nothing is compared.
+        account: the function's own AWS account. A cluster's record names the accounts whose events are accepted, and
+            AWS names the account of an event. None: unknown, so no accounts are compared.
     """
     if not isinstance(event, Mapping):
         return ignored("malformed", "event: not an object")
@@ -43,8 +43,8 @@ def read_event(event: object, account: str | None = None) -> InboundEvent:
     source, detail_type = str(event.get("source")), str(event.get("detail-type"))
     parser = _parser(source, detail_type)
     if parser is None:
-        why = f"event: no parser for source {quote(source)} and detail-type {quote(detail_type)}"
-        return ignored("unknown shape", why)
+        reason = f"event: no parser for source {quote(source)} and detail-type {quote(detail_type)}"
+        return ignored("unknown shape", reason)
     try:
         inbound = parser(event)
     except ConfigError as error:
@@ -55,6 +55,6 @@ def read_event(event: object, account: str | None = None) -> InboundEvent:
 
 
 def account_of(context: Any) -> str | None:
-    """The account that Lambda's context says the function is in; None by hand."""
+    """Return the account of the function, from Lambda's context; None outside Lambda."""
     parts = str(getattr(context, "invoked_function_arn", "")).split(":")
     return parts[4] if len(parts) > 4 and re.fullmatch(r"[0-9]{12}", parts[4]) else None

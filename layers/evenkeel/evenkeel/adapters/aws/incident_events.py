@@ -1,4 +1,4 @@
-"""What the bus says of trouble, as ``alert`` reads it."""
+"""The bus's events about incidents and rollouts, as ``notify`` reads them."""
 
 from typing import Literal
 
@@ -39,42 +39,27 @@ class _RolloutEvent(Message):
     rollout: str = Field(max_length=100)
     phase: Literal["halted", "done"]
     at: Moment
-    halts: int = 0  # troubles that have halted it; none: a person has
+    halts: int = 0  # incidents that have halted it; 0: an operator has
     message: str
     command: str | None = None
 
 
 def read_alert(body: object) -> Alert:
-    """News of a trouble, or of a rollout, which alone says that it is one. Raises BadRequestError."""
+    """Return the notification of an incident or of a rollout. Raises BadRequestError."""
     try:
         event = read_message(_IncidentEvent, body)
     except BadRequestError:
         if '"rollout"' not in str(body):
             raise
         return _of_rollout(read_message(_RolloutEvent, body))
-    return Alert(
-        key=event.key,
-        news=event.news,
-        cluster=event.cluster,
-        at=rfc3339(event.at),
-        order=event.order,
-        kind=event.kind,
-        pool=event.pool or "",
-        since=event.since,
-        missing=event.missing,
-        zones=event.zones,
-        failure_class=event.failure_class or "",
-        message=event.message,
-        todo=event.todo or "",
-        command=event.command or "",
-        runbook=event.runbook or "",
-    )
+    given = {name: value for name, value in event if value is not None}
+    return Alert(**{**given, "at": rfc3339(event.at)})
 
 
 def _of_rollout(event: _RolloutEvent) -> Alert:
-    """What trouble has halted, pages; what a person has halted, or is done, does not: it is over with its beginning.
+    """Return the notification of a rollout. One that an incident has halted pages; others are closed at once.
 
-    What halts it is told once, however often and whenever its news comes, and never after its end.
+    The key and the order of the event make sure that each channel reports a halt once, and never after its end.
     """
     pages = event.phase == "halted" and event.halts > 0
     return Alert(
@@ -86,7 +71,7 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
         kind=ROLLOUT,
         since=rfc3339(event.at),
         message=event.message,
-        todo="Mend what has halted it and begin the rest anew, or give it up with --abort" if pages else "",
+        todo="Fix what has halted it and begin the rest again, or give it up with --abort" if pages else "",
         command=event.command or "",
         runbook="docs/going-live.md",
         heading=f"Rollout {event.phase}",

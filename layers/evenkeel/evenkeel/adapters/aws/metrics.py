@@ -1,7 +1,7 @@
-"""Metrics as log lines (embedded metric format), and which of them are worth their price.
+"""Metrics as log lines (embedded metric format).
 
-CloudWatch bills a metric of ours by the hour, for hours in which it is sent (Amazon CloudWatch pricing). So a zero is
-not sent, and neither is what nobody reads. A line that is written anyway says the other numbers too, as plain fields.
+CloudWatch bills a custom metric for each hour in which it is sent. So a zero is not sent, and a metric without an alarm
+only on request. If a line is written anyway, it has the other numbers as plain fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-# Its zero is sent: silence is what its alarm hears.
+# Its zero is sent, because its alarm fires on missing data.
 HEARTBEAT = "ClustersScanned"
-# The metrics that alarms of the template read.
+# The template has alarms on these metrics.
 ALARMED = frozenset({HEARTBEAT, "Incidents", "RunsFailed"})
 
 
 class StackMetrics(AmazonCloudWatchEMFProvider):
-    """Powertools' metrics. ``everything`` says whether somebody reads those without an alarm, too."""
+    """Powertools' metrics. If ``everything`` returns True, metrics without an alarm are sent too."""
 
     def __init__(self, everything: Callable[[], bool]) -> None:
         super().__init__()
         self._everything = everything
 
     def flush_metrics(self, raise_on_empty_metrics: bool = False) -> None:
-        """At the end of an invocation, by ``log_metrics``."""
+        """Send the metrics of an invocation. ``log_metrics`` calls it at the end."""
         for name, metric in list(self.metric_set.items()):
             if name == HEARTBEAT:
                 continue
@@ -39,7 +39,7 @@ class StackMetrics(AmazonCloudWatchEMFProvider):
 
 
 def write_metrics_of(cluster: str, counts: Mapping[str, int]) -> None:
-    """A line with a cluster's own metrics, zeros left out: beside the stack's, with the cluster as second dimension."""
+    """Write a line with a cluster's metrics. Zeros are left out; the cluster is a second dimension."""
     line = AmazonCloudWatchEMFProvider(metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={})
     line.add_dimension("cluster", cluster)
     for name, count in counts.items():

@@ -1,4 +1,4 @@
-"""A bucket that a page is put into, for whoever may read there."""
+"""The S3 object of the status page."""
 
 import re
 from collections.abc import Callable
@@ -11,23 +11,23 @@ _PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.ASCII)
 
 
 class BucketShelf:
-    """One object of a bucket, replaced each time. ``client`` makes S3's when it is first needed."""
+    """One object of a bucket, which every page replaces. ``client`` makes the S3 client when it is first needed."""
 
     def __init__(self, client: Callable[[], Any], place: str) -> None:
-        """Raises ConfigError where the place is not s3://BUCKET/KEY."""
-        found = _PLACE.fullmatch(place)
-        if found is None or found[2].endswith("/"):
+        """Raises ConfigError if the place is not s3://BUCKET/KEY."""
+        match = _PLACE.fullmatch(place)
+        if match is None or match[2].endswith("/"):
             raise ConfigError([f"{place or 'an empty text'} is no place for a page: say s3://BUCKET/KEY.html"])
         self._client, self._place = client, place
-        self._bucket, self._key = found.groups()
+        self._bucket, self._key = match.groups()
 
     def put(self, html: str) -> None:
-        """Raises AccessError: who may not write there, or finds no such bucket."""
+        """Replace the page. Raises AccessError if the role may not write, or the bucket does not exist."""
         try:
             self._client().put_object(
                 Bucket=self._bucket,
                 Key=self._key,
-                # Half a surrogate pair, which JSON can say and UTF-8 cannot, becomes a question mark.
+                # Half a surrogate pair is valid in JSON and not in UTF-8: it becomes a question mark.
                 Body=html.encode(errors="replace"),
                 ContentType="text/html; charset=utf-8",
                 CacheControl="no-cache",

@@ -1,39 +1,37 @@
-"""Queues and bus: the ways in to ``look`` and ``rebalance``, poison's way out, and decision events."""
+"""Queues and bus: requests for ``check`` and ``rebalance``, dead letters, and decision events."""
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
-from evenkeel.adapters.stored import SteadyStateRecord
+from evenkeel.adapters.codec import dump_plain, read_as
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.application.ports import CheckResult
 from evenkeel.domain.fleet.check_times import Chunk, SteadyState
 from evenkeel.validation import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
-# An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
+# An EventBridge entry may have 256 KiB. The stored decision has the rest.
 _LARGEST_DETAIL = 240_000
-_LONG = ("pool", "problems", "says")  # what is left out of a larger one
+_LONG = ("pool", "problems", "says")  # left out of a larger event
 SOURCE = "evenkeel"
-# Seconds until a message that failed comes back for the first time, then four times as long, at most 80: 5, 20, 80, 80.
-# A table that was away for a moment costs little. A worker that died asks for nothing: its message comes back after the
-# queue's visibility timeout (90 s), when its lease (60 s at most) has ended, and well before the first backoff has.
+# Seconds until SQS first retries a failed message, then four times as long, at most 80: 5, 20, 80, 80. So a short
+# outage of the table delays little. The message of a worker that died is retried after the queue's visibility timeout
+# (90 s): its lease (60 s at most) has then ended, and the first backoff has not.
 _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
-
-
-# An SQS batch.
+# An SQS batch has so many messages.
 _BATCH = 10
 
 
 class Message(BaseModel):
-    """What stands on a queue. A newer release may have said more."""
+    """The body of a message. Unknown fields are ignored: a newer release may have sent it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -41,29 +39,33 @@ class Message(BaseModel):
 _Message = TypeVar("_Message", bound=Message)
 
 
+def _steady_state(data: object) -> SteadyState:
+    return read_as(SteadyState, data, "settled")
+
+
 class Request(Message):
-    """Asks for a run at a cluster. It carries nothing that the run relies on."""
+    """A request for a run at a cluster. The run reads the cluster again, and relies on nothing of this."""
 
     cluster: ClusterId
     reason: str = Field(max_length=200)
     found: CheckResult | None = None
-    settled: SteadyStateRecord | None = None
+    settled: Annotated[SteadyState, PlainValidator(_steady_state)] | None = None
 
 
 class CheckRequest(Message):
-    """Asks for a look at some clusters, side by side."""
+    """A request to check some clusters in parallel."""
 
     clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
 
 
 class RolloutRequest(Message):
-    """Has a rollout go on. Which, and how far it is, says the table."""
+    """A request to advance a rollout. The table has its phase."""
 
     rollout: str = Field(min_length=1, max_length=100)
 
 
 class ScanRequest(Message):
-    """Asks for the rest of a shard to be scanned, for the tick of that moment."""
+    """A request to scan the rest of a shard, for the tick of that time."""
 
     shard: str = Field(min_length=1, max_length=16)
     after: ClusterId
@@ -71,7 +73,7 @@ class ScanRequest(Message):
 
 
 class _ScanEvent(BaseModel):
-    """What the schedule sends (source and time), or what somebody sends by hand (clusters, or nothing)."""
+    """The event of the schedule (source and time), or of an operator (clusters, or nothing)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     source: str = ""
@@ -80,11 +82,7 @@ class _ScanEvent(BaseModel):
 
 
 def read_scan(event: object) -> datetime | tuple[str, ...]:
-    """The tick's own time, or the clusters that are asked for by hand (none named: all).
-
-    Raises:
-        BadRequestError: neither.
-    """
+    """Return the tick's own time, or the clusters that an operator names (none: all). Raises BadRequestError."""
     try:
         scan = read_model(_ScanEvent, event, "scan event")
     except ConfigError as error:
@@ -93,7 +91,7 @@ def read_scan(event: object) -> datetime | tuple[str, ...]:
 
 
 def read_message(model: type[_Message], body: object) -> _Message:
-    """Raises BadRequestError: the message can never be handled."""
+    """Return a message. Raises BadRequestError if it can never be handled."""
     if not isinstance(body, str):
         raise BadRequestError("message: its body is no text")
     try:
@@ -103,20 +101,23 @@ def read_message(model: type[_Message], body: object) -> _Message:
 
 
 def read_recheck(body: object) -> Request | ScanRequest:
-    """A run that has come due, or the rest of a shard. Raises BadRequestError."""
-    of_shard = isinstance(body, str) and body.startswith('{"shard":')  # as scan_on writes it
-    return read_message(ScanRequest, body) if of_shard else read_message(Request, body)
+    """Return a message of the recheck queue. Raises BadRequestError."""
+    return read_message(ScanRequest, body) if _begins_with("shard", body) else read_message(Request, body)
 
 
 def read_request(body: object) -> Request | RolloutRequest:
-    """Of the rebalance queue. Raises BadRequestError."""
-    of_rollout = isinstance(body, str) and body.startswith('{"rollout":')  # as go_on writes it
-    return read_message(RolloutRequest, body) if of_rollout else read_message(Request, body)
+    """Return a message of the rebalance queue. Raises BadRequestError."""
+    return read_message(RolloutRequest, body) if _begins_with("rollout", body) else read_message(Request, body)
+
+
+def _begins_with(name: str, body: object) -> bool:
+    """Return True for the JSON that ``scan_on`` and ``advance_rollouts`` write."""
+    return isinstance(body, str) and body.startswith(f'{{"{name}":')
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueUrls:
-    """Where the queues of a stack are."""
+    """The URLs of a stack's queues."""
 
     rebalance: str
     recheck: str
@@ -144,35 +145,37 @@ class SqsQueue:
         if found is not None:
             body["found"] = found.value
         if settled is not None:
-            body["settled"] = SteadyStateRecord.of(settled).model_dump(mode="json", exclude_defaults=True)
-        self._send(
-            QueueUrl=self._urls.rebalance,
+            body["settled"] = dump_plain(settled)
+        self._call(
+            "send_message",
+            self._urls.rebalance,
             MessageBody=json.dumps(body),
             MessageGroupId=cluster,
             MessageDeduplicationId=_deduplication(deduplication),
         )
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Through the standard queue, whose messages can be delayed one by one."""
+        """Send to the standard queue, whose messages have a delay each."""
         body = json.dumps({"cluster": cluster, "reason": reason[:200]})
-        self._send(QueueUrl=self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
+        self._call("send_message", self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
-        """By the same queue: it is ``scan`` that takes its messages."""
+        """Send to the same queue: ``scan`` receives its messages."""
         body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
-        self._send(QueueUrl=self._urls.recheck, MessageBody=body)
+        self._call("send_message", self._urls.recheck, MessageBody=body)
 
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
-        """In a group of its own, which no cluster's id can be."""
-        self._send(
-            QueueUrl=self._urls.rebalance,
+        """Send in a group of rollouts, whose name is no cluster's id."""
+        self._call(
+            "send_message",
+            self._urls.rebalance,
             MessageBody=json.dumps({"rollout": rollout}),
             MessageGroupId="#rollout",
             MessageDeduplicationId=_deduplication(f"rollout-{rollout}-{at.timestamp()}"),
         )
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
-        """In batches. What SQS has not taken of one is sent once more."""
+        """Send in batches. The messages that SQS refuses are sent once more."""
         for start in range(0, len(chunks), _BATCH):
             entries = [
                 {
@@ -187,45 +190,42 @@ class SqsQueue:
                 raise QueueUnavailableError(f"queue {self._urls.looks}: {'; '.join(sorted(set(refused.values())))}")
 
     def _send_batch(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """What SQS has not taken, by id, and why."""
-        try:
-            answer = self._client.send_message_batch(QueueUrl=self._urls.looks, Entries=entries)
-        except AWS_ERRORS as error:
-            raise QueueUnavailableError(f"queue {self._urls.looks}: {text_of(error)}") from None
+        """Return the reasons of the messages that SQS has refused, by id."""
+        answer = self._call("send_message_batch", self._urls.looks, Entries=entries)
         return {entry["Id"]: str(entry.get("Message") or entry["Code"]) for entry in answer.get("Failed", [])}
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
-        """Let a message of the rebalance queue that failed come back before its visibility timeout ends.
+        """Have SQS retry a failed message of the rebalance queue before its visibility timeout ends.
 
-        Its cluster's other messages wait for it. Best effort: where it fails, the message comes back all the same.
+        The cluster's other messages wait for it. Best effort: else SQS retries it after the timeout.
         """
         seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
+        request = {"ReceiptHandle": receipt_handle, "VisibilityTimeout": seconds}
         try:
-            self._client.change_message_visibility(
-                QueueUrl=self._urls.rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
-            )
-        except AWS_ERRORS as error:
-            _log.warning("message comes back after its visibility timeout: %s", text_of(error))
+            self._call("change_message_visibility", self._urls.rebalance, **request)
+        except QueueUnavailableError as error:
+            _log.warning("message is retried after its visibility timeout: %s", error)
 
     def dead_letter(self, body: str, reason: str, message_id: str) -> None:
-        """Poison goes to the dead letters at once, with its reason, instead of being tried until it gets there."""
-        self._send(
-            QueueUrl=self._urls.dead_letters,
+        """Send poison to the dead letters at once, with its reason, instead of retrying it first."""
+        self._call(
+            "send_message",
+            self._urls.dead_letters,
             MessageBody=body[:200_000] or "(empty)",
             MessageGroupId="poison",
             MessageDeduplicationId=_deduplication(message_id),
             MessageAttributes={"reason": {"DataType": "String", "StringValue": reason[:1000] or "unknown"}},
         )
 
-    def _send(self, **message: Any) -> None:
+    def _call(self, operation: str, url: str, **request: Any) -> Any:
         try:
-            self._client.send_message(**message)
+            return getattr(self._client, operation)(QueueUrl=url, **request)
         except AWS_ERRORS as error:
-            raise QueueUnavailableError(f"queue {message['QueueUrl']}: {text_of(error)}") from None
+            raise QueueUnavailableError(f"queue {url}: {text_of(error)}") from None
 
 
 def _deduplication(text: str) -> str:
-    """SQS takes 128 characters of ASCII letters, digits and punctuation."""
+    """Return an id that SQS accepts: 128 characters of ASCII letters, digits and punctuation."""
     return "".join(char if "!" <= char <= "~" else "_" for char in text)[:128] or "_"
 
 
@@ -237,11 +237,11 @@ class EventBridgeBus:
         self._bus = bus
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
-        """Best effort: what cannot be sent is logged, and stands in the table."""
+        """Send the event. Return False if it was not sent; that is logged, and the table has the content."""
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
             short = {key: value for key, value in detail.items() if key not in _LONG}
-            pool = detail.get("pool")  # of a decision all of it, of trouble its id
+            pool = detail.get("pool")  # a decision has an object, an incident an id
             pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
             text = json.dumps({**short, "pool": pool, "truncated": True})
         try:

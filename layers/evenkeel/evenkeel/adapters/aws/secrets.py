@@ -1,4 +1,4 @@
-"""Secrets Manager: what clusters are reached with."""
+"""Secrets Manager: the kubeconfigs of clusters, and the keys of channels."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -7,12 +7,12 @@ from typing import Any
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, text_of
 from evenkeel.application.errors import AccessError
 
-# Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
+# A burst of runs shares one read, and a rotated secret is read soon, also if the old one still works.
 _KEPT = timedelta(minutes=5)
 
 
 class Secrets:
-    """Secrets by name, each kept for five minutes."""
+    """Secrets by name. Each is cached for five minutes."""
 
     def __init__(self, client: Any, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -20,7 +20,7 @@ class Secrets:
         self._read: dict[str, tuple[str, datetime]] = {}
 
     def __call__(self, name: str, fresh: bool) -> str:
-        """The secret's text; ``fresh`` passes by what is kept. Raises AccessError."""
+        """Return the secret's text; ``fresh``: not from the cache. Raises AccessError."""
         kept = self._read.get(name)
         if fresh or kept is None or self._now() >= kept[1]:
             kept = self._read[name] = (self._ask(name), self._now() + _KEPT)

@@ -1,4 +1,4 @@
-"""A botocore session that starts quickly: boto3 makes the same clients, and brings along what nobody uses here."""
+"""A botocore session that starts quickly. boto3 makes the same clients, but takes longer to import."""
 
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,22 @@ from evenkeel.adapters.aws_faults import UNREADABLE
 
 
 class _ModelsOfServices(Loader):  # type: ignore[misc]
-    """Finds the model of a service by the name of its folder."""
+    """Find the model of a service by the name of its folder."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002  botocore's signature
-        """Every service that has a folder.
+        """Return every service that has a folder.
 
-        Before it loads one model, botocore opens the folders of all four hundred services, to see which has a model of
-        this type. A service without one is told all the same, when its model is not found.
+        Botocore itself opens the folders of all four hundred services before it loads one model. A service without a
+        model of this type raises an error later, when the model is loaded.
         """
         folders = [Path(path) for path in self.search_paths]
         return sorted({service.name for folder in folders if folder.is_dir() for service in folder.iterdir()})
 
 
 class _Parsers(ResponseParserFactory):  # type: ignore[misc]
-    """Makes parsers that raise one error for every answer that they cannot read.
+    """Make parsers that raise one error for every answer that they cannot read.
 
-    Botocore's raise AttributeError, KeyError, TypeError or UnicodeDecodeError as well, and quote the answer.
+    Botocore's parsers also raise AttributeError, KeyError, TypeError or UnicodeDecodeError, and quote the answer.
     """
 
     def create_parser(self, protocol_name: str) -> Any:
@@ -37,7 +37,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
         def parse_or_refuse(response: Any, shape: Any) -> Any:
             try:
                 parsed = parse(response, shape)
-            except Exception:  # whatever the parser makes of it, the answer is at fault
+            except Exception:  # whatever the parser raises, the answer is at fault
                 parsed = None
             if parsed is None:
                 raise ResponseParserError(UNREADABLE)
@@ -48,7 +48,7 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
 
 def open_session() -> Session:
-    """With the credentials, the region and the endpoints that the environment names."""
+    """Return a session with the credentials, the region and the endpoints of the environment."""
     session = Session()
     session.register_component("data_loader", _ModelsOfServices())
     session.register_component("response_parser_factory", _Parsers())

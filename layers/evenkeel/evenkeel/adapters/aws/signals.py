@@ -1,8 +1,7 @@
-"""What a signal source is made of: rows from (source, detail-type) to a parser, and the parts that events share.
+"""The parts of a signal source: rows from (source, detail-type) to a parser, and the parts that events share.
 
-Events are hints, so a parser claims little: a node group only where the event names it, else a look at the cluster. No
-endpoint, credential or namespace to connect to is ever taken from an event: it only names a cluster that is registered,
-and a group in it.
+Events are hints. A parser names a node group only if the event does; else the event leads to a check of the cluster. No
+endpoint, credential or namespace is ever taken from an event: it only names a registered cluster, and a group in it.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +13,9 @@ from evenkeel.application.rebalancing.events import Ignored, InboundEvent
 from evenkeel.validation import Moment
 
 Parser = Callable[[Mapping[str, Any]], InboundEvent]
-"""From an event as EventBridge delivers it. Raises ConfigError where a field that it needs has no usable value."""
+"""Return the event that EventBridge has delivered. Raises ConfigError if a required field has a bad value."""
 Rows = Mapping[tuple[str, str], Parser]
-"""By source and detail-type; ``*`` in either stands for any text, as in a pattern of EventBridge."""
+"""Parsers by source and detail-type; ``*`` matches any text, as in a pattern of EventBridge."""
 
 Text = Annotated[str, Field(max_length=8192)]
 ShortText = Annotated[str, Field(max_length=256)]
@@ -24,13 +23,13 @@ Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class EventPart(BaseModel):
-    """A part of an event. Its senders are many and not ours: unknown fields are let be."""
+    """A part of an event. Unknown fields are ignored: many programs send events."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Envelope(EventPart):
-    """What EventBridge puts around every detail."""
+    """The fields of EventBridge around every detail."""
 
     id: Id
     time: Moment
@@ -50,10 +49,10 @@ class CloudTrailCall(EventPart):
 
 
 def ignored(kind: str, reason: str) -> Ignored:
-    """An event that says nothing for us, and why."""
+    """Return an event that is ignored, with the reason."""
     return Ignored(kind=kind, reason=one_line(reason, 500))
 
 
 def one_line(text: str, length: int) -> str:
-    """Text that can be written anywhere: JSON may carry half characters that UTF-8 has no bytes for."""
+    """Return a text that is valid in UTF-8, on one line. JSON may have half a surrogate pair."""
     return " ".join(text[: 4 * length].encode(errors="replace").decode().split())[:length]

@@ -1,33 +1,32 @@
-"""The one table. Every write is conditional on the version that was read; nothing ever scans.
+"""The one table. Every write is conditional on the version that was read, and nothing scans the table.
 
-    pk                 sk                              record
-    CLUSTER#<id>       DECISION#<ulid>                 what was decided, and what came of it (30 days)
+    pk                 sk                              content
+    CLUSTER#<id>       DECISION#<ulid>                 a decision and its outcome (30 days)
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
-                       GROWTH#<id>                     nodes asked for on request
-                       HEARD                           the last look that an event has asked for
+                       GROWTH#<id>                     a request for nodes
+                       HEALTH                          incidents, and the notifications about them
+                       HEARD                           the last check that an event has requested
                        LEASE                           owner, fencing token, expiry; never deleted
-                       LOOK                            when the cluster is looked at besides its scans
-                       META                            what a person registered; the sparse index `due` is on this
-                       META#CONTROL                    what is paused, what is being restored, fixes to be written
-                       POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
-                       SILENCE                         since when it does not answer, and when it is asked next
-                       HEALTH                         what trouble there is, and what was told of it
+                       LOOK                            the next check besides the scans
+                       META                            the record; the sparse index `due` is on this
+                       META#CONTROL                    pauses, restores, fixes to be written
+                       POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last change
+                       SILENCE                         since when it is unreachable, and its next check
                        ZONE#<region>/<zone>            impaired until, by source
-    DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
+    DUE#<shard>        CLUSTER#<id>                    a copy of META, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
-    LOOKED             <digest of a chunk>             when these clusters were last looked at
-    ROLLOUT            ROLLOUT                         clusters that go live in waves: the last such rollout
-    OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
-    VERDICTS           CLUSTER#<id>                    the verdict once more, for who asks for all of them
+    LOOKED             <digest of a chunk>             when these clusters were last checked
+    ROLLOUT            ROLLOUT                         the last rollout in waves
+    OFFERING           <provider>/<region>/<zone>/...  capacity reports of clusters
+    VERDICTS           CLUSTER#<id>                    a copy of HEALTH, for readers of all clusters
 
-Which shard a cluster is in follows from its id. The sparse index `due` has all records as well: who has to read them
-all does so there, and `scan` finds there what a release without shards has registered.
+A cluster's id gives its shard. Readers of all records use the sparse index `due`.
 
 One query with ``sk >= "G"`` reads everything but the decisions.
 
-What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``state`` and ``revision``, all else in
-``record`` and ``version``: a policy can so keep the function that hears events from writing a cluster's record. Beside
-a cluster's record stands ``settled``, what was seen when nothing was to be done; a record is always written without it.
+Items that events lead to (GROUP#, GROWTH#, HEARD, ZONE#) have the attributes ``state`` and ``revision``, all others
+``record`` and ``version``. So a policy on attributes keeps the function that receives events from writing a record.
+The attribute ``settled`` of META holds the steady state; every write of the record removes it.
 """
 
 import hashlib
@@ -37,26 +36,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import count
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from evenkeel.adapters.aws.items import moment, seconds, text, whole
-from evenkeel.adapters.aws.records import (
-    CONTROL,
-    HEALTH,
-    LOOKED_AT,
-    META,
-    OFFERING,
-    ROLLOUT,
-    Entry,
-    Records,
-    Stored,
-)
-from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
-from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
+from evenkeel.adapters.aws import records
+from evenkeel.adapters.aws.records import CONTROL, HEALTH, LOOKED_AT, META, OFFERING, ROLLOUT, Entry, Stored, StoredPool
+from evenkeel.adapters.aws.table import Item, Table, key, moment, number, seconds, text, unchanged, whole
+from evenkeel.adapters.codec import dump_stored
+from evenkeel.application.errors import LeaseHeldError, StateConflictError
 from evenkeel.application.fleet.ports import DuePage
 from evenkeel.application.ports import Lease, Offerings, Registered, SharedOffering, StoredCluster, Versions
 from evenkeel.application.rebalancing.decisions import fit
@@ -76,21 +62,22 @@ from evenkeel.validation import ConfigError
 _log = logging.getLogger("evenkeel.store")
 _DUE = "DUE"
 _DECISION = "DECISION#"
+_LEASE = "LEASE"
 _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
-# Of one page, so that the answer to a tick with all shards at once, and what becomes of it, stays small.
+# One invocation reads a page of every shard at once.
 _DUE_PAGE = 1000
-# What BatchGetItem takes.
+# BatchGetItem takes so many keys.
 _KEYS_AT_ONCE = 100
-# DynamoDB takes keys of 2,048 bytes. No tag and no cluster is called by so long a name.
+# DynamoDB takes keys of 2,048 bytes. No tag and no cluster has so long a name.
 _LONGEST_NAME = 1024
-# Of 1 MiB each, some thousand offerings: more than there are zones and machine types in trouble at one time.
+# Pages of 1 MiB hold some thousand offerings: more than the zones and machine types that fail at one time.
 _OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
-# An item without both is none: whoever hears events could make such.
+# A lease has both attributes. The function that receives events could create an item without them.
 _NO_LEASE = "attribute_not_exists(fence) AND attribute_not_exists(ends)"
 _LEASE_IS_FREE = f"({_NO_LEASE}) OR (fence = :seen AND ends <= :now)"
-Item = dict[str, Any]
+_OF_PK = "pk = :pk"
 
 
 def _now() -> datetime:
@@ -112,37 +99,28 @@ class DynamoStore:
     Args:
         client: A boto3 DynamoDB client.
         table: The table's name.
-        now: The time, for what has expired and is not deleted yet.
+        now: The time, for items that have expired and are not deleted yet.
     """
 
     shards: Sequence[str] = SHARDS
 
     def __init__(self, client: Any, table: str, now: Callable[[], datetime] = _now) -> None:
-        self._client = client
-        self._table = table
+        self._table = Table(client, table)
         self._now = now
-        self._records = Records()
+
+    # ---------------------------------------------------------------- all of one cluster
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         """One query (and one more per MiB)."""
-        items = self._query(
-            KeyConditionExpression="pk = :pk AND sk >= :after",
-            ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": "G"}},
-            ConsistentRead=consistent,
+        values = {":pk": _pk(cluster), ":after": "G"}
+        return self._remembered(
+            cluster, self._table.query(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=consistent)
         )
-        return self._remembered(cluster, items)
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
-        """One query where all of it fits into a page: of a thousand clusters, each is to be asked for no more."""
-        answer = self._ask(
-            lambda: self._client.query(
-                TableName=self._table,
-                KeyConditionExpression="pk = :pk AND sk >= :after",
-                ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": f"{_DECISION}{ulid} "}},
-                ConsistentRead=True,
-            ),
-            "Items",
-        )
+        """One query, if its page holds all of them: a caller may ask for a thousand clusters."""
+        values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} "}
+        answer = self._table.page(f"{_OF_PK} AND sk >= :after", values, ConsistentRead=True)
         if "LastEvaluatedKey" in answer:
             return self.load(cluster), None
         items = answer["Items"]
@@ -150,458 +128,328 @@ class DynamoStore:
         return self._remembered(cluster, [item for item in items if item["sk"]["S"] >= "G"]), decisions
 
     def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
-        # An item without both is none: whoever hears events could make such.
-        lease = next((item for item in items if item["sk"]["S"] == "LEASE" and {"fence", "ends"} & item.keys()), None)
+        lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
-        return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
+        return records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
-    def steady_clusters(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
-        """One request for a hundred. What DynamoDB leaves out of an answer counts as not known."""
-        found: dict[str, SteadyCluster] = {}
-        for start in range(0, len(clusters), _KEYS_AT_ONCE):
-            some = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
-            keys = [{"pk": {"S": _pk(cluster)}, "sk": {"S": META}} for cluster in some]
-            request = {"RequestItems": {self._table: {"Keys": keys}}}
-            ask = partial(self._client.batch_get_item, **request)
-            answer = self._ask(ask, "Responses")
-            for item in answer["Responses"].get(self._table, []):
-                cluster = _cluster_of(item["pk"])
-                if (rest := self._records.steady_clusters(cluster, _stored(META, item))) is not None:
-                    found[cluster] = rest
-        return found
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
+        self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
 
-    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
-        """An attribute of its own, on the record as it was read. The record's version stays."""
-        self._ask(
-            lambda: self._client.update_item(
-                TableName=self._table,
-                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": META}},
-                UpdateExpression="SET settled = :settled",
-                ConditionExpression="version = :version",
-                ExpressionAttributeValues={
-                    ":settled": {"S": self._records.settled(settled)},
-                    ":version": {"N": str(versions.get(META, 0))},
-                },
-            )
-        )
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
+        self._save(cluster, f"GROUP#{key}", state, versions)
 
-    def due(self, shard: str, after: str | None = None) -> DuePage:
-        """One query. A bad record is told, not raised: the other clusters go on."""
-        pk = f"DUE#{shard}"
-        start = {} if after is None else {"ExclusiveStartKey": {"pk": {"S": pk}, "sk": {"S": _pk(after)}}}
-        answer = self._ask(
-            lambda: self._client.query(
-                TableName=self._table,
-                KeyConditionExpression="pk = :pk",
-                ExpressionAttributeValues={":pk": {"S": pk}},
-                Limit=_DUE_PAGE,
-                **start,
-            ),
-            "Items",
-        )
-        registrations = [
-            (cluster := _cluster_of(item["sk"]), self._registration(cluster, item))
-            for item in answer["Items"]
-            if "record" in item
-        ]
-        last = answer.get("LastEvaluatedKey")
-        return DuePage(registrations=registrations, after=_cluster_of(last["sk"]) if last else None)
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
+        self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
 
-    def list_as_due(self, registration: Registration) -> None:
-        """In the place of what is listed. Should that be newer, it is put right when strays are sought again."""
-        record = registration.record
-        self._list_names(record)
-        text = registration.model_dump_json(exclude_none=True)
-        self._ask(lambda: self._client.put_item(**self._due_put(record.id, text)))
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
+        self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
-    def called(self, name: str) -> Sequence[str]:
-        """One query, of a partition of the name's own."""
-        if not name or len(name.encode()) > _LONGEST_NAME:
-            return []
-        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": f"NAME#{name}"}})
-        return [_cluster_of(item["sk"]) for item in items]
+    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
+        self._save(cluster, records.EVENT_LOOK, record, versions)
 
-    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """Every cluster in the sparse index. A bad record is told, not raised: the other clusters go on."""
-        registrations: list[tuple[str, Registration | str]] = []
-        for item in self._query(
-            IndexName="due",
-            KeyConditionExpression="due = :due",
-            ExpressionAttributeValues={":due": {"S": _DUE}},
-        ):
-            cluster = _cluster_of(item["pk"])
-            registrations.append((cluster, self._registration(cluster, item)))
-        return registrations
+    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
+        self._save(cluster, records.TIMER, timer, versions)
 
-    def _registration(self, cluster: str, item: Item) -> Registration | str:
-        stored = _stored(META, item)
-        return stored.fault or self._records.registration(cluster, stored.text)
+    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
+        self._save(cluster, records.SILENCE, silence, versions)
 
-    def registered(self, cluster: str) -> Registered | None:
-        """One consistent query of the cluster's own items."""
-        items = self._query(
-            KeyConditionExpression="pk = :pk AND begins_with(sk, :meta)",
-            ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":meta": {"S": META}},
-            ConsistentRead=True,
-        )
-        return self._records.registered(cluster, _by_key(items))
+    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
+        """Delete the item, unless it has been written since."""
+        condition = unchanged("revision", versions[expired])
+        self._table.call("delete_item", Key=key(_pk(cluster), expired), **condition)
+
+    # ---------------------------------------------------------------- records and their index
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         """One transaction, which also puts the cluster into the index that ``scan`` reads.
 
-        Its names are listed before: a name that leads to a cluster without it does no harm.
+        The names are listed before it: a name that leads to a cluster without that name does no harm.
         """
         self._list_names(record)
-        meta, controls = self._records.record(record, control, versions)
-        puts = [
-            {**self._put_of(record.id, meta, due={"S": _DUE}), **_condition("version", meta)},
-            # The first one's condition stands for all.
-            self._put_of(record.id, controls),
-            self._due_put(record.id, meta.text),
-        ]
-        self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
+        meta, controls = records.record_entries(record, control, versions, self._now())
+        self._table.transact(
+            # The condition of the first write holds for all.
+            ("Put", self._put_of(_pk(record.id), meta, due={"S": _DUE}) | unchanged("version", meta.version)),
+            ("Put", self._put_of(_pk(record.id), controls)),
+            ("Put", self._due_put(record.id, meta.text)),
+        )
         meta.note(versions)
 
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
-        """One transaction, since the version of both says that they belong together."""
-        controls = self._records.control(cluster, control, versions)
+        """One transaction: the record and its control share one version."""
+        controls = records.entry(CONTROL, control, versions, self._now())
+        condition = unchanged("version", versions.get(META, 0))
         update = {
-            "TableName": self._table,
-            "Key": {"pk": {"S": _pk(cluster)}, "sk": {"S": META}},
+            "Key": key(_pk(cluster), META),
             "UpdateExpression": "SET version = :next REMOVE settled",
-            "ConditionExpression": "version = :version",
+            **condition,
             "ExpressionAttributeValues": {
-                ":next": {"N": str(controls.next_version)},
-                ":version": {"N": str(versions.get(META, 0))},
+                **condition["ExpressionAttributeValues"],
+                ":next": number(controls.next_version),
             },
         }
-        # The first one's condition stands for both.
-        items = [{"Update": update}, {"Put": self._put_of(cluster, controls)}]
-        self._ask(lambda: self._client.transact_write_items(TransactItems=items))
+        # The condition of the first write holds for both.
+        self._table.transact(("Update", update), ("Put", self._put_of(_pk(cluster), controls)))
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
-        """One transaction. Its names stay listed: that does no harm."""
-        condition = {
-            "ConditionExpression": "version = :version",
-            "ExpressionAttributeValues": {":version": {"N": str(versions.get(META, 0))}},
-        }
-        keys = [(_pk(cluster), META), (_pk(cluster), CONTROL), (_due_pk(cluster), _pk(cluster))]
-        deletes = [{"TableName": self._table, "Key": {"pk": {"S": pk}, "sk": {"S": sk}}} for pk, sk in keys]
-        items = [{"Delete": {**deletes[0], **condition}}, *({"Delete": delete} for delete in deletes[1:])]
-        self._ask(lambda: self._client.transact_write_items(TransactItems=items))
+        """One transaction. The names stay listed, which does no harm."""
+        condition = unchanged("version", versions.get(META, 0))
+        self._table.transact(
+            ("Delete", {"Key": key(_pk(cluster), META), **condition}),
+            ("Delete", {"Key": key(_pk(cluster), CONTROL)}),
+            ("Delete", {"Key": key(_due_pk(cluster), _pk(cluster))}),
+        )
+
+    def registered(self, cluster: str) -> Registered | None:
+        """One consistent query of the cluster's own items."""
+        values = {":pk": _pk(cluster), ":meta": META}
+        items = self._table.query(f"{_OF_PK} AND begins_with(sk, :meta)", values, ConsistentRead=True)
+        return records.registered(cluster, _by_key(items))
+
+    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
+        """Every cluster in the sparse index. The error about a bad record is in its place."""
+        items = self._table.query("due = :due", {":due": _DUE}, IndexName="due")
+        return [self._registration(_cluster_of(item["pk"]), item) for item in items]
+
+    def due(self, shard: str, after: str | None = None) -> DuePage:
+        """One query. The error about a bad record is in its place."""
+        pk = f"DUE#{shard}"
+        start = {} if after is None else {"ExclusiveStartKey": key(pk, _pk(after))}
+        answer = self._table.page(_OF_PK, {":pk": pk}, Limit=_DUE_PAGE, **start)
+        listed = [item for item in answer["Items"] if "record" in item]
+        last = answer.get("LastEvaluatedKey")
+        return DuePage(
+            registrations=[self._registration(_cluster_of(item["sk"]), item) for item in listed],
+            after=_cluster_of(last["sk"]) if last else None,
+        )
+
+    def list_as_due(self, registration: Registration) -> None:
+        """Replace the listed record. If that one is newer, the next search for strays corrects this."""
+        self._list_names(registration.record)
+        listed = registration.model_dump_json(exclude_none=True)
+        self._table.call("put_item", **self._due_put(registration.record.id, listed))
+
+    def called(self, name: str) -> Sequence[str]:
+        """One query of the name's own partition."""
+        if not _can_be_listed(name):
+            return []
+        return [_cluster_of(item["sk"]) for item in self._table.query(_OF_PK, {":pk": f"NAME#{name}"})]
+
+    def _registration(self, cluster: str, item: Item) -> tuple[str, Registration | str]:
+        stored = _stored(META, item)
+        return cluster, stored.fault or records.registration_of(cluster, stored)
 
     def _list_names(self, record: ClusterRecord) -> None:
-        for name in record.names:
-            if name and len(name.encode()) <= _LONGEST_NAME:
-                item = {"pk": {"S": f"NAME#{name}"}, "sk": {"S": _pk(record.id)}}
-                self._ask(lambda item=item: self._client.put_item(TableName=self._table, Item=item))  # type: ignore[misc]
+        for name in filter(_can_be_listed, record.names):
+            self._table.call("put_item", Item=key(f"NAME#{name}", _pk(record.id)))
 
-    def _due_put(self, cluster: str, text: str) -> dict[str, Any]:
-        item = {"pk": {"S": _due_pk(cluster)}, "sk": {"S": _pk(cluster)}, "record": {"S": text}}
-        return {"TableName": self._table, "Item": item}
+    @staticmethod
+    def _due_put(cluster: str, text: str) -> Item:
+        return {"Item": {**key(_due_pk(cluster), _pk(cluster)), "record": {"S": text}}}
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
+    # ---------------------------------------------------------------- steady states and last checks
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        """Of the item, only what events lead to."""
-        self._update(cluster, self._records.group(cluster, key, state, versions, self._now()), versions)
+    def steady_clusters(self, clusters: Sequence[str]) -> dict[str, SteadyCluster]:
+        """One request for a hundred. A cluster that the answer lacks counts as not steady."""
+        steady: dict[str, SteadyCluster] = {}
+        for start in range(0, len(clusters), _KEYS_AT_ONCE):
+            chunk = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
+            keys = [key(_pk(cluster), META) for cluster in chunk]
+            answer = self._table.call("batch_get_item", RequestItems={self._table.name: {"Keys": keys}})
+            for item in answer["Responses"].get(self._table.name, []):
+                cluster = _cluster_of(item["pk"])
+                if (state := records.steady_clusters(cluster, _stored(META, item))) is not None:
+                    steady[cluster] = state
+        return steady
 
-    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
-        self._update(cluster, self._records.zone(cluster, region, zone, record, versions, self._now()), versions)
+    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
+        """Set an attribute of the record as it was read. The record's version stays."""
+        condition = unchanged("version", versions.get(META, 0))
+        values = {**condition["ExpressionAttributeValues"], ":settled": {"S": dump_stored(settled)}}
+        self._table.call(
+            "update_item",
+            Key=key(_pk(cluster), META),
+            UpdateExpression="SET settled = :settled",
+            **condition | {"ExpressionAttributeValues": values},
+        )
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        self._update(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
+    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+        """Replace the item without a condition: the latest check counts, and a moment more or less does not matter."""
+        self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
 
-    def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
-        self._update(cluster, self._records.event_check(cluster, record, versions, self._now()), versions)
+    def looked_at(self) -> Mapping[str, datetime]:
+        """One eventually consistent query."""
+        return records.last_looks(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
-    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
-
-    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
-        self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
+    # ---------------------------------------------------------------- cluster health
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        """One transaction: whoever reads all verdicts reads what the cluster's own items say."""
-        entry = self._records.cluster_health(cluster, cluster_health, versions, self._now())
-        again = self._item_of(_VERDICTS, replace(entry, sort_key=_pk(cluster)))
-        puts = [{**self._put_of(cluster, entry), **_condition("version", entry)}, again]
-        self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
+        """One transaction: the copy for readers of all clusters equals the cluster's own item."""
+        entry = records.entry(HEALTH, cluster_health, versions, self._now())
+        self._table.transact(
+            ("Put", self._put_of(_pk(cluster), entry) | unchanged("version", entry.version)),
+            ("Put", self._put_of(_VERDICTS, replace(entry, sort_key=_pk(cluster)))),
+        )
         entry.note(versions)
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
         """One consistent read."""
-        key = {"pk": {"S": _pk(cluster)}, "sk": {"S": HEALTH}}
-        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-        item = _by_key([answer["Item"]] if "Item" in answer else []).get(HEALTH)
-        version = None if item is None else item.version
-        return self._records.cluster_health_of(cluster, None if item is None else item.text), Versions(
-            {} if version is None else {HEALTH: version}
-        )
+        return records.cluster_health_of(cluster, self._shared_item(_pk(cluster), HEALTH))
 
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """One eventually consistent query."""
-        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": _VERDICTS}})
-        found = {}
-        for key, stored in _by_key(items).items():
-            cluster = key.removeprefix("CLUSTER#")
-            cluster_health = self._records.cluster_health_of(cluster, stored.text)
-            found[cluster] = unreadable(cluster_health, stored.fault, self._now()) if stored.fault else cluster_health
-        return found
+        healths = {}
+        for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": _VERDICTS})).items():
+            cluster = sort_key.removeprefix("CLUSTER#")
+            health, _ = records.cluster_health_of(cluster, item)
+            healths[cluster] = unreadable(health, item.fault, self._now()) if item.fault else health
+        return healths
 
-    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """In the place of what is there: the latest look counts, and a moment more or less does not."""
-        request = self._item_of(LOOKED_AT, self._records.looked_at(clusters, at))
-        self._ask(lambda: self._client.put_item(**request))
-
-    def looked_at(self) -> Mapping[str, datetime]:
-        """One eventually consistent query."""
-        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": LOOKED_AT}})
-        return self._records.when_looked_at(_by_key(items), self._now())
+    # ---------------------------------------------------------------- items that clusters share
 
     def offerings(self) -> Offerings:
-        """One eventually consistent query: half a read unit where there is no trouble anywhere."""
-        items = self._query(
-            pages=_OFFERING_PAGES,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues={":pk": {"S": OFFERING}},
-        )
-        found: dict[Offering, SharedOffering] = {}
-        for sort_key, item in _by_key(items).items():
-            shared = self._records.shared(sort_key, item, self._now())
+        """One eventually consistent query: half a read unit if no cluster reports a shortage."""
+        offerings: dict[Offering, SharedOffering] = {}
+        for sort_key, item in _by_key(self._table.query(_OF_PK, {":pk": OFFERING}, pages=_OFFERING_PAGES)).items():
+            shared = records.shared_offering(sort_key, item, self._now())
             if shared.state != OfferingState():
                 with suppress(BadValueError):  # a newer release's kind of offering
-                    found[Offering.read(sort_key)] = shared
-        return found
+                    offerings[Offering.read(sort_key)] = shared
+        return offerings
 
     def offering(self, offering: Offering) -> SharedOffering:
         """One consistent read."""
-        key = {"pk": {"S": OFFERING}, "sk": {"S": str(offering)}}
-        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-        items = _by_key([answer["Item"]] if "Item" in answer else [])
-        if str(offering) not in items:
-            return SharedOffering(state=OfferingState(), version=None)
-        return self._records.shared(str(offering), items[str(offering)], self._now())
+        return records.shared_offering(str(offering), self._shared_item(OFFERING, str(offering)), self._now())
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        entry = self._records.offering(offering, state, version, self._now())
-        request = {**self._item_of(OFFERING, entry), **_condition("version", entry)}
-        self._ask(lambda: self._client.put_item(**request))
+        self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()))
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
-        """One consistent query, which is all that `scan` may ask."""
-        items = self._query(
-            KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": ROLLOUT}}, ConsistentRead=True
-        )
-        item = _by_key(items).get(ROLLOUT)
-        return (None, None) if item is None else (self._records.rollout_of(item), item.version)
+        """One consistent query, because the role of ``scan`` allows no other read."""
+        items = _by_key(self._table.query(_OF_PK, {":pk": ROLLOUT}, ConsistentRead=True))
+        return records.rollout_of(items.get(ROLLOUT))
 
     def save_rollout(self, rollout: Rollout, version: int | None) -> int:
-        entry = self._records.rollout(rollout, version)
-        request = {**self._item_of(ROLLOUT, entry), **_condition("version", entry)}
-        self._ask(lambda: self._client.put_item(**request))
+        entry = records.shared_entry(ROLLOUT, rollout, version, self._now())
+        self._put(ROLLOUT, entry)
         return entry.next_version
 
-    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
-        """What has been written since stays."""
-        self._ask(
-            lambda: self._client.delete_item(
-                TableName=self._table,
-                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": expired}},
-                ConditionExpression="revision = :version",
-                ExpressionAttributeValues={":version": {"N": str(versions[expired])}},
-            )
-        )
+    def _shared_item(self, pk: str, sk: str) -> Stored | None:
+        return _by_key(self._table.get(pk, sk)).get(sk)
+
+    # ---------------------------------------------------------------- the lease
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease if it is over and nobody has had it since ``seen_token``.
+        """Take the lease if it has ended and no run has had it since ``seen_token``.
 
             seen          another run         now
-        -----*---------------[token + 1)--------*-----> the token has moved: what was planned is stale
+        -----*---------------[token + 1)--------*-----> the token has moved: the plan is stale
         -----*-----------------------[==========*=====> still running: held
         """
         fencing_token = seen_token + 1
+        lease = {"owner": {"S": owner}, "fence": number(fencing_token), "ends": number(expires.timestamp())}
         try:
-            self._ask(
-                lambda: self._client.put_item(
-                    TableName=self._table,
-                    Item={
-                        "pk": {"S": _pk(cluster)},
-                        "sk": {"S": "LEASE"},
-                        "owner": {"S": owner},
-                        "fence": {"N": str(fencing_token)},
-                        "ends": {"N": repr(expires.timestamp())},
-                    },
-                    ConditionExpression=_LEASE_IS_FREE,
-                    ExpressionAttributeValues={
-                        ":seen": {"N": str(seen_token)},
-                        ":now": {"N": repr(now.timestamp())},
-                    },
-                )
+            self._table.call(
+                "put_item",
+                Item={**key(_pk(cluster), _LEASE), **lease},
+                ConditionExpression=_LEASE_IS_FREE,
+                ExpressionAttributeValues={":seen": number(seen_token), ":now": number(now.timestamp())},
             )
         except StateConflictError:
-            key = {"pk": {"S": _pk(cluster)}, "sk": {"S": "LEASE"}}
-            answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-            if "ends" in (item := answer.get("Item", {})) and seconds(item, "ends") > now.timestamp():
-                raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
+            for item in self._table.get(_pk(cluster), _LEASE):
+                if "ends" in item and seconds(item, "ends") > now.timestamp():
+                    raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
             raise
         return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End it now, if it is still ours. The item stays, so that fencing tokens only ever rise."""
-        try:
-            self._ask(
-                lambda: self._client.update_item(
-                    TableName=self._table,
-                    Key={"pk": {"S": _pk(cluster)}, "sk": {"S": "LEASE"}},
-                    UpdateExpression="SET ends = :now",
-                    ConditionExpression="#owner = :owner AND fence = :fence",
-                    ExpressionAttributeNames={"#owner": "owner"},
-                    ExpressionAttributeValues={
-                        ":now": {"N": repr(now.timestamp())},
-                        ":owner": {"S": lease.owner},
-                        ":fence": {"N": str(lease.fencing_token)},
-                    },
-                )
+        """End the lease now, if this run still has it. The item stays, so that fencing tokens only rise."""
+        with suppress(StateConflictError):
+            self._table.call(
+                "update_item",
+                Key=key(_pk(cluster), _LEASE),
+                UpdateExpression="SET ends = :now",
+                ConditionExpression="#owner = :owner AND fence = :fence",
+                ExpressionAttributeNames={"#owner": "owner"},
+                ExpressionAttributeValues={
+                    ":now": number(now.timestamp()),
+                    ":owner": {"S": lease.owner},
+                    ":fence": number(lease.fencing_token),
+                },
             )
-        except StateConflictError:
-            return
+
+    # ---------------------------------------------------------------- decisions
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         text = json.dumps(fit(decision), ensure_ascii=False)
-        self._put(cluster, Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires), None)
+        self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        answer = self._ask(
-            lambda: self._client.query(
-                TableName=self._table,
-                KeyConditionExpression="pk = :pk AND begins_with(sk, :decision)",
-                ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":decision": {"S": _DECISION}},
-                ScanIndexForward=False,
-                Limit=limit,
-            ),
-            "Items",
+        values = {":pk": _pk(cluster), ":decision": _DECISION}
+        condition = f"{_OF_PK} AND begins_with(sk, :decision)"
+        return self._decisions(
+            cluster, self._table.page(condition, values, ScanIndexForward=False, Limit=limit)["Items"]
         )
-        return self._decisions(cluster, answer["Items"])
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """One query: DynamoDB's page is at most 1 MiB, which a Lambda function can answer with."""
-        answer = self._ask(
-            lambda: self._client.query(
-                TableName=self._table,
-                KeyConditionExpression="pk = :pk AND sk BETWEEN :after AND :last",
-                ExpressionAttributeValues={
-                    ":pk": {"S": _pk(cluster)},
-                    ":after": {"S": f"{_DECISION}{ulid} "},  # a blank comes before every other character
-                    ":last": {"S": f"{_DECISION}~"},
-                },
-            ),
-            "Items",
-        )
+        """One query: its page of 1 MiB at most fits into the answer of a Lambda function."""
+        # A blank comes before every other character, and a tilde after them.
+        values = {":pk": _pk(cluster), ":after": f"{_DECISION}{ulid} ", ":last": f"{_DECISION}~"}
+        answer = self._table.page(f"{_OF_PK} AND sk BETWEEN :after AND :last", values)
         return self._decisions(cluster, answer["Items"]), "LastEvaluatedKey" in answer
 
     def _decisions(self, cluster: str, items: Iterable[Item]) -> list[Mapping[str, Any]]:
-        """Those that have not expired: DynamoDB deletes late, within days."""
-        found = ((item["sk"]["S"].removeprefix(_DECISION), _stored(_DECISION, item)) for item in items)
-        live = ((id, stored) for id, stored in found if stored.expires is None or stored.expires > self._now())
-        return [self._records.decision(cluster, id, stored) for id, stored in live]
+        """Return those that have not expired: DynamoDB deletes late, within days."""
+        decisions = ((item["sk"]["S"].removeprefix(_DECISION), _stored(_DECISION, item)) for item in items)
+        return [
+            records.decision_of(cluster, id, stored) for id, stored in decisions if not stored.has_expired(self._now())
+        ]
 
-    def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
-        request = {**self._put_of(cluster, entry), **_condition("version", entry)}
-        self._ask(lambda: self._client.put_item(**request))
+    # ---------------------------------------------------------------- conditional writes
+
+    def _save(self, cluster: str, sort_key: str, value: object, versions: Versions | None) -> None:
+        """Write one of a cluster's own items on the version that was read."""
+        entry = records.entry(sort_key, value, versions, self._now())
+        write = self._update if _is_of_events(sort_key) else self._put
+        write(_pk(cluster), entry)
         entry.note(versions)
 
-    def _put_of(self, cluster: str, entry: Entry, **extra: Any) -> dict[str, Any]:
-        return self._item_of(_pk(cluster), entry, **extra)
+    def _put(self, pk: str, entry: Entry) -> None:
+        self._table.call("put_item", **self._put_of(pk, entry) | unchanged("version", entry.version))
 
-    def _item_of(self, pk: str, entry: Entry, **extra: Any) -> dict[str, Any]:
-        item = {
-            "pk": {"S": pk},
-            "sk": {"S": entry.sort_key},
-            "record": {"S": entry.text},
-            "version": {"N": str(entry.next_version)},
-            **({} if entry.expires is None else {"expires_at": _seconds(entry.expires)}),
-            **extra,
-        }
-        return {"TableName": self._table, "Item": item}
+    @staticmethod
+    def _put_of(pk: str, entry: Entry, **attributes: Any) -> dict[str, Any]:
+        item = {**key(pk, entry.sort_key), "record": {"S": entry.text}, "version": number(entry.next_version)}
+        if entry.expires is not None:
+            item["expires_at"] = number(int(entry.expires.timestamp()))
+        return {"Item": {**item, **attributes}}
 
-    def _update(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
-        """Names no attribute but these: whoever may write only them can write every item that events lead to.
+    def _update(self, pk: str, entry: Entry) -> None:
+        """Write only the attributes of items of events. The function that receives events may write no others.
 
-        Not ``expires_at`` either, by which DynamoDB would delete whatever it is put on: the worker deletes what is
-        over (``forget``). An item of a release before this one has a ``record`` and no ``revision``: it is written
-        like a new one, and what stands in ``record`` counts no more.
+        DynamoDB deletes every item with an ``expires_at``, so these have none: the worker deletes them (``forget``).
         """
-        values = {":state": {"S": entry.text}, ":revision": {"N": str(entry.next_version)}}
-        update, condition = "SET #state = :state, revision = :revision", _condition("revision", entry)
-        if entry.expires is None:
-            update += " REMOVE kept_until"
-        else:
-            update += ", kept_until = :until"
-            values[":until"] = _seconds(entry.expires)
-        self._ask(
-            lambda: self._client.update_item(
-                TableName=self._table,
-                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": entry.sort_key}},
-                UpdateExpression=update,
-                ConditionExpression=condition["ConditionExpression"],
-                ExpressionAttributeNames={"#state": "state"},  # a reserved word
-                ExpressionAttributeValues={**values, **condition.get("ExpressionAttributeValues", {})},
-            )
+        values: Item = {":state": {"S": entry.text}, ":revision": number(entry.next_version)}
+        condition = unchanged("revision", entry.version)
+        if entry.expires is not None:
+            values = {**values, ":until": number(int(entry.expires.timestamp()))}
+        until = " REMOVE kept_until" if entry.expires is None else ", kept_until = :until"
+        self._table.call(
+            "update_item",
+            Key=key(pk, entry.sort_key),
+            UpdateExpression=f"SET #state = :state, revision = :revision{until}",
+            ExpressionAttributeNames={"#state": "state"},  # a reserved word
+            **condition | {"ExpressionAttributeValues": {**values, **condition.get("ExpressionAttributeValues", {})}},
         )
-        entry.note(versions)
-
-    def _query(self, pages: int | None = None, **query: Any) -> list[Item]:
-        """All pages, or so many of them."""
-        items: list[Item] = []
-        start: dict[str, Any] = {}
-        for page in count(1):
-            request = {"TableName": self._table, **query, **start}
-            answer = self._ask(partial(self._client.query, **request), "Items")
-            items += answer["Items"]
-            if "LastEvaluatedKey" not in answer or page == pages:
-                break
-            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
-        return items
-
-    def _ask(self, call: Callable[[], Any], *parts: str) -> Any:
-        """The answer, which has these parts."""
-        try:
-            answer = call()
-            for part in parts:
-                part_of(answer, part)
-        except AWS_ERRORS as error:
-            if isinstance(error, ClientError) and _is_conflict(error):
-                raise StateConflictError("the record has been written since it was read") from None
-            raise StateUnavailableError(f"table {self._table}: {text_of(error)}") from None
-        return answer
-
-
-def _is_conflict(error: ClientError) -> bool:
-    """Whether a condition of a write, or of one of a transaction's, does not hold; or somebody writes just now."""
-    reasons: list[dict[str, Any]] = [*error.response.get("CancellationReasons", []), error.response.get("Error", {})]
-    conflicts = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
-    return any(reason.get("Code") in conflicts for reason in reasons)
-
-
-def _condition(attribute: str, entry: Entry) -> dict[str, Any]:
-    """That an item is as it was read. One without a version is none: whoever hears events could make such."""
-    if entry.version is None:
-        return {"ConditionExpression": f"attribute_not_exists({attribute})"}
-    return {
-        "ConditionExpression": f"{attribute} = :version",
-        "ExpressionAttributeValues": {":version": {"N": str(entry.version)}},
-    }
 
 
 def _by_key(items: Sequence[Item]) -> dict[str, Stored]:
-    """A cluster's items by sort key, but its lease; those that nothing of ours is in do not count."""
+    """Return the items by sort key, without the lease and without those that have no attribute of their kind."""
     by_key = {item["sk"]["S"]: item for item in items}
     return {
-        key: _stored(key, item)
-        for key, item in by_key.items()
-        if item.keys() & ({"record", "state", "revision"} if _is_of_events(key) else {"record", "version"})
+        sort_key: _stored(sort_key, item)
+        for sort_key, item in by_key.items()
+        if item.keys() & ({"state", "revision"} if _is_of_events(sort_key) else {"record", "version"})
     }
 
 
@@ -610,33 +458,31 @@ def _is_of_events(sort_key: str) -> bool:
 
 
 def _stored(sort_key: str, item: Item) -> Stored:
-    """An item's text, preferably of its newer form, and the version that its next write is conditional on.
+    """Return an item's text, and the version on which its next write is conditional.
 
-    What cannot be read of it is its fault, and logged: a version that can be read stays, so that it can be written.
+    An attribute that cannot be read is the item's fault, and is logged. A readable version stays, so that the item can
+    be overwritten.
     """
-    # Whoever hears events could add their attributes to any item: they count for nothing elsewhere.
-    is_new = _is_of_events(sort_key) and ("state" in item or "record" not in item)
-    name, until = ("state", "kept_until") if is_new else ("record", "expires_at")
-    version, expires, faults = None, None, []
-    content = ""
+    # The function that receives events could add its attributes to any item: in the others they have no effect.
+    content, revision, until = (
+        ("state", "revision", "kept_until") if _is_of_events(sort_key) else ("record", "version", "expires_at")
+    )
+    version = expires = None
+    fault = body = ""
     try:
-        version = _version(item, "revision" if _is_of_events(sort_key) else "version")
+        version = whole(item, revision) if revision in item else None
         expires = moment(item, until) if until in item else None
-        content = text(item, name)
+        body = text(item, content)
     except ConfigError as error:
         _log.error("not read: %s", error)
-        faults = error.faults
+        fault = str(error)
     settled = item.get("settled", {}).get("S", "") if sort_key == META else ""
-    return Stored(text=content, version=version, expires=expires, settled=settled, fault="; ".join(faults))
+    return Stored(text=body, version=version, expires=expires, settled=settled, fault=fault)
 
 
-def _version(item: Item, name: str) -> int | None:
-    return whole(item, name) if name in item else None
+def _can_be_listed(name: str) -> bool:
+    return bool(name) and len(name.encode()) <= _LONGEST_NAME
 
 
-def _seconds(at: datetime) -> dict[str, str]:
-    return {"N": str(int(at.timestamp()))}
-
-
-def _cluster_of(key: Mapping[str, str]) -> str:
-    return key["S"].removeprefix("CLUSTER#")
+def _cluster_of(attribute: Mapping[str, str]) -> str:
+    return attribute["S"].removeprefix("CLUSTER#")

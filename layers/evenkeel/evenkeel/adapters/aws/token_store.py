@@ -1,27 +1,28 @@
 """``TokenVault``: a KMS key of the stack, and two items of the cluster.
 
-A token is smaller than the 4 KB that KMS encrypts by itself, so that no data key is needed. What a token is for, and
-where it may be sent, is its encryption context: KMS decrypts it for nothing else, and a policy can name it.
+A token is smaller than the 4 KB that KMS encrypts without a data key. Its encryption context has its purpose and its
+server: KMS decrypts it for nothing else, and a policy can name both.
 """
 
 import base64
 import binascii
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from evenkeel.adapters.aws.items import text, whole
+from evenkeel.adapters.aws.table import key, number, text, whole
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
-from evenkeel.adapters.stored import read_stored
+from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.application.errors import AccessError
 from evenkeel.application.fleet.tokens import SealedToken
-from evenkeel.validation import ConfigError, Moment, Strict
+from evenkeel.validation import ConfigError
 
-# KMS encrypts no more by itself.
+# KMS encrypts no more without a data key.
 _LONGEST = 4096
-# An item that nobody renews is of use to nobody once its token has ended.
+# An item is useless when its token has ended without a renewal.
 _KEPT_BEYOND = timedelta(days=1)
 _PROBLEMS = {
     "InvalidCiphertextException": "it was not encrypted for this endpoint under this stack's key: encrypt it again",
@@ -37,17 +38,8 @@ def _purpose(writes: bool) -> str:
 
 
 def encryption_context(server: str, *, writes: bool) -> dict[str, str]:
-    """What a token is encrypted with besides the key."""
+    """Return the encryption context of a token."""
     return {"purpose": _purpose(writes), "server": server}
-
-
-class _TokenRecord(Strict):
-    """A token as it is stored."""
-
-    sealed: str
-    seed: str
-    issued: Moment
-    expires: Moment
 
 
 class SealedTokens:
@@ -74,29 +66,27 @@ class SealedTokens:
         if not item.keys() & {"record", "version"}:
             return None
         try:
-            record = read_stored(_TokenRecord, text(item, "record"), f"{pk} {sk}")[0]
-            return SealedToken(**dict(record), version=whole(item, "version"))
+            token = read_stored(SealedToken, text(item, "record"), f"{pk} {sk}")
+            return replace(token, version=whole(item, "version"))
         except ConfigError as error:
             problem = str(error)
         raise AccessError(f"the kept token cannot be read: {problem}")
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
         pk, sk = self._names(cluster, writes)
-        record = _TokenRecord(**{name: value for name, value in vars(token).items() if name != "version"})
         self._call(
             "the renewed token cannot be stored",
             self._dynamodb.put_item,
             passed_by="ConditionalCheckFailedException",  # another run was faster: its token is as good
             TableName=self._table,
             Item={
-                "pk": {"S": pk},
-                "sk": {"S": sk},
-                "record": {"S": record.model_dump_json()},
-                "version": {"N": str(token.version + 1)},
-                "expires_at": {"N": str(int((token.expires + _KEPT_BEYOND).timestamp()))},
+                **key(pk, sk),
+                "record": {"S": dump_stored(replace(token, version=0))},
+                "version": number(token.version + 1),
+                "expires_at": number(int((token.expires + _KEPT_BEYOND).timestamp())),
             },
             ConditionExpression="attribute_not_exists(version) OR version = :seen",
-            ExpressionAttributeValues={":seen": {"N": str(token.version)}},
+            ExpressionAttributeValues={":seen": number(token.version)},
         )
 
     def seal(self, token: str, server: str, *, writes: bool) -> str:
@@ -135,12 +125,12 @@ class SealedTokens:
 
     @staticmethod
     def _names(cluster: str, writes: bool) -> tuple[str, str]:
-        """Before "G", so that the query of a look does not read them."""
+        """Return the item's keys. The sort key comes before "G", so that the query of a check does not read it."""
         return f"CLUSTER#{cluster}", f"ACCESS#{_purpose(writes)}"
 
     @staticmethod
     def _call(what: str, call: Callable[..., Any], *, passed_by: str = "", part: str = "", **given: Any) -> Any:
-        """The answer, or that part of it. Raises AccessError."""
+        """Return the answer, or that part of it. Raises AccessError."""
         try:
             answer = call(**given)
             return part_of(answer, part) if part else answer

@@ -1,4 +1,4 @@
-"""What this account calls the zones of a region: AWS shuffles the names, so that two accounts mean different ones."""
+"""The names of zones in this AWS account. AWS shuffles them, so that they differ between accounts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part
 
 
 class ZoneNames:
-    """Asked once for each region (ec2:DescribeAvailabilityZones): what a zone is called never changes."""
+    """Zone names by region. AWS is asked once for each (ec2:DescribeAvailabilityZones): names never change."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         """``client`` makes a boto3 EC2 client for a region."""
@@ -15,7 +15,7 @@ class ZoneNames:
         self._known: dict[str, Mapping[str, str]] = {}
 
     def __call__(self, region: str) -> Mapping[str, str]:
-        """Zone ids to names. Raises AccessError where AWS does not say."""
+        """Return the names by zone id. Raises AccessError."""
         if region not in self._known:
             try:
                 zones = part_of(self._client(region).describe_availability_zones(), "AvailabilityZones")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Self, Union
+from typing import Self
 
 
 class Topic(StrEnum):
@@ -343,9 +343,6 @@ KEEPING = frozenset(
     }
 )
 
-Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...], tuple[str, ...]]
-
-
 # What freezes a group because its machines are being replaced.
 ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
@@ -355,9 +352,13 @@ class Reason:
     """One rule and the numbers that it worked with, by the names that its words use."""
 
     rule: Rule
-    facts: Mapping[str, Fact] = field(default_factory=dict)
+    facts: Mapping[str, "Fact"] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rule: Rule, **facts: Fact) -> Self:
+    def of(cls, rule: Rule, **facts: "Fact") -> Self:
         """Return the reason with its facts by name."""
         return cls(rule, facts)
+
+
+# After the class, so that annotations of other modules resolve without a forward reference.
+Fact = int | str | datetime | None | Reason | tuple[Reason, ...] | tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Every source of signals, one file each: what it exports as ``ROWS`` is known from the moment that the file is here.
+"""The sources of signals. Each file of this folder exports its parsers as ``ROWS``.
 
-A source needs a rule in template.yaml too, which lets its events through to the function.
+A source also needs a rule in template.yaml, which sends its events to the function.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ from evenkeel.adapters.aws.signals import Rows
 
 
 def collect() -> Rows:
-    """The rows of every file of this folder."""
+    """Return the rows of every file of this folder."""
     names = [module.name for module in iter_modules(__path__)]
     return {row: parser for name in names for row, parser in import_module(f"{__name__}.{name}").ROWS.items()}
 

@@ -20,10 +20,10 @@ class _Launch(EventPart):
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
-    """No node group of ours is an Auto Scaling group, but a cluster may have some beside them, in the same zones.
+    """Return a failure of a cluster: its Auto Scaling groups are in the same zones as its node groups.
 
-    The event carries no tags, only the group's name; by custom (and always in EKS, after ``eks-``) that begins with the
-    name of a cluster or of its node pool. So every beginning of it is tried, the longest first.
+    The event has the group's name and no tags. By custom, and always in EKS after ``eks-``, the name begins with that
+    of a cluster or of a node pool. So every beginning of it is tried, the longest first.
     """
     envelope = read_model(Envelope, event, "Auto Scaling event")
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")

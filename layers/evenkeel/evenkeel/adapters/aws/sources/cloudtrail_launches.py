@@ -1,4 +1,4 @@
-"""Calls of EC2 that launch instances and fail, as CloudTrail records them (needs a trail of management events)."""
+"""Failed launches of EC2 instances, as CloudTrail records them. They need a trail of management events."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,13 +41,13 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
 
 
 def _inside(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """CreateFleet's parameters stand one level down, under the name of the request."""
+    """Return the parameters. Those of CreateFleet are one level down, under the name of the request."""
     inner = request.get("CreateFleetRequest")
     return inner if isinstance(inner, Mapping) else request
 
 
 def _fleet_errors(detail: CloudTrailCall) -> Iterator[tuple[str, str]]:
-    """CreateFleet answers, and says inside its answer what it could not launch, also where it launched the rest."""
+    """Return the errors of CreateFleet: its answer has them, also if it has launched a part."""
     answer = (detail.responseElements or {}).get("CreateFleetResponse")
     errors = answer.get("errorSet") if isinstance(answer, Mapping) else None
     items = errors.get("item") if isinstance(errors, Mapping) else None
@@ -57,7 +57,7 @@ def _fleet_errors(detail: CloudTrailCall) -> Iterator[tuple[str, str]]:
 
 
 def _tags(value: object) -> Iterator[tuple[str, str]]:
-    """All tags below a value: RunInstances spells them key and value, CreateFleet Key and Value."""
+    """Return all tags below a value. RunInstances writes key and value, CreateFleet Key and Value."""
     values = [value]
     while values:
         inner = values.pop()

@@ -1,4 +1,4 @@
-"""Evenkeel's own events on the stack's bus: failures that somebody reports, and requests for nodes."""
+"""Evenkeel's events on the stack's bus: reported failures, and requests for nodes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,10 +1,10 @@
-"""Events that look like trouble and are none. The template has no rule for them; somebody else's rule may send them."""
+"""Events that look like failures and are none. The template has no rule for them, but another rule may send them."""
 
 from evenkeel.adapters.aws.signals import Parser, Rows, ignored
 
 
-def _on_purpose(kind: str, why: str) -> Parser:
-    return lambda event: ignored(kind, f"event: {event['detail-type']} is ignored on purpose: {why}")
+def _on_purpose(kind: str, reason: str) -> Parser:
+    return lambda event: ignored(kind, f"event: {event['detail-type']} is ignored on purpose: {reason}")
 
 
 _SPOT = _on_purpose("spot", "it takes a running node back, no machine failed to come; what replaces it may")

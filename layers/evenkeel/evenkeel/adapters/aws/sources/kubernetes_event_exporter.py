@@ -56,10 +56,10 @@ class _KubernetesEvent(EventPart):
     @field_validator("message", mode="before")
     @classmethod
     def _cut(cls, value: object) -> object:
-        return value[:8192] if isinstance(value, str) else value  # the beginning says what went wrong
+        return value[:8192] if isinstance(value, str) else value  # the beginning has the cause
 
 
-# What the controllers of all flavours say when a machine, or a machine's object, could not be made.
+# The reasons that controllers of all flavours give if a machine, or its object, could not be created.
 REASONS = {
     "FailedCreate",  # CAPA's AWSMachine, OpenShift's Machine, every MachineSet
     "FailedCreateMachine",
@@ -69,7 +69,7 @@ REASONS = {
     "CreateError",
     "CreateFailed",
 }
-_FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's word
+_FAILED_SCHEDULING = "FailedScheduling"  # of the scheduler
 _FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
@@ -89,8 +89,8 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         return ignored("no failure", f"kubernetes event: {quote(subject)} reports no failed machine")
     if not detail.clusterName:
         return _nameless()
-    # A message of no known kind may be about the machine's object alone (a webhook, a timeout of the API server); the
-    # look that it asks for sees in the machines' status whether the provider has failed.
+    # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). The check that
+    # it requests reads the machines' status, which shows a failure of the provider.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
     is_machine = involved.kind.endswith("Machine")
     return Failure(
@@ -107,7 +107,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
 
 
 def _of_pod(detail: _KubernetesEvent, envelope: Envelope) -> InboundEvent:
-    """A pod that the scheduler finds no node for: all that is taken of it is whose cluster is to be looked at."""
+    """Return a pending pod's event. Only its cluster is used, which is then checked."""
     if not detail.clusterName:
         return _nameless()
     return Failure(
@@ -121,8 +121,8 @@ def _of_pod(detail: _KubernetesEvent, envelope: Envelope) -> InboundEvent:
 
 
 def _nameless() -> InboundEvent:
-    why = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
-    return ignored("malformed", f"kubernetes event: detail: {why}")
+    reason = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
+    return ignored("malformed", f"kubernetes event: detail: {reason}")
 
 
 def _time_of(detail: _KubernetesEvent, envelope: Envelope) -> datetime:
@@ -134,19 +134,19 @@ def _id_of(detail: _KubernetesEvent, envelope: Envelope) -> str:
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
-    """The scalable that the object is or belongs to; None where labels and owners do not say."""
+    """Return the scalable that the object is or belongs to; None if its labels and owners do not name it."""
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}
     for label in flavour.machine_labels.values():  # the outermost first
         if label in labels:
-            # Cluster API writes a hash where the name is too long for a label; then the look has to find the group.
+            # Cluster API writes a hash if the name is too long for a label; then the check finds the group.
             return labels[label] if _NAME.fullmatch(labels[label]) else None
     owners = {owner.kind: owner.name for owner in involved.ownerReferences or () if owner.controller is not False}
     owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour.is_of_sets else None)
     if owner:
         return owner if _NAME.fullmatch(owner) else None
-    # A MachineSet without an owner is a scalable of its own; whether it has one is known where labels came with it.
+    # A MachineSet without an owner is a scalable. The exporter sends owners only together with labels.
     return involved.name if involved.kind == "MachineSet" and (labels or flavour.is_of_sets) else None
 
 

@@ -1,31 +1,35 @@
 """ARC's zonal shifts and autoshifts: AWS or an operator of the account moves traffic away from a zone.
 
-FIS rehearses them whole, so its experiments count as well; practice runs do not.
+Experiments of FIS count, because they affect the whole zone. Practice runs do not. ARC's events have no end: only the
+calls that start or extend a manual shift have it, as CloudTrail records them.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.adapters.aws.signals import Envelope, EventPart, Parser, Rows
+from evenkeel.adapters.aws.signals import CloudTrailCall, Envelope, EventPart, Parser, Rows, ignored
 from evenkeel.application.rebalancing.events import InboundEvent, ZoneShift
+from evenkeel.domain.model.values import quote
 from evenkeel.validation import read_model
 
-ARC = "aws.arc-zonal-shift"
-MANUAL_SHIFT = "ARC zonal shift"
+_ARC = "aws.arc-zonal-shift"
+_MANUAL_SHIFT = "ARC zonal shift"
 _AUTOSHIFT = "ARC autoshift"
 _EXPERIMENT = "ARC autoshift, FIS experiment"
 
 
-class ShiftedZone(EventPart):
+class _ShiftedZone(EventPart):
     """The zone that traffic is shifted away from."""
 
     awayFrom: Annotated[str, Field(pattern=r"^[a-z0-9-]{3,32}$")]  # noqa: N815  a zone's id, such as use1-az1
 
 
 class _Shift(EventPart):
-    metadata: ShiftedZone
+    metadata: _ShiftedZone
 
 
 def _shift(source: str, *, impaired: bool) -> Parser:
@@ -37,7 +41,7 @@ def _shift(source: str, *, impaired: bool) -> Parser:
             region=envelope.region,
             impaired=impaired,
             at=envelope.time,
-            until=None,  # the event has no end; RecordZoneShift knows the longest
+            until=None,  # RecordZoneShift knows the longest
             by=source,
             id=envelope.id,
         )
@@ -45,13 +49,41 @@ def _shift(source: str, *, impaired: bool) -> Parser:
     return parse
 
 
+_EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
+
+
+def _shift_call(event: Mapping[str, Any]) -> InboundEvent:
+    """Return the shift with its end, which no other event has."""
+    envelope = read_model(Envelope, event, "zonal shift call")
+    detail = read_model(CloudTrailCall, event.get("detail"), "zonal shift call: detail")
+    if detail.eventName not in ("StartZonalShift", "UpdateZonalShift") or detail.errorCode:
+        return ignored("no failure", f"zonal shift call: {quote(detail.eventName)} sets no end, or failed")
+    request = detail.requestParameters or {}
+    expiry = _EXPIRES_IN.fullmatch(str(request.get("expiresIn")))
+    if expiry is None:
+        return ignored("no failure", f"zonal shift call: {detail.eventName} sets no end")
+    # A request of UpdateZonalShift has only the shift's id; its answer has the zone.
+    zone = {"awayFrom": request.get("awayFrom") or (detail.responseElements or {}).get("awayFrom")}
+    shifted = read_model(_ShiftedZone, zone, "zonal shift call: detail")
+    return ZoneShift(
+        zone=shifted.awayFrom,
+        region=envelope.region,
+        impaired=True,
+        at=envelope.time,
+        until=envelope.time + timedelta(minutes=int(expiry[1]) * (60 if expiry[2] == "h" else 1)),
+        by=_MANUAL_SHIFT,
+        id=detail.eventID or envelope.id,
+    )
+
+
 ROWS: Rows = {
-    (ARC, "Autoshift In Progress"): _shift(_AUTOSHIFT, impaired=True),
-    (ARC, "Autoshift Completed"): _shift(_AUTOSHIFT, impaired=False),
-    (ARC, "FIS Experiment Autoshift In Progress"): _shift(_EXPERIMENT, impaired=True),
-    (ARC, "FIS Experiment Autoshift Completed"): _shift(_EXPERIMENT, impaired=False),
-    (ARC, "FIS Experiment Autoshift Canceled"): _shift(_EXPERIMENT, impaired=False),
-    (ARC, "Manual Shift Started"): _shift(MANUAL_SHIFT, impaired=True),
-    (ARC, "Manual Shift Updated"): _shift(MANUAL_SHIFT, impaired=True),
-    (ARC, "Manual Shift Canceled"): _shift(MANUAL_SHIFT, impaired=False),
+    (_ARC, "AWS API Call via CloudTrail"): _shift_call,
+    (_ARC, "Autoshift In Progress"): _shift(_AUTOSHIFT, impaired=True),
+    (_ARC, "Autoshift Completed"): _shift(_AUTOSHIFT, impaired=False),
+    (_ARC, "FIS Experiment Autoshift In Progress"): _shift(_EXPERIMENT, impaired=True),
+    (_ARC, "FIS Experiment Autoshift Completed"): _shift(_EXPERIMENT, impaired=False),
+    (_ARC, "FIS Experiment Autoshift Canceled"): _shift(_EXPERIMENT, impaired=False),
+    (_ARC, "Manual Shift Started"): _shift(_MANUAL_SHIFT, impaired=True),
+    (_ARC, "Manual Shift Updated"): _shift(_MANUAL_SHIFT, impaired=True),
+    (_ARC, "Manual Shift Canceled"): _shift(_MANUAL_SHIFT, impaired=False),
 }

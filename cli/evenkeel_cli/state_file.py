@@ -1,0 +1,85 @@
+"""The state that ``evenkeel plan --state`` reads, and that ``-o json`` prints for the next plan."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator
+
+from evenkeel.adapters.codec import dump_plain, read_as
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.values import BadValueError, quote
+from evenkeel.domain.rebalancing.journal import closed, opened
+from evenkeel.validation import ConfigError, parse_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpairedZone:
+    """A zone without growth until then."""
+
+    impaired_until: datetime
+
+
+def _with_failures(groups: object) -> object:
+    """Return the groups. An entry without a number of failures means one failure."""
+    if not isinstance(groups, Mapping):
+        return groups
+    return {key: {"failures": 1, **group} if isinstance(group, Mapping) else group for key, group in groups.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFile:
+    """What plans remember, by the keys of groups, the names of zones and the ids of pools."""
+
+    groups: Annotated[Mapping[str, GroupState], BeforeValidator(_with_failures)] = field(default_factory=dict)
+    zones: Mapping[str, ImpairedZone] = field(default_factory=dict)
+    pools: Mapping[str, PoolState] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str, where: str) -> Self:
+        """Return the state of a file. Raises ConfigError with a line for each bad value."""
+        file = read_as(cls, parse_json(text, where), where, strict=True)
+        _check_keys("groups", file.groups, GroupKey.read, where)
+        _check_keys("pools", file.pools, PoolId.read, where)
+        return file
+
+    def state(self) -> ClusterState:
+        """Return the state that the next plan starts from."""
+        return ClusterState(
+            groups={GroupKey.read(key): _with_last_failure(state) for key, state in self.groups.items()},
+            pools={PoolId.read(key): state for key, state in self.pools.items()},
+            zones={zone: impaired.impaired_until for zone, impaired in self.zones.items()},
+        )
+
+    def after(self, planned: Plan) -> dict[str, Any]:
+        """Return the state after the plan has been carried out, as plain JSON."""
+        id = ulid(planned.now, bytes(10))  # no other move begins at that time
+        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
+        former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
+        groups = {**self.groups, **{str(key): state for key, state in planned.states.items()}}
+        kept = {id: pool for id, pool in self.pools.items() if id not in former}
+        kept |= {str(id): state for id, state in pools.items() if state != PoolState()}
+        document: dict[str, Any] = dump_plain(replace(self, groups=groups, pools=kept))
+        for key, state in groups.items():
+            document["groups"][key]["failures"] = state.failures
+        return document
+
+
+def _with_last_failure(state: GroupState) -> GroupState:
+    """Return the state with the failure that its backoff followed, at the latest."""
+    if state.last_failure is not None or state.backoff_until is None:
+        return state
+    return replace(state, last_failure=state.backoff_until - BackoffPolicy().initial)
+
+
+def _check_keys(part: str, keys: Iterable[str], read: Callable[[str], object], where: str) -> None:
+    for key in keys:
+        try:
+            read(key)
+        except BadValueError as error:
+            raise ConfigError([f"{where}: {part} has key {quote(key)}: {error}"]) from None

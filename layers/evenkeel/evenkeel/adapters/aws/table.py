@@ -1,0 +1,153 @@
+"""The DynamoDB table: its calls, its errors, and the attributes of its items.
+
+Every attribute is read here, so that one that is missing or has another type raises one kind of error. An item that
+cannot be read concerns only its own cluster, offering or alert.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from evenkeel.adapters.aws_faults import AWS_ERRORS, part_of, text_of
+from evenkeel.application.errors import StateConflictError, StateUnavailableError
+from evenkeel.domain.model.values import quote
+from evenkeel.validation import ConfigError
+
+Item = Mapping[str, Any]
+# The part that every answer to these calls has.
+_PARTS = {"query": "Items", "batch_get_item": "Responses"}
+_OF_SEVERAL_TABLES = ("batch_get_item", "transact_write_items")
+_CONFLICTS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
+
+
+class Table:
+    """One table, by its name and a boto3 client."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def call(self, operation: str, **request: Any) -> Any:
+        """Return the answer to one call.
+
+        Raises:
+            StateConflictError: the condition of a write does not hold, or another write runs now.
+            StateUnavailableError: the table does not answer.
+        """
+        if operation not in _OF_SEVERAL_TABLES:
+            request = {"TableName": self.name, **request}
+        try:
+            answer = getattr(self._client, operation)(**request)
+            if operation in _PARTS:
+                part_of(answer, _PARTS[operation])
+        except AWS_ERRORS as error:
+            if isinstance(error, ClientError) and _is_conflict(error):
+                raise StateConflictError("the record has been written since it was read") from None
+            raise StateUnavailableError(f"table {self.name}: {text_of(error)}") from None
+        return answer
+
+    def transact(self, *writes: tuple[str, Item]) -> None:
+        """Carry out all of these writes or none: ``("Put", request)``, ``("Update", ...)`` or ``("Delete", ...)``."""
+        items = [{operation: {"TableName": self.name, **request}} for operation, request in writes]
+        self.call("transact_write_items", TransactItems=items)
+
+    def get(self, pk: str, sk: str) -> list[Item]:
+        """Return the item of these keys as it is now, as a list of one or none."""
+        answer = self.call("get_item", Key=key(pk, sk), ConsistentRead=True)
+        return [answer["Item"]] if "Item" in answer else []
+
+    def query(
+        self, condition: str, values: Mapping[str, str], *, pages: int | None = None, **request: Any
+    ) -> list[Item]:
+        """Return all items that a key condition selects, or those of the first pages."""
+        items: list[Item] = []
+        while pages is None or pages > 0:
+            answer = self.page(condition, values, **request)
+            items += answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                break
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            pages = None if pages is None else pages - 1
+        return items
+
+    def page(self, condition: str, values: Mapping[str, str], **request: Any) -> Any:
+        """Return one answer to a query: at most 1 MiB."""
+        values_of_type = {name: {"S": value} for name, value in values.items()}
+        return self.call("query", KeyConditionExpression=condition, ExpressionAttributeValues=values_of_type, **request)
+
+
+def key(pk: str, sk: str) -> dict[str, Any]:
+    """Return the two keys of an item."""
+    return {"pk": {"S": pk}, "sk": {"S": sk}}
+
+
+def number(value: float) -> dict[str, str]:
+    """Return a number as an attribute."""
+    return {"N": repr(value)}
+
+
+def unchanged(attribute: str, version: int | None) -> dict[str, Any]:
+    """Return the condition that an item has the version that was read; None: that it has none.
+
+    An item without a version counts as missing: the function that receives events could create one.
+    """
+    if version is None:
+        return {"ConditionExpression": f"attribute_not_exists({attribute})"}
+    return {
+        "ConditionExpression": f"{attribute} = :version",
+        "ExpressionAttributeValues": {":version": number(version)},
+    }
+
+
+def _is_conflict(error: ClientError) -> bool:
+    reasons: list[dict[str, Any]] = [*error.response.get("CancellationReasons", []), error.response.get("Error", {})]
+    return any(reason.get("Code") in _CONFLICTS for reason in reasons)
+
+
+def text(item: Item, name: str) -> str:
+    """Return an attribute of type S. Raises ConfigError."""
+    value = item[name].get("S") if isinstance(item.get(name), Mapping) else None
+    if isinstance(value, str):
+        return value
+    raise _unreadable(item, name, "a string (S)")
+
+
+def whole(item: Item, name: str) -> int:
+    """Return an attribute of type N that is a whole number. Raises ConfigError."""
+    value = seconds(item, name)
+    if value.is_integer():
+        return int(item[name]["N"]) if item[name]["N"].isdigit() else int(value)
+    raise _unreadable(item, name, "a whole number (N)")
+
+
+def seconds(item: Item, name: str) -> float:
+    """Return an attribute of type N. Raises ConfigError."""
+    value = item[name].get("N") if isinstance(item.get(name), Mapping) else None
+    try:
+        if isinstance(value, str):
+            return float(value)
+    except ValueError:
+        pass
+    raise _unreadable(item, name, "a number (N)")
+
+
+def moment(item: Item, name: str) -> datetime:
+    """Return an attribute of type N that is a time, in seconds since 1970. Raises ConfigError."""
+    try:
+        return datetime.fromtimestamp(seconds(item, name), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise _unreadable(item, name, "a time in seconds since 1970 (N)") from None
+
+
+def key_of(item: Item) -> str:
+    """Return the item's two keys for an error text. The table's schema gives both their type."""
+    return f"{item['pk']['S']} {item['sk']['S']}"
+
+
+def _unreadable(item: Item, name: str, wanted: str) -> ConfigError:
+    """Quote no text: it may be large, and it may be secret."""
+    value = item.get(name) or {}
+    found = f"is {quote(value['N'])}" if "N" in value else f"has type {next(iter(value))}" if value else "is missing"
+    return ConfigError([f"{key_of(item)}: {name} {found}: write {wanted}"])

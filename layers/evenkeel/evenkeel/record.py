@@ -1,0 +1,559 @@
+"""A cluster's record, which people write, and its control record, which operator actions write."""
+# ruff: noqa: RUF012  (pydantic copies its defaults)
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
+
+from evenkeel.access_config import Access, EksAccess, KubeconfigAccess, WorkloadEntry
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
+from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
+from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
+from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.incidents import TROUBLE_AFTER
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.similarity import GARDENER, Similarity
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError
+from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
+from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
+from evenkeel.domain.rebalancing.membership.discovery import Discovery
+from evenkeel.domain.rebalancing.membership.pausing import lasts, still_paused
+from evenkeel.domain.rebalancing.restore import is_restored
+from evenkeel.validation import DISCOVERED, LISTED, ClusterId, Count, KubernetesName, Moment, PoolName, Strict
+
+
+def _flavour(value: object) -> object:
+    if not isinstance(value, str) or value not in FLAVOUR_NAMES:
+        *names, last = (f"'{name}'" for name in FLAVOUR_NAMES)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
+    return value
+
+
+FlavourName = Annotated[str, BeforeValidator(_flavour), WithJsonSchema({"type": "string", "enum": [*FLAVOUR_NAMES]})]
+
+
+def _discovery(value: str) -> str:
+    Discovery.read(value)
+    return value
+
+
+StrategyName = Annotated[
+    InstanceOf[Strategy],
+    BeforeValidator(read_strategy, json_schema_input_type=str),
+    PlainSerializer(lambda strategy: strategy.name, return_type=str),
+]
+OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
+LevelName = Annotated[Level, BeforeValidator(Level.read)]
+DemandName = Annotated[DemandStage, BeforeValidator(DemandStage.read)]
+ConfigMapName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="NAMESPACE/NAME of a ConfigMap",
+    ),
+]
+ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
+# At least twice the smallest provision_timeout: an autoscaler that gives up sooner deletes machines that still boot.
+# At most the default of Cluster Autoscaler.
+SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a node of a suspect group")]
+TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
+MaxStep = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True, description="nodes that one run may add to a pool")]
+Expander = Literal["least-waste", "order"]
+ExpanderOrder = Annotated[tuple[PoolName, ...], Field(min_length=1, max_length=1000, description="pools by name or id")]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
+BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
+ClusterLabels = Annotated[
+    dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
+    Field(max_length=64),
+]
+AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
+
+
+def _seconds(length: timedelta) -> int:
+    return int(length.total_seconds())
+
+
+class BackoffEntry(Strict):
+    """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
+
+    initial: int = Field(default=_seconds(BackoffPolicy.initial), ge=30, le=3600)
+    longest: int = Field(default=_seconds(BackoffPolicy.longest), ge=30, le=21600)
+    forget_after: int = Field(default=_seconds(BackoffPolicy.forget_after), ge=300, le=86400)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.initial <= self.longest <= self.forget_after:
+            raise ValueError("it must hold that initial <= longest <= forget_after")
+        return self
+
+    def policy(self) -> BackoffPolicy:
+        """Return the domain's durations."""
+        return BackoffPolicy(**{name: timedelta(seconds=length) for name, length in self})
+
+
+# GEP-24's names ("Shoot Spec Enhancement"). The record is stored under our names.
+OTHER_NAMES = {
+    "nodeGroupSizingStrategy": "strategy",
+    "sizingStrategy": "strategy",
+    "sizing": "strategy",
+    "nodeGroupAutoDiscovery": "discovery",
+}
+
+
+def _in_our_words(data: object) -> object:
+    """Return a record with GEP-24's names of fields replaced by ours."""
+    if not isinstance(data, Mapping):
+        return data
+    renamed = dict(data)
+    for other, name in OTHER_NAMES.items():
+        if other not in renamed:
+            continue
+        value = renamed.pop(other)
+        if name in renamed:
+            raise ValueError(f"{other} is another name of {name}: keep one of the two")
+        renamed[name] = (value,) if name == "discovery" and isinstance(value, str) else value
+    return renamed
+
+
+def _window(value: object) -> object:
+    if isinstance(value, Window):
+        return value
+    try:
+        return Window.read(str(value))
+    except BadValueError as error:
+        raise ValueError(str(error)) from None
+
+
+WindowText = Annotated[
+    InstanceOf[Window],
+    BeforeValidator(_window),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": WINDOW_PATTERN}),
+]
+
+
+class ConvergeEntry(Strict):
+    """Limits of moving running nodes between zones, in pools whose level is converge. Windows are in UTC."""
+
+    per_hour: int = Field(default=ConvergePolicy.per_hour, ge=1, le=60, description="steps that a pool may begin")
+    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # none: always
+    surge: Literal[0, 1] = 0  # nodes above PoolMaximum, for one step
+    blind: bool = False  # consent to choose machines without knowing their pods
+
+    def policy(self) -> ConvergePolicy:
+        """Return the domain's limits."""
+        return ConvergePolicy(**dict(self))
+
+
+class PoolEntry(Strict):
+    """A pool of the record: its numbers, and the groups that belong to it if they have no labels."""
+
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str | None = None
+    selector: dict[str, str] = {}
+    min: Count | None = None
+    max: Count | None = None
+    strategy: StrategyName | None = None
+    on_failure: OnFailureName | None = None
+    level: LevelName | None = None
+    dry_run: bool | None = None  # None: as the cluster
+    backoff: BackoffEntry | None = None
+    provision_timeout: ProvisionTimeout | None = None
+    max_step: MaxStep | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+    def rule(self) -> PoolRule:
+        """Return the domain's rule of the pool."""
+        timeout = None if self.provision_timeout is None else timedelta(seconds=self.provision_timeout)
+        backoff = self.backoff.policy() if self.backoff else None
+        return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
+
+
+def _off(value: object) -> object:
+    return "off" if value is False else value  # YAML's reading of off
+
+
+class DiscoveredPools(Strict):
+    """Pools of the record, if similar groups without a pool form one."""
+
+    # off: no pool is formed, also if the defaults of a fleet file say similar
+    discover: Annotated[Literal["similar", "off"], BeforeValidator(_off)]
+    rules: tuple[PoolEntry, ...] = ()
+    ignored_labels: tuple[LabelKey, ...] = ()  # in addition to those that Cluster Autoscaler ignores
+    labels: tuple[LabelKey, ...] = ()  # only these are compared
+    ratios: Literal["cluster-autoscaler", "gardener"] = "cluster-autoscaler"
+    nodes: bool = False  # prefer the labels of running nodes to those of templates
+
+    @model_validator(mode="after")
+    def _alone(self) -> Self:
+        if self.labels and self.ignored_labels:
+            raise ValueError("labels decide alone: leave ignored_labels out, or labels")
+        return self
+
+    def similarity(self) -> Similarity | None:
+        """Return when groups are alike; None if pools are not discovered."""
+        if self.discover == "off":
+            return None
+        usual = GARDENER if self.ratios == "gardener" else Similarity()
+        return replace(usual, ignored_labels=frozenset(self.ignored_labels), labels=self.labels)
+
+
+def _form(pools: object) -> str:
+    return DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else LISTED
+
+
+# The form is chosen before it is read, so that a wrong entry is one fault and not one for each form.
+Pools = Annotated[
+    Annotated[tuple[PoolEntry, ...], Tag(LISTED)] | Annotated[DiscoveredPools, Tag(DISCOVERED)], Discriminator(_form)
+]
+
+
+class ShootRelief(Strict):
+    """Gardener: raise a Shoot's maximum while zones are dead. The garden is another API server than the seed."""
+
+    garden: Access | None = None  # required in a registered record
+    enabled: bool = True  # False: only restore the Shoot's own maximum
+    # <namespace>/<name> of Shoots by their namespaces in the seed, if those are not shoot--<project>--<name>
+    shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
+
+
+def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tuple[str, ...] | None:
+    """Return the order of pools; it goes with ``expander: order``, and names each pool once."""
+    expander = others.data.get("expander")
+    if (expander == "order") is (value is None) and "expander" in others.data:
+        raise ValueError(
+            "expander is order: name the pools, the first one first"
+            if value is None
+            else "it has no effect without expander: order; add that or remove this"
+        )
+    if value is not None and (twice := [name for name in value if value.count(name) > 1]):
+        raise ValueError(f"it names {twice[0]!r} twice: name each pool once")
+    return value
+
+
+class ClusterPolicy(Strict):
+    """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
+
+    flavours: tuple[FlavourName, ...] = Field(default_factory=lambda: FLAVOUR_NAMES)
+    namespaces: tuple[KubernetesName, ...] = ()
+    discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
+    strategy: StrategyName = Field(default_factory=lambda: BALANCED)
+    on_failure: OnFailureName | None = None  # None: release; move without an autoscaler
+    level: LevelName | None = None  # None: off; shrink if demand is on
+    converge: ConvergeEntry | None = None  # None: its defaults
+    autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
+    demand: DemandName | None = None  # None: off
+    expander: Expander | None = None  # selects one of several pools that fit. None: least-waste
+    expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
+    max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
+    autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
+    autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, if readable
+    status_configmap: ConfigMapName | None = None  # the ConfigMap for the cluster's status. None: none
+    pools: Pools = ()
+    # `validate --apply` may write to the objects that own a pool's numbers. None: false.
+    fix_owners: bool | None = None
+    # Bounds may be written to a Cluster's topology: that takes the fields from their field manager. None: false.
+    write_topology: bool | None = None
+    # A fenced group's NodePool holds its replicas, in the place of autoScaling. None: false.
+    node_pool_fence: bool | None = None
+    shoot_relief: ShootRelief | None = None
+    backoff: BackoffEntry = BackoffEntry()
+    provision_timeout: ProvisionTimeout = 900
+    suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's own time
+    # Only the deployed system uses these.
+    id: ClusterId | None = None
+    access: Any = None
+    dry_run: bool | None = None  # None: as the stack
+    scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
+    region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
+    zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
+    names: tuple[str, ...] = ()  # other names in AWS tags and event exporters
+    event_accounts: tuple[AccountId, ...] = ()  # accounts whose events are accepted; none: the stack's own
+    # Share capacity reports with other clusters. "anonymous": without the cluster's name. None: true.
+    share_offerings: Literal[True, False, "anonymous"] | None = None
+    account: BuyingAccount | None = None  # the AWS account or Azure subscription that buys the machines
+    trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+    dry_run_events: bool | None = None  # in dry run, Kubernetes Events report the planned writes. None: no
+    metrics: Literal["cluster"] | None = None  # cluster: metrics of its own, which AWS bills. None: only the stack's
+    workload: Any = None
+    labels: ClusterLabels | None = None  # select several clusters at once
+
+    @field_validator("suspect_provision_time")
+    @classmethod
+    def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
+        if value is None:
+            return None
+        if REMOVES_OPTIONS.issuperset(others.data.get("flavours", FLAVOUR_NAMES)):
+            raise ValueError("Gardener takes such an annotation off again: leave it out")
+        timeout = others.data.get("provision_timeout", value + 1)
+        if value >= timeout:
+            raise ValueError(f"must be less than provision_timeout, {timeout}")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
+
+    @field_validator("demand")
+    @classmethod
+    def _alone(cls, value: DemandStage | None, info: ValidationInfo) -> DemandStage | None:
+        if value is not None and value.orders and info.data.get("autoscaler") != "none":
+            raise ValueError("it needs autoscaler: none, since two that order nodes would order each of them twice")
+        return value
+
+    _order = field_validator("expander_order")(with_expander)
+
+    @property
+    def demand_stage(self) -> DemandStage:
+        """Return how Evenkeel acts on pending pods and unneeded nodes."""
+        return self.demand or DemandStage.OFF
+
+    @property
+    def discoveries(self) -> tuple[Discovery, ...]:
+        """Return the parsed autodiscovery strings."""
+        return tuple(Discovery.read(text) for text in self.discovery)
+
+    @property
+    def pool_entries(self) -> tuple[PoolEntry, ...]:
+        """Return the entries of both forms of ``pools``."""
+        return self.pools.rules if isinstance(self.pools, DiscoveredPools) else self.pools
+
+    @property
+    def discovered_pools(self) -> DiscoveredPools | None:
+        """Return ``pools`` if it is an object; None if it is a list."""
+        return self.pools if isinstance(self.pools, DiscoveredPools) else None
+
+    def policy(self) -> Policy:
+        """Return the domain's policy."""
+        return Policy(
+            strategy=self.strategy,
+            on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
+            level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
+            converge=(self.converge or ConvergeEntry()).policy(),
+            autoscaler=self.autoscaler != "none",
+            write_topology=self.write_topology is True,
+            suspect_provision_time=None
+            if self.suspect_provision_time is None
+            else timedelta(seconds=self.suspect_provision_time),
+            demand=self.demand_stage,
+            pool_order=self.expander_order or (),
+            max_step=self.max_step,
+            pools=tuple(entry.rule() for entry in self.pool_entries),
+            similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
+            backoff=self.backoff.policy(),
+            provision_timeout=timedelta(seconds=self.provision_timeout),
+            autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
+            pins_fenced=self.node_pool_fence is True,
+            shoot_relief=self.shoot_relief is not None and self.shoot_relief.enabled,
+        )
+
+
+class FixEntry(Strict):
+    """A higher PoolMaximum that an operator has confirmed, until the next run has written it."""
+
+    pool: PoolName
+    group: Annotated[str, Field(max_length=600)] = ""  # the group with the annotation; empty: the record has the number
+    owner: Annotated[str, Field(max_length=600)] = (
+        ""  # OwnerRef.id of the object with the number; the group is one of its groups
+    )
+    before: Count | None = None  # the number that the operator saw; None: there was none
+    after: Count
+
+
+class ControlRecord(Strict):
+    """The pauses, restores and confirmed fixes of a cluster, as operator actions have set them."""
+
+    paused: bool = False
+    paused_until: Moment | None = None  # None: until resumed
+    restoring: bool = False  # adopted bounds are written again; then the cluster is paused
+    paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
+    restoring_pools: tuple[PoolName, ...] = ()  # the same for pools
+    # The pause is the end of a restore: the function operator must not end it.
+    restored: bool = False
+    restored_pools: tuple[PoolName, ...] = ()
+    nothing_since: Moment | None = None  # when a restore first found no group; a later check must confirm it
+    fixes: tuple[FixEntry, ...] = ()  # written by the next run
+    # When a pass of converge was requested, by the pool's name or id.
+    convergence_requested: dict[PoolName, Moment] = {}
+    live: bool | None = None  # may be written, if its record does not say; None: as the stack
+    rollout: str = ""  # id of the rollout that has set live
+
+    def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
+        """Return True if nothing is written to the cluster; ``default``: the stack's setting."""
+        return record.is_dry(default if self.live is None else not self.live)
+
+    def is_paused(self, now: datetime) -> bool:
+        """Return True if the cluster is paused now."""
+        return self.paused and lasts(self.paused_until, now)
+
+    def pools_paused(self, now: datetime) -> dict[str, datetime | None]:
+        """Return the paused pools, by name or id, each with the end of its pause; None: until resumed."""
+        return still_paused(self.paused_pools, now)
+
+    @property
+    def has_left(self) -> bool:
+        """Return True if the cluster is being restored, or is paused since it was."""
+        return self.restoring or (self.restored and self.paused)
+
+    def has_left_pool(self, pool: str) -> bool:
+        """Return the same for a pool by the name that actions use."""
+        return pool in self.restoring_pools or (pool in self.restored_pools and pool in self.paused_pools)
+
+    def restores(self, pool: PoolId) -> bool:
+        """Return True if this pool or the whole cluster is being restored."""
+        return is_restored(pool, self)
+
+    def applied_to(self, policy: Policy) -> Policy:
+        """Return the policy with the pauses and restores."""
+        return replace(
+            policy,
+            paused=self.paused_pools,
+            restoring=self.restoring,
+            restoring_pools=self.restoring_pools,
+            convergence_requested=self.convergence_requested,
+        )
+
+
+class ClusterRecord(ClusterPolicy):
+    """A cluster as a person has registered it."""
+
+    flavours: tuple[FlavourName, ...] = Field(min_length=1)
+    id: ClusterId
+    access: Access
+    workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: pods are not read
+
+    @field_validator("workload")
+    @classmethod
+    def _known(cls, value: WorkloadEntry | None, info: ValidationInfo) -> WorkloadEntry | None:
+        stage = info.data.get("demand") or DemandStage.OFF
+        if value is None and stage is not DemandStage.OFF:
+            same = '{"access": {"kind": "same"}}'
+            raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
+        return value
+
+    @property
+    def opens_trouble_after(self) -> timedelta:
+        """Return how long a node may be missing, or the cluster unreachable, before an incident opens."""
+        return TROUBLE_AFTER if self.trouble_after is None else timedelta(seconds=self.trouble_after)
+
+    @property
+    def is_of_this_account(self) -> bool:
+        """Return True if the stack's own AWS account buys the machines: zones then have that account's names."""
+        other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
+        return bool(self.region) and self.account is None and not self.event_accounts and not other
+
+    @property
+    def looks_as_it_writes(self) -> bool:
+        """Return True if checks and writes have one identity: only then can a check ask for the rights of writes."""
+        if isinstance(self.access, EksAccess):
+            return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
+        return isinstance(self.access, KubeconfigAccess)
+
+    def is_dry(self, default: bool) -> bool:
+        """Return the record's dry_run, else ``default``. ``ControlRecord.is_dry`` decides about writes."""
+        return default if self.dry_run is None else self.dry_run
+
+    @property
+    def shares_offerings(self) -> bool:
+        """Return True if capacity reports are shared with other clusters, with or without the cluster's name."""
+        return self.share_offerings is not False
+
+    @field_validator("shoot_relief")
+    @classmethod
+    def _with_garden(cls, value: ShootRelief | None, others: ValidationInfo) -> ShootRelief | None:
+        if value is None:
+            return None
+        if "gardener" not in others.data.get("flavours", ("gardener",)):
+            raise ValueError("flavours has no gardener, and nothing else has Shoots: leave it out")
+        if value.garden is None:
+            raise ValueError("garden is missing: say how the garden cluster is reached, as access does for the seed")
+        return value
+
+    @field_validator("labels")
+    @classmethod
+    def _none_where_empty(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        return value or None
+
+    @field_validator("scan_interval")
+    @classmethod
+    def _whole_minutes(cls, value: int) -> int:
+        if value >= 60 and value % 60:
+            raise ValueError("an interval of a minute or more must be whole minutes")
+        return value
+
+
+class _ControlFields(Strict):
+    """The fields of a record that set its control record. Operator actions set them as well."""
+
+    paused: bool = False
+    paused_until: Moment | None = None
+    leaving: bool = False
+    paused_pools: dict[PoolName, Moment | None] = {}
+    leaving_pools: tuple[PoolName, ...] = ()
+    mending: tuple[FixEntry, ...] = ()
+    live: bool | None = None
+
+
+# The fields of a control record by those of a record.
+_CONTROL_NAMES = {
+    **{name: name for name in ("paused", "paused_until", "paused_pools", "live")},
+    **{"leaving": "restoring", "leaving_pools": "restoring_pools", "mending": "fixes"},
+}
+
+
+class Registration(ClusterRecord, _ControlFields):
+    """A record as ``register`` takes it, and as the index that ``scan`` reads has it."""
+
+    @classmethod
+    def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
+        """Return both in one, without the fixes: only the next run needs those."""
+        fields = {field: getattr(control, name) for field, name in _CONTROL_NAMES.items() if field != "mending"}
+        return cls(**dict(record), **fields)
+
+    @property
+    def record(self) -> ClusterRecord:
+        """Return the part that a person has registered. Its fields have been checked with the whole."""
+        return ClusterRecord.model_construct(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
+
+    def control(self, before: ControlRecord | None = None) -> ControlRecord:
+        """Return ``before`` with the control fields that this record names."""
+        named = self.model_fields_set & _CONTROL_NAMES.keys()
+        if named & {"paused", "paused_until"}:
+            named |= {"paused", "paused_until"}
+        update = {_CONTROL_NAMES[field]: getattr(self, field) for field in named} | {"nothing_since": None}
+        control = (before or ControlRecord()).model_copy(update=update)
+        restored = tuple(name for name in control.restored_pools if name in control.paused_pools)
+        update = {"restored": control.restored and control.paused, "restored_pools": restored}
+        return control.model_copy(update=update | ({"rollout": ""} if "live" in named else {}))
+
+
+class ClusterFile(ClusterPolicy, _ControlFields):
+    """A record as ``evenkeel plan --record`` takes it."""

@@ -1,0 +1,56 @@
+"""The environment of the functions."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field
+
+from evenkeel.validation import ConfigError, Strict, read_model
+
+
+class _Environment(Strict):
+    """The environment variables of a function."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self:
+        """Return the settings. Raises ConfigError with each variable that is missing or wrong."""
+        faults, values = [], {}
+        for field, about in cls.model_fields.items():
+            name = f"EVENKEEL_{field.upper()}"
+            if env.get(name):
+                values[field] = env[name]
+            elif about.is_required():
+                faults.append(f"environment variable {name} is missing")
+        if faults:
+            raise ConfigError(faults)
+        return read_model(cls, values, "environment")
+
+
+class Settings(_Environment):
+    """The variables that the template sets for every function."""
+
+    table: str = Field(min_length=1)
+    rebalance_queue_url: str = Field(min_length=1)
+    rebalance_dlq_url: str = Field(min_length=1)
+    recheck_queue_url: str = Field(min_length=1)
+    checks_queue_url: str = Field(min_length=1)
+    bus: str = Field(min_length=1)
+    dry_run: bool
+    stack: str = "NAME"  # its name in the commands that error texts propose
+    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
+    page: str = ""  # the page's object, s3://BUCKET/KEY; empty: there is no page
+    all_metrics: bool = False  # also send the metrics that no alarm reads; CloudWatch bills each
+    allow_loopback: bool = False  # clusters on this machine: only the sandbox sets it
+
+
+class AlertSettings(_Environment):
+    """The variables of ``notify``: the channels of notifications. Empty: the channel is not configured."""
+
+    chat_topic: str = ""  # ARN
+    slack_secret: str = ""  # names of secrets
+    teams_secret: str = ""
+    pagerduty_secret: str = ""
+    pagerduty_url: str = ""
+    opsgenie_secret: str = ""
+    opsgenie_url: str = ""
+    page_url: str = ""  # the page's address

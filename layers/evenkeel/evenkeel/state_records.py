@@ -1,0 +1,107 @@
+"""Records that events and operators store about a cluster: impaired zones, checks and requests for nodes."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.validation import Moment, Strict
+
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class ZoneStatement(Strict):
+    """The last statement of one source about a zone."""
+
+    until: Moment  # impaired until then; a past time: healthy again
+    said_at: Moment | None = None  # a later statement of the source replaces an earlier one
+
+
+class ZoneRecord(Strict):
+    """The statements about a zone, by source: an operator, ARC's autoshift, ARC's zonal shift, and so on.
+
+    The zone is impaired while one of them holds.
+    """
+
+    words: dict[str, ZoneStatement] = Field(min_length=1)
+
+    @property
+    def impaired_until(self) -> datetime:
+        """Return the latest end of all statements; a past time: the zone is healthy."""
+        return max(statement.until for statement in self.words.values())
+
+    def holding(self, now: datetime) -> dict[str, ZoneStatement]:
+        """Return the statements that fence the zone now, by source."""
+        return {source: statement for source, statement in self.words.items() if now < statement.until}
+
+    def since(self, now: datetime) -> datetime | None:
+        """Return the time of the first statement that fences the zone now."""
+        return min((statement.said_at for statement in self.holding(now).values() if statement.said_at), default=None)
+
+    def merged(self, other: Self) -> Self:
+        """Return the statements of both records; of each source the later one."""
+        statements = dict(self.words)
+        for source, statement in other.words.items():
+            earlier = statements.get(source)
+            if earlier is None or (statement.said_at or _LONG_AGO) > (earlier.said_at or _LONG_AGO):
+                statements[source] = statement
+        return self.model_copy(update={"words": statements})
+
+
+class EventCheckRecord(Strict):
+    """The last check that an event has requested."""
+
+    at: Moment  # when it is due
+    by: str  # id of the event
+
+
+class ScaleRequestRecord(Strict):
+    """A request for nodes, or (negative) to give nodes back, until it is done."""
+
+    id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
+    nodes: int = Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)
+    pool: str = Field(default="", max_length=600)
+    group: str = Field(default="", max_length=600)
+    only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
+    at: Moment
+    by: str = Field(default="", max_length=2048)  # the caller as it names itself; for an event: its account and source
+    done: bool = False
+    result: str = ""
+    left: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, strict=True)  # for later runs; None: not divided
+    stepped_at: Moment | None = None  # when a run last added a part
+    less: dict[str, int] = Field(default_factory=dict)  # nodes taken off, by the id of the request that gave them
+    unfound_since: Moment | None = None  # when a check first found no node group
+
+    @model_validator(mode="after")
+    def _whose(self) -> Self:
+        if bool(self.pool) == bool(self.group):
+            raise ValueError("name either a pool or one of its groups")
+        if not self.nodes:
+            raise ValueError("nodes is 0: ask for at least one")
+        return self
+
+    @property
+    def added(self) -> int:
+        """Return how many nodes the runs have added of a request that max_step has divided."""
+        return 0 if self.left is None else self.nodes - self.left - sum(self.less.values())
+
+    def asks_the_same(self, other: "ScaleRequestRecord") -> bool:
+        """Return True if two records are of one request, whatever its progress and whenever it was sent."""
+        named = [(each.id, each.nodes, each.pool, each.group, set(each.only)) for each in (self, other)]
+        return named[0] == named[1]
+
+    def scale_request(self) -> ScaleRequest:
+        """Return the domain's request."""
+        return ScaleRequest(
+            id=self.id,
+            nodes=self.nodes if self.left is None else self.left,
+            at=self.stepped_at or self.at,
+            is_rest=self.left is not None,
+            less=self.less,
+            unfound_since=self.unfound_since,
+            pool=self.pool,
+            group=self.group,
+            only=frozenset(self.only),
+        )

@@ -1,0 +1,154 @@
+"""Strict reading of what people, other programs and actions write.
+
+One error names every bad value, one line each: the object, the field, the value and what to do.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from evenkeel.domain.model.values import LARGEST_COUNT, near, quote
+
+
+class ConfigError(ValueError):
+    """A record, an item or a setting has a bad value. ``faults`` has one line for each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class Strict(BaseModel):
+    """A record without unknown fields. It never changes."""
+
+    # Built when it is first used: a function that starts needs a few of all models.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+_T = TypeVar("_T")
+# An error has at most so many lines: every line of a wrong file may be a fault.
+_MOST_LINES = 50
+
+
+def read_model(model: type[Model], data: object, where: str) -> Model:
+    """Return ``data`` as ``model``.
+
+    Raises:
+        ConfigError: one line per bad value, each starting with ``where``.
+    """
+    return validated(lambda: model.model_validate(data), where, model.model_json_schema)
+
+
+def validated(read: Callable[[], _T], where: str, json_schema: Callable[[], dict[str, Any]]) -> _T:
+    """Return the result of ``read``; the schema has the valid fields for the hint about an unknown one.
+
+    Raises:
+        ConfigError: one line per bad value, each starting with ``where``.
+    """
+    try:
+        return read()
+    except ValidationError as error:
+        faults: list[dict[str, Any]] = [dict(fault) for fault in error.errors(include_url=False)]
+        # Pydantic also calls a list "too short" whose only entry is wrong: the line about the entry is enough.
+        inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
+        faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
+        lines = [_line(where, fault, json_schema) for fault in faults[:_MOST_LINES]]
+        more = len(faults) - len(lines)
+        raise ConfigError([*lines, *([f"{where}: {more} more values are bad"] if more else [])]) from None
+
+
+def _fields_at(root: dict[str, Any], path: Sequence[str | int]) -> list[str]:
+    """Return the names that are valid at a place of a JSON schema; none where the place is unknown."""
+    schema = root
+    form: dict[str, Any]
+    for part in (*path, None):
+        while "$ref" in schema or "anyOf" in schema:
+            # Of several forms, the one with fields is meant.
+            forms = schema.get("anyOf", [schema])
+            form = next((form for form in forms if "$ref" in form or form.get("type") in ("object", "array")), {})
+            schema = root["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+        if part is not None:
+            inner = schema.get("items") if isinstance(part, int) else schema.get("properties", {}).get(part)
+            schema = inner or {}
+    return list(schema.get("properties", ()))
+
+
+def read_json(model: type[Model], text: str, where: str) -> Model:
+    """Return a JSON text as ``model``. Raises ConfigError, also for a text that is no JSON."""
+    return read_model(model, parse_json(text, where), where)
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Return the value of a JSON text. Raises ConfigError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([f"{where}: not JSON: {error}"]) from None
+
+
+_ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
+_KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
+# The two forms of a record's pools have these names in pydantic's paths, and in no record.
+LISTED, DISCOVERED = _FORMS = ("<list>", "<object>")
+# A password, a token or a key may be written into one of these fields by mistake: no error quotes their values.
+_SECRET = ("endpoint", "ca_data", "token")
+_PROBLEMS = {
+    "datetime": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
+    "timezone": "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z",
+    "model": "no object: write it with named fields",
+    "dataclass": "no object: write it with named fields",
+    "dict": "no object: write it with named fields",
+    "tuple": "no list: write it as one",
+    "list": "no list: write it as one",
+}
+
+
+def _line(where: str, fault: dict[str, Any], json_schema: Callable[[], dict[str, Any]]) -> str:
+    kind, loc = fault["type"], fault["loc"]
+    if kind.startswith("union_tag_"):
+        return _unknown_kind(where, fault)
+    # The kind of an access is a part of pydantic's path, and of no record.
+    parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
+    path = ".".join(map(str, parts)) or "the whole"
+    if kind == "missing":
+        return f"{where}: {path} is missing"
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        hint = near(loc[-1], _fields_at(json_schema(), loc[:-1]))
+        return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
+    problem = _PROBLEMS.get(kind.partition("_")[0], str(fault["msg"]).removeprefix("Value error, "))
+    if kind == "too_short" and not fault["input"]:
+        problem = "empty: write one or more"
+    if loc in (*_ACCESSES, ("shoot_relief",)) or (loc and loc[-1] in _SECRET):
+        return f"{where}: {path}: {problem}"
+    if kind == "value_error" and fault["input"] is None:
+        return f"{where}: {path} is missing: {problem}"
+    choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
+    choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
+    return f"{where}: {path} is {quote(fault['input'])}: {problem}{near(fault['input'], choices)}"
+
+
+def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
+    """Return the line about an access of an unknown kind. It quotes nothing else: the rest may hold a token."""
+    choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected_tags", _KINDS)))
+    kinds, path = ", ".join(choices), ".".join(map(str, fault["loc"]))
+    if fault["type"] == "union_tag_not_found":
+        return f"{where}: {path}.kind is missing: it is one of {kinds}"
+    kind = fault["ctx"]["tag"]
+    return f"{where}: {path}.kind is {quote(kind)}: it is one of {kinds}{near(kind, choices)}"
+
+
+# A time with its zone, converted to UTC. Beyond these years, a backoff or an offset could leave the calendar.
+Moment = Annotated[
+    AwareDatetime,
+    Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
+]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
+KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+PoolName = Annotated[str, Field(min_length=1, max_length=600)]
+ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
