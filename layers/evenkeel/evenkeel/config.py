@@ -610,7 +610,7 @@ class ClusterPolicy(Strict):
     def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
         if value is None:
             return None
-        if not any(FLAVOURS[name].keeps_options for name in others.data.get("flavours", FLAVOURS)):
+        if not any(FLAVOURS[name].autoscaler.keeps_options for name in others.data.get("flavours", FLAVOURS)):
             raise ValueError("Gardener takes such an annotation off again: leave it out")
         timeout = others.data.get("provision_timeout", value + 1)
         if value >= timeout:
