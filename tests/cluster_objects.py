@@ -27,7 +27,7 @@ class ClusterObjects:
         self.controllers = cluster.controllers
         self.cloud = cluster.cloud
         self.scalables = f"{self.machine_api.scalables[0].plural}.{self.machine_api.group}"
-        self.machine_resource = f"{self.machine_api.machine.plural}.{self.machine_api.group}"
+        self.machine_resource = f"{self.machine_api.machines.kind.plural}.{self.machine_api.group}"
 
     # -- reading
     def items(self) -> dict[str, Object]:

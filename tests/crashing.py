@@ -210,7 +210,7 @@ class WirelessClusters:
     ) -> Cluster:
         client = cast("Any", _Wireless(self.api, self.life))
         api = KubernetesApi(record.id, client, None, self.clock)
-        return KubernetesCluster(api, record, remaining, consistent=consistent, kept=self.kept)
+        return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         """Its pods run in the same cluster."""

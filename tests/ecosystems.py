@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import yaml
 
-from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
+from evenkeel.adapters.kubernetes.owners.annotations import MEMBER
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.ports import Queue
 from evenkeel.application.rebalancing.run_state import RunSummary

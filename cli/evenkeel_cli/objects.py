@@ -126,7 +126,7 @@ def _sort(
         return Reason.of(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
     if is_template(flavour, group, version, kind):
         objects.templates[identity] = item
-    elif (group, kind) == (flavour.machine.group, flavour.machine.kind):
+    elif (group, kind) == (flavour.machines.kind.group, flavour.machines.kind.kind):
         objects.machines.setdefault(flavour.name, []).append(item)
     else:
         objects.listings[flavour.name].objects.setdefault(kind, []).append(item)
@@ -152,7 +152,7 @@ def _complete(
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     return is_template(flavour, group, version, kind) or any(
         (candidate.group, candidate.kind) == (group, kind) and version in candidate.versions
-        for candidate in (*flavour.kinds, *flavour.copies, flavour.machine)
+        for candidate in (*flavour.kinds, *flavour.copies, flavour.machines.kind)
     )
 
 

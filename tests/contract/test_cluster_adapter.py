@@ -769,19 +769,19 @@ class TestDeleteMarks:
         assert going(2) == [4, 3, 6, 5]
         assert going(0) == [4, 3, 6, 5], "what runs goes on request only"
         assert going(0, may_remove_running=True) == [4, 3, 6, 5, 2, 1]
-        note = {FLAVOUR_DATA[flavour].provision_timeout: "1h"}
+        note = {FLAVOUR_DATA[flavour].autoscaler.provision_timeout: "1h"}
         own_stage.merge(scalable, {"metadata": {"annotations": note}})
         assert going(2) == [4, 6, 5, 3], "nothing is late by the group's own option"
 
     @staticmethod
     def mark(stage: Stage, flavour: str, *machines: Object) -> None:
         for item in machines:
-            stage.merge(item, {"metadata": {"annotations": dict([FLAVOUR_DATA[flavour].mark])}})
+            stage.merge(item, {"metadata": {"annotations": dict([FLAVOUR_DATA[flavour].machines.mark])}})
 
     @staticmethod
     def failed(item: Object) -> Object:
         """The machine as the cloud has refused it."""
-        flavour = next(one.name for one in FLAVOUR_DATA.values() if one.machine.group in item["apiVersion"])
+        flavour = next(one.name for one in FLAVOUR_DATA.values() if one.machines.kind.group in item["apiVersion"])
         return {**item, "status": {**item["status"], **refused(flavour)}}
 
     @staticmethod
@@ -1148,7 +1148,7 @@ class TestHowLongAnAutoscalerWaits:
 
     def name(self, item: Object) -> str:
         flavour = "openshift" if "openshift" in item["apiVersion"] else "cluster-api"
-        return FLAVOUR_DATA[flavour].provision_timeout
+        return FLAVOUR_DATA[flavour].autoscaler.provision_timeout
 
     def fail(self, stage: Stage, item: Object) -> None:
         stage.fail("openshift" if "openshift" in item["apiVersion"] else "cluster-api", item)

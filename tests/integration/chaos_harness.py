@@ -287,7 +287,7 @@ class ClusterUnderTest(ClusterObjects):
 
     # ------------------------------------------------------------ what there is
     def groups(self) -> list[Group]:
-        label = self.machine_api.machine_labels[self.machine_api.scalables[0].kind]
+        label = self.machine_api.machines.labels[self.machine_api.scalables[0].kind]
         running: dict[str, list[str]] = {}
         for name, machine in self.machines().items():
             if "deletionTimestamp" not in machine["metadata"] and self.controllers.has_node(machine):

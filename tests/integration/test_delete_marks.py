@@ -16,7 +16,7 @@ from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene
 
 
 def marked(scene: Scene) -> set[str]:
-    key, value = scene.machine_api.mark
+    key, value = scene.machine_api.machines.mark
     return {
         name for name, item in scene.machines().items() if (item["metadata"].get("annotations") or {}).get(key) == value
     }
@@ -70,7 +70,7 @@ def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(quiet:
     scene.scale(BUSY, 4)
     scene._pass(timedelta(minutes=3))
     scene.settle()
-    key, value = scene.machine_api.mark
+    key, value = scene.machine_api.machines.mark
     oldest = min(of_zone(scene, BUSY), key=lambda name: (scene.machines()[name]["metadata"]["creationTimestamp"], name))
     annotations = {"metadata": {"annotations": {key: value}}}
     scene.objects.patch(scene.machine_resource, scene.namespace, oldest, annotations, manager="test")

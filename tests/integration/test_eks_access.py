@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from evenkeel.access_config import EksAccess
-from evenkeel.adapters.kubernetes.access import clusters as access
+from evenkeel.adapters.kubernetes.access import eks as eks_access
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.eks import describe_eks
 from evenkeel.application.errors import AccessError
@@ -40,7 +40,7 @@ def clusters() -> RecordedClusters:
 
 def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # What moto calls an authority is no certificate.
-    monkeypatch.setattr(access, "_pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
+    monkeypatch.setattr(eks_access, "pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
     told = eks.describe_cluster(name=NAME)["cluster"]
     opened: Any = clusters().open(record(access={**ACCESS, "endpoint": "https://attacker.example"}), plenty)
     assert opened._api._client.configuration.host == told["endpoint"].rstrip("/")

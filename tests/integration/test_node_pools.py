@@ -45,7 +45,7 @@ def patches(life: Life, plural: str) -> int:
 
 
 def marked(found: Scene) -> list[str]:
-    mark = found.machine_api.mark[0]
+    mark = found.machine_api.machines.mark[0]
     return [name for name, item in found.machines().items() if mark in (item["metadata"].get("annotations") or {})]
 
 

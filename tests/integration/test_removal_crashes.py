@@ -85,7 +85,7 @@ class Removing(Scene):
         return found
 
     def marks(self) -> list[str]:
-        key = self.machine_api.mark[0]
+        key = self.machine_api.machines.mark[0]
         return [name for name, item in self.machines().items() if key in (item["metadata"].get("annotations") or {})]
 
 
@@ -167,7 +167,7 @@ def test_a_machine_of_another_uid_or_with_anothers_mark_is_left_alone(scene: Rem
     other = next(
         name for name in sorted(played.before) if name.startswith(played.name_of(BUSY)) and name != played.named
     )
-    key = played.machine_api.mark[0]
+    key = played.machine_api.machines.mark[0]
     value = "1" if played.flavour == "gardener" else "cluster-autoscaler"
     body: Object = {"metadata": {"annotations": {key: value}}}
     played.objects.patch(played.machine_resource, played.namespace, other, body, manager="cluster-autoscaler")

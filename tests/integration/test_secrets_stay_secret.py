@@ -312,4 +312,4 @@ def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
     session.create_client = lambda service, **_: FailingSts("t0ken-of-sts", False)
     clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
     told = told_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))
-    assert "(not told: it holds some of the token)" in told
+    assert "(withheld: it quotes the token)" in told

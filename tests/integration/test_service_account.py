@@ -116,7 +116,7 @@ def life(vault: SealedTokens, clock: FakeClock, request: pytest.FixtureRequest) 
 
 
 def test_the_first_run_asks_for_a_token_of_each_account(life: Life) -> None:
-    with pytest.raises(AccessError, match=r"cluster c\d+: there is no token for looks yet: the next run asks for one"):
+    with pytest.raises(AccessError, match=r"cluster c\d+: there is no token for checks yet: the next run requests one"):
         life.look()
     assert (life.run(), life.look()) == ("evenkeel-2", "evenkeel-readers-1")
     assert not life.needs_run()

@@ -97,7 +97,7 @@ class Emptying(Scene):
         super().settle()
 
     def marks(self) -> list[str]:
-        key = self.machine_api.mark[0]
+        key = self.machine_api.machines.mark[0]
         return [name for name, item in self.machines().items() if key in (item["metadata"].get("annotations") or {})]
 
     def wrong_after(self, gone: int) -> list[str]:

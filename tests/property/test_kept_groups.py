@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes import cluster as adapter
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
+from evenkeel.adapters.kubernetes.read import cluster as adapter
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.observations import Observation

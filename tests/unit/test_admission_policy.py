@@ -19,7 +19,7 @@ MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
 # One as Evenkeel has set it, beside its own mark, and one that is somebody's.
-OURS, THEIRS = OPENSHIFT.provision_timeout, CLUSTER_API.provision_timeout
+OURS, THEIRS = (flavour.autoscaler.provision_timeout for flavour in (OPENSHIFT, CLUSTER_API))
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -357,7 +357,7 @@ def test_readers_may_list_what_a_look_at_each_flavour_lists_and_nothing_else() -
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machine) if kind is not None}
+    kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machines.kind)}
     looked_at = {(kind.group, kind.plural) for kind in kinds}
     # What a group without nodes would look like is listed where an object refers to it: whichever provider's.
     described = {pair for pair in listed if pair[0] == "infrastructure.cluster.x-k8s.io" or pair[1] == "machineclasses"}

@@ -14,7 +14,7 @@ import yaml
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.metrics import ALARMED
 from evenkeel.adapters.aws.queues import Request, read_message
-from evenkeel.adapters.kubernetes.access.clusters import _REFUSED
+from evenkeel.adapters.kubernetes.access.kubeconfig import REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
@@ -144,7 +144,7 @@ def test_no_page_names_an_annotation_of_ours_that_does_not_exist(page: Path) -> 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
 def test_bounds_and_delete_marks_are_named_as_the_code_writes_them(flavour: Any) -> None:
     text = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
-    mark, value = flavour.mark
+    mark, value = flavour.machines.mark
     for name in (flavour.min_key, flavour.max_key, mark, value):
         assert f"`{name}`" in text
     table = (ROOT / "docs" / "flavours.md").read_text(encoding="utf-8")
@@ -397,7 +397,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_refused_kubeconfig_fields_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "access-kubeconfig.md").read_text(encoding="utf-8")
     refused = "".join(line.split("|")[2] for line in text.splitlines() if line.startswith(("| `server`", "| `token`")))
-    assert set(re.findall(r"`([\w-]+)`", refused)) == set(_REFUSED)
+    assert set(re.findall(r"`([\w-]+)`", refused)) == set(REFUSED)
 
 
 ACCOUNT = "arn:aws:iam::123456789012:role/"

@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.write.status import emit_event
 from evenkeel.application.errors import ForbiddenError
 from evenkeel.application.rebalancing import record
 from sandbox.template import ROOT
 from tests.builders import zones
 from tests.house import House
 
+ITEM = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": "ns", "uid": "1"}}
 UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
 
 
@@ -72,12 +73,8 @@ def test_an_event_in_dry_run_says_so_and_what_is_refused_hurts_nobody() -> None:
     group = plan.pools[0].changes[0]
     api = Api()
     api.now = house.clock.now  # type: ignore[method-assign]
-    cluster = KubernetesCluster.__new__(KubernetesCluster)
-    item = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": "ns", "uid": "1"}}
-    member = type("Member", (), {"scalable": item})()
-    cluster.__dict__.update(_api=api, _remaining=lambda: 30.0, _members={group.group.key: member})
     for dry_run in (True, False):
-        cluster.emit_event(group, "01ABC", dry_run=dry_run)
+        emit_event(api, ITEM, group, "01ABC", lambda: 30.0, dry_run=dry_run)
     (_, dry), (path, live) = api.created
     assert path == "/api/v1/namespaces/ns/events"
     assert dry["reason"] == "EvenkeelDryRunRebalanced"
@@ -86,17 +83,13 @@ def test_an_event_in_dry_run_says_so_and_what_is_refused_hurts_nobody() -> None:
 
 
 def test_what_a_failure_says_orders_nothing_where_kubectl_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenkeel.adapters.kubernetes.cluster.sentences", lambda _: ["\x1b[31mred\u202eder\nline"])
+    monkeypatch.setattr("evenkeel.adapters.kubernetes.write.status.sentences", lambda _: ["\x1b[31mred\u202eder\nline"])
     house = House(UNEVEN)
     plan = house.run().plan
     assert plan is not None
     group = plan.pools[0].changes[0]
     api = Api()
     api.now = house.clock.now  # type: ignore[method-assign]
-    cluster = KubernetesCluster.__new__(KubernetesCluster)
-    item = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": "ns", "uid": "1"}}
-    member = type("Member", (), {"scalable": item})()
-    cluster.__dict__.update(_api=api, _remaining=lambda: 30.0, _members={group.group.key: member})
-    cluster.emit_event(group, "01ABC", dry_run=False)
+    emit_event(api, ITEM, group, "01ABC", lambda: 30.0, dry_run=False)
     ((_, event),) = api.created
     assert event["message"] == "redder line"

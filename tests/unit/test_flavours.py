@@ -15,7 +15,17 @@ from typer.testing import CliRunner
 
 from evenkeel.adapters.kubernetes import flavours, owners
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.flavours.base import Flavour, Joined, being_deleted
+from evenkeel.adapters.kubernetes.flavours.base import (
+    Autoscaler,
+    DeleteMark,
+    Flavour,
+    GroupPaths,
+    Joined,
+    Machines,
+    Nodes,
+    Owners,
+    being_deleted,
+)
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
@@ -54,25 +64,27 @@ FICTIONAL = Flavour(
     name="fictional",
     group=GROUP,
     scalables=(Kind(GROUP, ("v1",), "Fleet", "fleets"),),
-    machine=Kind(GROUP, ("v1",), "Ship", "ships"),
-    bounds_owners=(Annotations,),
-    bought=lambda scalable: None,
-    pool_label=f"{GROUP}/ocean",
-    zone_paths=(("spec", "harbour"),),
     absent_replicas=1,
     freeze_rules=(being_deleted, _moored),
-    machine_labels={"Fleet": f"{GROUP}/fleet"},
-    mark=(f"{GROUP}/scuttle", "evenkeel"),
-    joined=_joined,
-    launched_at=_launched_at,
-    failure=_failure,
-    provision_timeout=f"{GROUP}/patience",
-    unneeded_time=f"{GROUP}/idle",
-    unready_time=f"{GROUP}/unready",
-    utilization_threshold=f"{GROUP}/share",
-    gpu_utilization_threshold=f"{GROUP}/gpu-share",
-    status_name="{namespace}:{name}",
-    node_labels=("spec", "pennants"),
+    owners=Owners(bounds=(Annotations,)),
+    paths=GroupPaths(pool_label=f"{GROUP}/ocean", zones=(("spec", "harbour"),)),
+    machines=Machines(
+        kind=Kind(GROUP, ("v1",), "Ship", "ships"),
+        labels={"Fleet": f"{GROUP}/fleet"},
+        mark=DeleteMark(f"{GROUP}/scuttle"),
+        joined=_joined,
+        launched_at=_launched_at,
+        failure=_failure,
+    ),
+    autoscaler=Autoscaler(
+        provision_timeout=f"{GROUP}/patience",
+        unneeded_time=f"{GROUP}/idle",
+        unready_time=f"{GROUP}/unready",
+        utilization_threshold=f"{GROUP}/share",
+        gpu_utilization_threshold=f"{GROUP}/gpu-share",
+        status_name="{namespace}:{name}",
+    ),
+    nodes=Nodes(bought=lambda scalable: None, labels=("spec", "pennants")),
 )
 
 
@@ -159,19 +171,23 @@ class TestAFourthFlavour:
             read_model(ClusterPolicy, {"flavours": ["fictionel"]}, "record")
 
 
+PARTS: list[Any] = [
+    FICTIONAL,
+    *(getattr(FICTIONAL, part) for part in ("owners", "paths", "machines", "autoscaler", "nodes")),
+]
 REQUIRED = [
-    field.name
-    for field in dataclasses.fields(Flavour)
+    (part, field.name)
+    for part in PARTS
+    for field in dataclasses.fields(part)
     if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 ]
 
 
-@pytest.mark.parametrize("name", REQUIRED)
-def test_a_flavour_that_leaves_something_out_cannot_be_made_and_the_error_names_it(name: str) -> None:
-    fields = {field.name: getattr(FICTIONAL, field.name) for field in dataclasses.fields(Flavour)}
-    del fields[name]
+@pytest.mark.parametrize(("part", "name"), REQUIRED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_flavour_that_leaves_something_out_cannot_be_made_and_the_error_names_it(part: Any, name: str) -> None:
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name != name}
     with pytest.raises(TypeError, match=f"'{name}'"):
-        Flavour(**fields)
+        type(part)(**fields)
 
 
 def test_every_file_of_a_flavour_is_registered() -> None:
@@ -190,8 +206,8 @@ def test_every_file_of_a_flavour_is_registered() -> None:
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
 def test_the_last_owner_claims_every_scalable(flavour: Flavour) -> None:
-    assert flavour.bounds_owners[-1] is Annotations
-    assert Annotations not in flavour.bounds_owners[:-1]
+    assert flavour.owners.bounds[-1] is Annotations
+    assert Annotations not in flavour.owners.bounds[:-1]
 
 
 def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
@@ -207,9 +223,8 @@ def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
     used = {
         owner
         for flavour in FLAVOURS.values()
-        for owner in (*flavour.bounds_owners, flavour.replicas_owner, flavour.cap_owner)
+        for owner in (*flavour.owners.bounds, flavour.owners.replicas, flavour.owners.cap)
     }
-    assert len(stated) == len(names)
     assert stated == used - {None}
 
 
@@ -223,8 +238,9 @@ def test_the_role_grants_what_a_look_and_a_patch_of_the_flavour_need(flavour: Fl
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    owners = {owner.kind for owner in flavour.bounds_owners if owner.kind is not None}
+    owners = {owner.kind for owner in flavour.owners.bounds if owner.kind is not None}
     # What may be refused is written only where its own file of rights says so.
-    written = {kind for kind in owners if not kind.may_be_refused} | {*flavour.scalables, flavour.machine}
-    needed = {(kind, "list") for kind in (*flavour.kinds, flavour.machine)} | {(kind, "patch") for kind in written}
-    assert {(kind.group, kind.plural, verb) for kind, verb in needed if kind is not None} <= granted
+    written = {kind for kind in owners if not kind.may_be_refused} | {*flavour.scalables, flavour.machines.kind}
+    listed = (*flavour.kinds, flavour.machines.kind)
+    needed = {(kind, "list") for kind in listed} | {(kind, "patch") for kind in written}
+    assert {(kind.group, kind.plural, verb) for kind, verb in needed} <= granted

@@ -19,7 +19,7 @@ from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.access.connection import Connection
 from evenkeel.adapters.kubernetes.access.service_account import ServiceAccountCredential
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
-from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.api import Answer, KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
@@ -61,7 +61,7 @@ class Unauthorized(KubernetesApi):
         return {}
 
     def _send(self, *_: Any, **__: Any) -> Any:
-        return 401, {}, b'{"kind":"Status","message":"Unauthorized","code":401}'
+        return Answer("GET", "/", 401, {}, b'{"kind":"Status","message":"Unauthorized","code":401}')
 
 
 @pytest.mark.parametrize("ask", ["served", "list_all", "get"])
@@ -80,7 +80,7 @@ def test_a_401_is_a_refusal_whatever_was_asked_first(ask: str) -> None:
 class LookersLockedOut(FakeClusters):
     """Runs get in; looks do not (no token for looks yet, a role or a key policy that names the worker alone)."""
 
-    error: Exception = AccessError("cluster demo: there is no token for looks yet: the next run asks for one")
+    error: Exception = AccessError("cluster demo: there is no token for checks yet: the next run requests one")
     ran = 0
 
     def open(self, record: Any, remaining: Any, *, consistent: bool = True, alone: bool = True) -> FakeCluster:

@@ -9,8 +9,8 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, GARDENER, OPENSHIFT
 from evenkeel.adapters.kubernetes.objects import controller_of_field, last_writer
-from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
-from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
+from evenkeel.adapters.kubernetes.owners.annotations import MEMBER
+from evenkeel.adapters.kubernetes.owners.openshift import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
 from evenkeel.domain.model.owner_intent import desired_bounds_of
@@ -166,8 +166,8 @@ def test_the_last_writer_besides_us_is_named_however_the_field_was_written() -> 
         applied("flux", *MAX, time="2026-01-02T00:00:00Z"),
         applied("evenkeel", *MAX, operation="Update", time="2026-01-03T00:00:00Z"),
     ]
-    assert last_writer(with_fields(*entries), (MAX,)) == "flux"
-    assert last_writer({}, (MAX,)) == ""
+    assert last_writer(with_fields(*entries), MAX) == "flux"
+    assert last_writer({}, MAX) == ""
 
 
 def test_bounds_that_a_controller_applies_are_left_alone_and_looks_remember_it() -> None:
@@ -393,7 +393,7 @@ def test_every_owner_of_numbers_says_who_reads_them() -> None:
     kinds = {
         owner.kind.kind
         for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)
-        for owner in (*flavour.bounds_owners, flavour.replicas_owner)
+        for owner in (*flavour.owners.bounds, flavour.owners.replicas)
         if owner is not None and owner.kind is not None
     }
     assert set(texts()["readers"]) == kinds | {"Shoot"}
@@ -477,14 +477,15 @@ def test_two_names_for_one_thing_are_refused() -> None:
 @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
 def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: str) -> None:
     states = {"gardener": GARDENER, "cluster-api": CLUSTER_API, "openshift": OPENSHIFT}[flavour]
+    options = states.autoscaler
     make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
     item = make[flavour](ZONES[0], 1)
     item["metadata"].setdefault("annotations", {}).update(
         {
-            states.unneeded_time: "30M0S",
-            states.unready_time: "1M30S",
-            states.utilization_threshold: "0.6",
-            states.gpu_utilization_threshold: "0.75",
+            options.unneeded_time: "30M0S",
+            options.unready_time: "1M30S",
+            options.utilization_threshold: "0.6",
+            options.gpu_utilization_threshold: "0.75",
         }
     )
     (found,) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))[0]
@@ -508,11 +509,11 @@ def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: 
 )
 def test_the_names_of_options_are_those_that_cluster_autoscaler_reads(flavour: Any, names: tuple[str, str]) -> None:
     """cloudprovider/clusterapi/clusterapi_utils.go, config/const.go:31-42; cloudprovider/mcm/mcm_cloud_provider.go."""
-    time, share = names
-    assert flavour.unready_time.rpartition("/")[2] == time
-    assert flavour.gpu_utilization_threshold.rpartition("/")[2].endswith(share.removeprefix("…"))
-    assert flavour.unready_time.partition("/")[0] == flavour.unneeded_time.partition("/")[0]
-    assert flavour.gpu_utilization_threshold.partition("/")[0] == flavour.utilization_threshold.partition("/")[0]
+    (time, share), options = names, flavour.autoscaler
+    assert options.unready_time.rpartition("/")[2] == time
+    assert options.gpu_utilization_threshold.rpartition("/")[2].endswith(share.removeprefix("…"))
+    assert options.unready_time.partition("/")[0] == options.unneeded_time.partition("/")[0]
+    assert options.gpu_utilization_threshold.partition("/")[0] == options.utilization_threshold.partition("/")[0]
 
 
 SHARES = [(name, value) for name in ("utilization", "gpu_utilization") for value in ("2", "-0.1", "nan", "half", "")]
@@ -525,10 +526,10 @@ TIMES = [(name, value) for name in ("unneeded", "unready") for value in ("-5m", 
 )
 def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, value: str) -> None:
     item = objects.cluster_api(ZONES[0], 1)
-    item["metadata"]["annotations"][getattr(CLUSTER_API, option)] = value
+    item["metadata"]["annotations"][getattr(CLUSTER_API.autoscaler, option)] = value
     (found,) = read(item)
     assert getattr(found.group, option) is None
-    assert [fault.field for fault in found.group.notes] == [getattr(CLUSTER_API, option)]
+    assert [fault.field for fault in found.group.notes] == [getattr(CLUSTER_API.autoscaler, option)]
     assert pool_plan([found.group], numbers()).valid
     assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY

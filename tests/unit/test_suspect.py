@@ -41,7 +41,7 @@ def wants(seconds: int | None = 180) -> Policy:
 def read(flavour: str = "cluster-api", **annotations: str) -> NodeGroup:
     """The group of a scalable with these annotations, by the names that its flavour has for them."""
     states, item = FLAVOURS[flavour], MAKE[flavour](ZONES[0], 1)
-    named = {getattr(states, name, PROVISION_TIME): value for name, value in annotations.items()}
+    named = {getattr(states.autoscaler, name, PROVISION_TIME): value for name, value in annotations.items()}
     item["metadata"].setdefault("annotations", {}).update(named)
     ((found,), _) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))
     return found.group
@@ -201,7 +201,7 @@ def test_the_groups_own_provision_time_is_how_long_a_machine_is_on_its_way(flavo
 def test_an_option_that_cannot_be_read_is_the_default_and_is_told(flavour: str, option: str, value: str) -> None:
     found = replace(read(flavour, **{option: value}), pool_max=9, pool_label="workers")
     assert getattr(found, option) is None
-    assert [fault.field for fault in found.notes] == [getattr(FLAVOURS[flavour], option)]
+    assert [fault.field for fault in found.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
     planned = pool_plan([found], numbers(0, 9))
     assert planned.valid
     assert "the default counts" in problems_of(planned.problems)[0]
@@ -209,7 +209,7 @@ def test_an_option_that_cannot_be_read_is_the_default_and_is_told(flavour: str, 
 
 
 def test_each_api_has_its_own_names_for_the_options() -> None:
-    assert [flavour.provision_timeout for flavour in (CLUSTER_API, OPENSHIFT, GARDENER)] == [
+    assert [flavour.autoscaler.provision_timeout for flavour in (CLUSTER_API, OPENSHIFT, GARDENER)] == [
         "cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime",
         "machine.openshift.io/autoscaling-options-maxnodeprovisiontime",
         "autoscaler.gardener.cloud/max-node-provision-time",

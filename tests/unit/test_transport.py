@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import zlib
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import urllib3
@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
 from evenkeel.adapters.kubernetes.client import transport
-from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import read_json
 from evenkeel.adapters.kubernetes.client.transport import (
     Allowance,
     TooMuchError,
     UnusableAnswerError,
     read_body,
 )
-from tests.fakes import FakeClock
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.1.1", "0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.170.2"),
@@ -208,6 +207,5 @@ def test_a_sockets_time_is_for_all_its_pieces_together(monkeypatch: pytest.Monke
 
 
 def test_half_a_character_in_an_answer_becomes_one_that_can_be_stored() -> None:
-    api = KubernetesApi("demo", cast("Any", None), None, FakeClock())
-    told = api._read("GET", "/x", 200, b'{"message": ["a\\ud800b", "\\ud83d\\ude00"]}')
-    assert told == {"message": ["a?b", "\U0001f600"]}
+    answer = read_json(b'{"message": ["a\\ud800b", "\\ud83d\\ude00"]}')
+    assert answer == {"message": ["a?b", "\U0001f600"]}

@@ -194,7 +194,7 @@ def test_openshifts_autoscaler_signs_in_its_operators_namespace() -> None:
 def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BESIDE_OTHERS", 2)
     pages = Pages([waiting(f"web-{number}") for number in range(3)], [])
-    with pytest.raises(TooLargeError, match="beside the looks at others"):
+    with pytest.raises(TooLargeError, match="while other clusters are checked too"):
         pages.view(alone=False).read(dict, judges_nodes=True)
     assert len(pages.view().read(dict, judges_nodes=True).pods) == 3
 

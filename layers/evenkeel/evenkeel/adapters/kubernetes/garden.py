@@ -1,36 +1,44 @@
 """The garden: the cluster whose API server has the Shoots of a Gardener seed.
 
-What is written there is one worker's maximum, by a merge patch with the whole list of workers as it was read, under
-its resourceVersion: a merge patch replaces lists, servers of custom resources refuse a strategic one, and a JSON patch
-whose ``test`` fails is answered 422, which would be taken for a quota's refusal.
+Evenkeel writes one worker's maximum there, by a merge patch with the whole list of workers and its resourceVersion. A
+merge patch replaces lists, and servers of custom resources refuse a strategic one. A JSON patch whose ``test`` fails
+gets 422, like a quota's refusal.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote as url_quote
 
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.objects import Object, entries_of, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.objects import (
+    Object,
+    annotations_of,
+    entries_of,
+    get_path,
+    is_being_deleted,
+    mapping,
+    name_of,
+)
 from evenkeel.adapters.kubernetes.owners.base import ref_of
-from evenkeel.adapters.kubernetes.owners.worker import SHOOT
+from evenkeel.adapters.kubernetes.owners.worker import SHOOT, read_worker
 from evenkeel.application.errors import EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
-from evenkeel.domain.model.groups import Shoot, ShootWorker, shoot_of_namespace
+from evenkeel.domain.model.groups import Shoot, shoot_of_namespace
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.values import BadValueError, quote, read_count
+from evenkeel.domain.model.values import quote
 from evenkeel.record import ShootRelief
 
+_VERSION = SHOOT.versions[0]
 _WORKERS = ("spec", "provider", "workers")
 _IGNORE = "shoot.gardener.cloud/ignore"
-# While the control plane moves to another seed, or nothing is tried any more, a change is carried out late or never.
+# While the control plane moves to another seed, or its operation has failed, Gardener applies a change late or never.
 _HELD_BY_TYPE, _HELD_BY_STATE = ("Migrate", "Restore", "Delete"), ("Failed", "Aborted")
-# A look has eight seconds for its own cluster.
+# A check has eight seconds for its own cluster.
 _READ_SECONDS = 3.0
 
 
 class Garden:
-    """The Shoots of one look, as they were read."""
+    """The Shoots of one check."""
 
     def __init__(self, api: KubernetesApi, relief: ShootRelief, remaining: Remaining) -> None:
         self._api = api
@@ -39,20 +47,20 @@ class Garden:
         self._items: dict[str, Object] = {}  # by the id of their ref
 
     def shoots(self, namespaces: Collection[str]) -> dict[str, Shoot | Reason]:
-        """The Shoots of these namespaces of the seed; else why one cannot be read. A garden is waited for once."""
-        found: dict[str, Shoot | Reason] = {}
+        """Return the Shoots of a seed's namespaces, or why one is unreadable. The first error ends the requests."""
+        shoots: dict[str, Shoot | Reason] = {}
         for namespace in sorted(namespaces):
             try:
-                found[namespace] = self._shoot(namespace)
+                shoots[namespace] = self._shoot(namespace)
             except EvenkeelError as error:
-                return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | found
-        return found
+                return dict.fromkeys(namespaces, Reason.of(Rule.SHOOT_UNREAD, said=str(error))) | shoots
+        return shoots
 
     def _shoot(self, namespace: str) -> Shoot | Reason:
         place = self._place(namespace)
         if place is None:
             return Reason.of(Rule.SHOOT_UNNAMED, namespace=namespace)
-        path = _path(*place)
+        path = SHOOT.path(_VERSION, *place)
         item = self._api.get(path, lambda: min(_READ_SECONDS, self._remaining()))
         if item is None:
             return Reason.of(Rule.SHOOT_UNREAD, said=f"GET {path} of {self._api.name}: not found, or not allowed")
@@ -64,15 +72,15 @@ class Garden:
         return shoot
 
     def _place(self, namespace: str) -> tuple[str, str] | None:
-        """Namespace and name of a Shoot, by the record, or by how Gardener calls namespaces of seeds."""
-        said = self._relief.shoots.get(namespace)
-        if said is not None:
-            project, _, name = said.partition("/")
+        """Return namespace and name of a Shoot, by the record, or by Gardener's names of a seed's namespaces."""
+        recorded = self._relief.shoots.get(namespace)
+        if recorded is not None:
+            project, _, name = recorded.partition("/")
             return project, name
         return shoot_of_namespace(namespace)
 
     def write_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError."""
+        """Write one worker's maximum. Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError."""
         item = self._items[shoot.ref.id]
         version = get_path(item, ("metadata", "resourceVersion"))
         if not isinstance(version, str) or not version:
@@ -82,19 +90,14 @@ class Garden:
             for entry in get_path(item, _WORKERS)
         ]
         body: dict[str, Any] = {"metadata": {"resourceVersion": version}, "spec": {"provider": {"workers": workers}}}
-        self._api.patch(_path(shoot.ref.namespace, shoot.ref.name), body, self._remaining)
-
-
-def _path(namespace: str, name: str) -> str:
-    group, version = SHOOT.group, SHOOT.versions[0]
-    return f"/apis/{group}/{version}/namespaces/{url_quote(namespace)}/{SHOOT.plural}/{url_quote(name)}"
+        self._api.patch(SHOOT.path(_VERSION, shoot.ref.namespace, shoot.ref.name), body, self._remaining)
 
 
 def read_shoot(item: Mapping[str, Any], profile: object = None) -> Shoot:
-    """A Shoot, from the garden or as a seed's Cluster has a copy of it. ``profile``: its CloudProfile, where known."""
+    """Return a Shoot, from the garden or from the copy in a seed's Cluster. ``profile``: its CloudProfile, or None."""
     generation = get_path(item, ("metadata", "generation"))
     observed = get_path(item, ("status", "observedGeneration"))
-    workers = (_worker(entry) for entry in entries_of(item, _WORKERS))
+    workers = (read_worker(entry) for entry in entries_of(item, _WORKERS))
     limit = get_path(profile, ("spec", "limits", "maxNodesTotal"))
     return Shoot(
         ref=ref_of(SHOOT, item),
@@ -107,44 +110,29 @@ def read_shoot(item: Mapping[str, Any], profile: object = None) -> Shoot:
 
 
 def shoots_in(clusters: Iterable[Object], shoots: Iterable[Object]) -> dict[str, Shoot]:
-    """Shoots that somebody hands in, by their namespaces in the seed, and those that a seed's Clusters have copies of.
+    """Return Shoots by their namespaces in the seed: the given ones, and the copies in the seed's Clusters.
 
-    Of the two, the Shoot is the newer one.
+    A Shoot is newer than its copy.
     """
-    found: dict[str, Shoot] = {}
+    by_namespace: dict[str, Shoot] = {}
     for item in clusters:
         copy = get_path(item, ("spec", "shoot"))
         if isinstance(copy, dict):
-            found[name_of(item)[1]] = read_shoot(copy, get_path(item, ("spec", "cloudProfile")))
+            by_namespace[name_of(item)[1]] = read_shoot(copy, get_path(item, ("spec", "cloudProfile")))
     for item in shoots:
         project, name = name_of(item)
         technical_id = get_path(item, ("status", "technicalID"))
         namespace = str(technical_id or f"shoot--{project.removeprefix('garden-')}--{name}")
-        shoot = read_shoot(item)
-        found[namespace] = replace(shoot, most_nodes=found[namespace].most_nodes if namespace in found else None)
-    return found
-
-
-def _worker(entry: Object) -> ShootWorker | None:
-    """None: its numbers cannot be read."""
-    zones = entry.get("zones")
-    try:
-        low, high = read_count(entry.get("minimum")), read_count(entry.get("maximum"))
-    except BadValueError:
-        return None
-    return ShootWorker(
-        name=str(entry.get("name")),
-        minimum=low,
-        maximum=high,
-        zones=tuple(str(zone) for zone in zones) if isinstance(zones, list) else (),
-    )
+        copied = by_namespace.get(namespace)
+        by_namespace[namespace] = replace(read_shoot(item), most_nodes=copied.most_nodes if copied else None)
+    return by_namespace
 
 
 def _obstacle(item: Mapping[str, Any]) -> Reason | None:
-    """Why a change would not be carried out soon, or must not be made."""
-    if get_path(item, ("metadata", "deletionTimestamp")):
+    """Return the reason why a change would not be applied soon, or must not be made."""
+    if is_being_deleted(item):
         return Reason.of(Rule.OBJECT_BEING_DELETED)
-    if str(mapping(get_path(item, ("metadata", "annotations"))).get(_IGNORE, "")).lower() in ("true", "1", "t"):
+    if str(annotations_of(item).get(_IGNORE, "")).lower() in ("true", "1", "t"):
         return Reason.of(Rule.SHOOT_IGNORED)
     if get_path(item, ("spec", "hibernation", "enabled")) is True or get_path(item, ("status", "hibernated")) is True:
         return Reason.of(Rule.SHOOT_ASLEEP)

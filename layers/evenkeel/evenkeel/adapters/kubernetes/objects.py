@@ -1,25 +1,47 @@
-"""API objects as JSON: how they are asked for a field, and where what cannot be read is noted.
+"""Fields of API objects as JSON, and the names that Evenkeel has on them.
 
-Nothing here trusts the shape of an object: a field of the wrong type is a fault with the object's name, never an
-exception. What JSON and YAML make are dicts and lists, and nothing else is asked for here: most of a look is this.
+A field of the wrong type is a fault with the object's name, never an exception. JSON and YAML hold only dicts and
+lists, so nothing else is tested for: a check spends most of its time here.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote as url_quote
 
-from evenkeel.adapters.kubernetes.objects import OWN, OWN_ANNOTATIONS, OWN_LABELS
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.values import BadValueError, Fault, near, quote
+from evenkeel.domain.rebalancing.membership.quantities import read_quantity
 
 Path = tuple[str, ...]
 Object = Mapping[str, Any]
 _Value = TypeVar("_Value")
 
+# docs/annotations.md describes each of these.
+OWN = "evenkeel.dev/"
+DECISION = OWN + "decision"
+ADOPTED = OWN + "adopted-bounds"
+MOVE = OWN + "move"
+PROVISION_TIME = OWN + "provision-time"
+POOL_LABEL = OWN + "pool"
+# Every name that is read on a scalable. Another one is a typing error.
+OWN_ANNOTATIONS = (
+    *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
+    *(OWN + name for name in ("zone-max", "fence", "level", "dry-run", "max-step")),
+    *(DECISION, ADOPTED, MOVE, PROVISION_TIME),
+)
+OWN_LABELS = (POOL_LABEL,)
 ZONE_LABEL = "topology.kubernetes.io/zone"
-# What is remembered of an object's moments lies between these: beyond, a record could not hold it.
+ZONE_ID_LABEL = "topology.k8s.aws/zone-id"  # cloud-provider-aws pkg/providers/v1/zones.go
+_MANAGER = "evenkeel"
+# A person applies with kubectl, sees the conflict the next time, and decides.
+_PEOPLE = ("kubectl",)
+# Stored moments lie between these two.
 _FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=UTC)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,15 +54,23 @@ class Kind:
     plural: str
     optional: bool = False  # not every cluster serves it
     namespaced: bool = True
-    may_be_refused: bool = False  # where it may not be listed, all is as if there were none, and that is told
+    may_be_refused: bool = False  # where listing it is forbidden, the check goes on as if there were none, and says so
     named_by: str = ""  # listed only where the lists of scalables hold this text
+
+    def path(self, version: str, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the URL path of the kind's list, or of one object."""
+        root = f"/apis/{url_quote(self.group)}" if self.group else "/api"
+        scope = f"/namespaces/{url_quote(namespace)}" if namespace else ""
+        item = "" if name is None else f"/{url_quote(name)}"
+        return f"{root}/{url_quote(version)}{scope}/{url_quote(self.plural)}{item}"
 
 
 NODE = Kind("", ("v1",), "Node", "nodes")
+CONFIG_MAP = Kind("", ("v1",), "ConfigMap", "configmaps")
 
 
 def get_path(object: Any, path: Path) -> Any:
-    """The value at a path, or None where any step is missing or no mapping."""
+    """Return the value at a path, or None where a step is missing or no mapping."""
     for step in path:
         if not isinstance(object, dict):
             return None
@@ -49,23 +79,38 @@ def get_path(object: Any, path: Path) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value, or nothing in its place where it is no mapping."""
+    """Return the value, or an empty mapping where it is none."""
     return value if isinstance(value, dict) else {}
 
 
 def string_map(value: Any) -> dict[str, str]:
-    """The entries of a mapping whose values are texts."""
+    """Return the entries of a mapping whose values are texts."""
     return {key: text for key, text in mapping(value).items() if isinstance(text, str)}
 
 
+def annotations_of(object: Any) -> Mapping[str, Any]:
+    """Return an object's annotations."""
+    return mapping(get_path(object, ("metadata", "annotations")))
+
+
+def labels_of(object: Any) -> dict[str, str]:
+    """Return an object's labels."""
+    return string_map(get_path(object, ("metadata", "labels")))
+
+
+def is_being_deleted(object: Any) -> bool:
+    """Return True where the object has a deletionTimestamp."""
+    return get_path(object, ("metadata", "deletionTimestamp")) is not None
+
+
 def entries_of(object: Any, path: Path) -> Sequence[Mapping[str, Any]]:
-    """The mappings in the list at a path; what is none of either is passed over."""
+    """Return the mappings in the list at a path; skip anything else."""
     entries = get_path(object, path)
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else ()
 
 
 def name_of(object: Object) -> tuple[str, str]:
-    """Namespace and name; empty where the object has none."""
+    """Return namespace and name; empty where the object has none."""
     metadata = mapping(object.get("metadata"))
     namespace, name = metadata.get("namespace"), metadata.get("name")
     return (namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
@@ -79,11 +124,13 @@ class Controller(NamedTuple):
     api_version: str
 
     def is_one_of(self, kinds: Iterable[Kind]) -> bool:
+        """Return True where the owner is of one of these kinds."""
         group = self.api_version.rpartition("/")[0]
         return any((kind.group, kind.kind) == (group, self.kind) for kind in kinds)
 
 
 def controller_of(object: Object) -> Controller | None:
+    """Return the controlling owner, or None."""
     for owner in entries_of(object, ("metadata", "ownerReferences")):
         if owner.get("controller"):
             return Controller(*(str(owner.get(field)) for field in ("kind", "name", "apiVersion")))
@@ -91,13 +138,13 @@ def controller_of(object: Object) -> Controller | None:
 
 
 def condition_of(object: Any, path: Path, type: str) -> Mapping[str, Any] | None:
-    """The first condition of that type in the list at a path."""
+    """Return the first condition of that type in the list at a path."""
     return next((condition for condition in entries_of(object, path) if condition.get("type") == type), None)
 
 
 def moment_of(value: object) -> datetime | None:
-    """A moment of the API, drawn into the years that records hold; None where it says none, or nothing that is one."""
-    if not isinstance(value, str | datetime):  # YAML makes moments of them by itself
+    """Return a time of the API, limited to the years that can be stored; None where it is none."""
+    if not isinstance(value, str | datetime):  # YAML turns a time into a datetime
         return None
     try:
         moment = datetime.fromisoformat(str(value))
@@ -107,35 +154,85 @@ def moment_of(value: object) -> datetime | None:
 
 
 def failure_of(code: Any, message: Any, moment: Any) -> MachineFailure:
-    """A refusal as some status states it, cut to what a record holds."""
+    """Return a provider's failure as a status states it, cut to the length that is stored."""
     return MachineFailure(code=str(code or "")[:128], message=str(message or "")[:1024], at=moment_of(moment))
+
+
+def last_writer(item: Object, path: Path) -> str:
+    """Return the manager, other than Evenkeel, that last wrote the field.
+
+    Empty where managedFields are missing, as in a quick check.
+    """
+    others = [
+        entry
+        for entry in entries_of(item, ("metadata", "managedFields"))
+        if entry.get("manager") != _MANAGER and _manages(entry, path)
+    ]
+    latest = max(others, key=lambda entry: str(entry.get("time")), default=None)
+    return str(get_path(latest, ("manager",)) or "")
+
+
+def controller_of_field(item: Object, path: Path) -> str | None:
+    """Return the manager that applies the field, and so puts it back after a write.
+
+    Empty where no controller applies it, None where managedFields are missing. A manager that updates writes once; one
+    that applies declares the field its own (sigs.k8s.io/structured-merge-diff).
+    """
+    entries = entries_of(item, ("metadata", "managedFields"))
+    if not entries:
+        return None
+    others = (entry for entry in entries if entry.get("manager") not in (_MANAGER, *_PEOPLE))
+    appliers = (entry for entry in others if entry.get("operation") == "Apply" and _manages(entry, path))
+    return next((str(entry.get("manager")) for entry in appliers), "")
+
+
+def applied_by_us(item: Object, path: Path) -> list[str]:
+    """Return the fields below this one that Evenkeel applied last. Left out of the next apply, they are removed."""
+    fields = (
+        mapping(get_path(entry, ("fieldsV1", *path)))
+        for entry in entries_of(item, ("metadata", "managedFields"))
+        if entry.get("manager") == _MANAGER and entry.get("operation") == "Apply"
+    )
+    return [name.removeprefix("f:") for of_entry in fields for name in of_entry if name.startswith("f:")]
+
+
+def _manages(entry: Object, path: Path) -> bool:
+    return get_path(entry, ("fieldsV1", *path)) is not None
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """Collects the faults of one object, and what is only worth telling."""
+    """Collects the faults and notes of one object."""
 
     name: str
     faults: list[Fault] = field(default_factory=list)
     notes: list[Fault] = field(default_factory=list)
 
+    def fault(self, where: str, value: str, problem: str) -> None:
+        """Add a fault. ``value`` is printable."""
+        self.faults.append(Fault(object=self.name, field=where, value=value, problem=problem))
+
+    def note(self, where: str, value: str, problem: str) -> None:
+        """Add a note: it is reported, and the group stays readable."""
+        self.notes.append(Fault(object=self.name, field=where, value=value, problem=problem))
+
     def read(self, where: str, value: object, reader: Callable[[Any], _Value]) -> _Value | None:
-        """The value, or None where there is none or it is bad; then the fault is noted."""
+        """Return the value, or None where it is missing; add a fault and return None where it is bad."""
         if value is None:
             return None
         try:
             return reader(value)
         except BadValueError as error:
-            self.faults.append(Fault(object=self.name, field=where, value=quote(value), problem=str(error)))
+            self.fault(where, quote(value), str(error))
             return None
 
     def of(self, kind: str, item: Object) -> "Reading":
-        """The reading of another object, whose faults are told with those of this one."""
+        """Return the reading of another object, which adds to the same faults and notes."""
         namespace, name = name_of(item)
         return Reading(name=f"{kind} {namespace}/{name}".replace(" /", " "), faults=self.faults, notes=self.notes)
 
     def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], kind: str) -> None:
-        """A name in our own domain that nobody reads here is a fault: it would be a wish without any effect."""
+        """Add a fault for each ``evenkeel.dev/`` name that is not read here."""
         for name in entries:
             if name in readable or not str(name).startswith(OWN):
                 continue
@@ -144,14 +241,35 @@ class Reading:
             elif name in OWN_ANNOTATIONS:
                 problem = "not read here: it is an annotation of MachineDeployments and MachineSets"
             else:
-                # The prefix alone would make any two names of ours alike.
+                # The common prefix would make any two names alike.
                 nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
                 problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
-            self.faults.append(Fault(object=self.name, field=name, value=quote(entries[name]), problem=problem))
+            self.fault(name, quote(entries[name]), problem)
+
+
+def read_amount(value: object) -> Fraction:
+    """Return a quantity of Kubernetes. Raises BadValueError, also where it is negative."""
+    amount = read_quantity(value)
+    if amount < 0:
+        raise BadValueError("negative: write 0 or more")
+    return amount
+
+
+def read_pieces(value: object) -> Fraction:
+    """Return a count without a unit, as Cluster Autoscaler reads it (``strconv.ParseInt``)."""
+    if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+        raise BadValueError("not a whole number: write it without a unit, such as 8")
+    return read_amount(int(value))
+
+
+def read_resources(where: str, value: Any, reading: Reading) -> dict[str, Fraction]:
+    """Return amounts by resource, without zeros: Cluster Autoscaler takes a zero as missing."""
+    amounts = {key: reading.read(f"{where}.{key}", text, read_amount) for key, text in mapping(value).items()}
+    return {str(key): amount for key, amount in amounts.items() if amount}
 
 
 class Scalable(NamedTuple):
-    """An object that is a node group, with what else was listed of it."""
+    """An object that is a node group, with the objects around it."""
 
     kind: str
     namespace: str

@@ -1,7 +1,7 @@
-"""What a group buys, as the machine APIs' specs of each provider state it. Pure.
+"""Reads the offering that a group buys from its provider's machine spec. Pure.
 
-What nobody but its owner can buy is no offering: reservations, capacity blocks, dedicated hosts and placement groups.
-Nor is what a provider that is not known here sells.
+Reservations, capacity blocks, dedicated hosts and placement groups belong to one owner, so they are no offerings. Other
+providers have none either.
 
 Names: openshift/api machine/v1beta1/types_{aws,azure,gcp}provider.go; cluster-api-provider-aws
 api/v1beta2/awsmachine_types.go; cluster-api-provider-gcp api/v1beta1/gcpmachine_types.go; cluster-api-provider-azure
@@ -16,7 +16,7 @@ from evenkeel.adapters.kubernetes.objects import Path, get_path, mapping
 from evenkeel.domain.model.offerings import Bought
 
 _ON_DEMAND, _SPOT = "on-demand", "spot"
-_AWS_OF_ITS_OWN: tuple[Path, ...] = (
+_AWS_RESERVED: tuple[Path, ...] = (
     ("capacityReservationId",),
     ("capacityReservation", "capacityReservationId"),
     ("capacityReservation", "capacityReservationResourceGroupArn"),
@@ -28,29 +28,29 @@ _AWS_OF_ITS_OWN: tuple[Path, ...] = (
 
 
 def aws(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """EC2, by whichever of the three machine APIs."""
+    """Return EC2's offering in a spec of any of the three machine APIs."""
     tenancies = (spec.get("tenancy"), get_path(spec, ("placement", "tenancy")))
     market = spec.get("marketType") or get_path(spec, ("instanceMarketOptions", "marketType")) or ""
-    own = any(get_path(spec, path) for path in _AWS_OF_ITS_OWN)
-    if own or any(tenancy not in (None, "", "default") for tenancy in tenancies):
+    reserved = any(get_path(spec, path) for path in _AWS_RESERVED)
+    if reserved or any(tenancy not in (None, "", "default") for tenancy in tenancies):
         return None
     if str(market).lower() not in ("", "ondemand", "on-demand", "spot"):
         return None
-    # With both, the market's type counts; Gardener's empty price is spot without a limit.
+    # The market's type overrides the options. Gardener's empty price is spot without a limit.
     options = any(spec.get(name) is not None for name in ("spotMarketOptions", "spotPrice"))
     is_spot = str(market).lower() == "spot" or (options and not market)
     return _bought("aws", region, machine_type, spot=is_spot)
 
 
 def azure(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Azure's virtual machines. Its spot machines are told by options that may be empty."""
+    """Return Azure's offering. Spot options may be empty."""
     if spec.get("capacityReservation") or spec.get("capacityReservationGroupID") or spec.get("dedicatedHost"):
         return None
     return _bought("azure", region, machine_type, spot=spec.get("spotVMOptions") is not None)
 
 
 def gcp(spec: Mapping[str, Any], machine_type: object, region: object) -> Bought | None:
-    """Compute Engine. A preemptible machine and a spot one come from the same room."""
+    """Return Compute Engine's offering. Preemptible and spot machines have the same capacity."""
     is_spot = bool(spec.get("preemptible") or get_path(spec, ("scheduling", "preemptible")))
     is_spot |= "Spot" in (spec.get("provisioningModel"), get_path(spec, ("scheduling", "provisioningModel")))
     return _bought("gcp", region, machine_type, spot=is_spot)
@@ -66,7 +66,7 @@ def _bought(provider: str, region: object, machine_type: object, *, spot: bool) 
 
 
 def by_machine_class(machine_class: Any) -> Bought | None:
-    """Of a MachineClass: what machine-controller-manager hands to its provider, and the provider's name."""
+    """Return the offering of a MachineClass."""
     template = mapping(get_path(machine_class, ("nodeTemplate",)))
     spec = mapping(get_path(machine_class, ("providerSpec",)))
     reader = {"AWS": aws, "Azure": azure, "GCP": gcp}.get(str(get_path(machine_class, ("provider",))))
@@ -78,7 +78,7 @@ def by_machine_class(machine_class: Any) -> Bought | None:
 
 
 def by_infrastructure_template(template: Any) -> Bought | None:
-    """Of a machine template of Cluster API's providers. None says its region."""
+    """Return the offering of a machine template of Cluster API's providers, which name no region."""
     spec = mapping(get_path(template, ("spec", "template", "spec")))
     match get_path(template, ("kind",)):
         case "AWSMachineTemplate":
@@ -91,7 +91,7 @@ def by_infrastructure_template(template: Any) -> Bought | None:
 
 
 def by_provider_spec(value: Any) -> Bought | None:
-    """Of OpenShift's ``providerSpec.value``."""
+    """Return the offering of OpenShift's ``providerSpec.value``."""
     spec = mapping(value)
     match spec.get("kind"):
         case "AWSMachineProviderConfig":

@@ -138,7 +138,7 @@ def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}
-    for label in flavour.machine_labels.values():  # the outermost first
+    for label in flavour.machines.labels.values():  # the outermost first
         if label in labels:
             # Cluster API writes a hash if the name is too long for a label; then the check finds the group.
             return labels[label] if _NAME.fullmatch(labels[label]) else None

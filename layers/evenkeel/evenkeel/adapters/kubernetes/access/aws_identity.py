@@ -1,7 +1,6 @@
-"""Who we are to others, as AWS STS says: tokens for API servers that trust its issuer, and roles of other accounts.
+"""The function's identity by AWS STS: tokens for API servers that trust its issuer, and roles of other accounts.
 
-What is asked for is shared by all clusters that need the same. Of an error only its code is told: what AWS or a
-library says beside it can quote what was sent.
+Clusters with the same need share an answer. Of an error only its code is reported: its text can quote the request.
 """
 
 import threading
@@ -12,23 +11,24 @@ from typing import Any
 
 from evenkeel.access_config import AwsOidcAccess
 from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
+from evenkeel.adapters.kubernetes.access.connection import redacting
 from evenkeel.adapters.kubernetes.access.ttl_cache import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.servers import own_audience
 
-# Two tries, for throttling, that leave a look some of its eight seconds.
+# Two tries, for throttling, within the eight seconds of a check.
 AWS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
-# A botocore session makes one client, and finds its credentials, for one thread at a time; a function has one session.
+# A function has one botocore session, which is not thread-safe for creating clients and finding credentials.
 MAKING = threading.Lock()
 
-_ALGORITHM = "ES384"  # a token of 1.1 KB in place of 1.3 KB, sent with every request
-# A token for one server: as short as a run with room. One that many share: fewer calls.
+_ALGORITHM = "ES384"  # a token of 1.1 KB, and not 1.3 KB, with every request
+# A token for one server is as short as a run allows; a shared one saves calls.
 _OWN_SECONDS = 300
 _SHARED_SECONDS = 900
-_SHORTEST_SECONDS = 60  # STS gives no shorter one
-# Of its time a token is used for four fifths: what is left covers clocks that differ, and a look that has begun.
+_SHORTEST_SECONDS = 60  # the minimum of STS
+# A token is used for four fifths of its time. The rest covers clock differences and a check under way.
 _USED = 0.8
-# STS gives an hour at most to a role that assumes a role. An EKS token is used for ten minutes after it was signed.
+# STS limits a role that assumes a role to an hour. An EKS token is used for ten minutes after its signing.
 _ROLE_SECONDS = 3600
 _ROLE_KEPT = timedelta(minutes=45)
 _SESSION_NAME = "evenkeel"
@@ -48,51 +48,43 @@ _ROLE_PROBLEMS = {
 
 
 class AwsIdentity:
-    """STS, asked as seldom as can be, by as many threads as there are."""
+    """STS, with cached answers, for many threads."""
 
     def __init__(self, session: Callable[[], Any], now: Callable[[], datetime]) -> None:
-        """``session`` gives the botocore session."""
+        """``session``: returns the botocore session."""
         self._session = session
         self._tokens: Shared[str] = Shared(now)
         self._roles: Shared[Any] = Shared(now)
         self._clients: dict[tuple[str, str | None, str | None], Any] = {}
 
     def client(self, service: str, region: str | None = None, role: Any = None) -> Any:
-        """A client of botocore, kept; ``role``: the credentials that it signs with, else the function's own.
-
-        Raises AccessError.
-        """
+        """Return a cached botocore client; ``role``: the credentials to sign with. Raises AccessError."""
         from botocore.config import Config
 
-        given: dict[str, Any] = {"region_name": region}
+        settings: dict[str, Any] = {"region_name": region}
         if role is not None:
-            given |= {"aws_access_key_id": role.access_key, "aws_secret_access_key": role.secret_key}
-            given |= {"aws_session_token": role.token}
-        key = (service, region, given.get("aws_access_key_id"))
+            settings |= {"aws_access_key_id": role.access_key, "aws_secret_access_key": role.secret_key}
+            settings |= {"aws_session_token": role.token}
+        key = (service, region, settings.get("aws_access_key_id"))
         with MAKING:
             if key in self._clients:
                 return self._clients[key]
-            if len(self._clients) >= _MOST_CLIENTS:  # each role brings new ones every hour
+            if len(self._clients) >= _MOST_CLIENTS:  # each role needs new ones every hour
                 self._clients.clear()
             config = Config(**AWS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
-            try:
-                return self._clients.setdefault(key, self._session().create_client(service, config=config, **given))
-            except AWS_ERRORS as error:
-                problem = type(error).__name__
-        raise AccessError(f"no client of {service} can be made: {problem}")
+            self._clients[key] = redacting(
+                lambda: self._session().create_client(service, config=config, **settings),
+                AWS_ERRORS,
+                lambda error: AccessError(f"no client of {service} can be made: {type(error).__name__}"),
+            )
+            return self._clients[key]
 
     def token(self, audience: str, seconds: int, refused: str | None = None) -> str:
-        """A token for this audience that is good for a minute at least. ``refused``: one that was not accepted.
-
-        Raises AccessError.
-        """
+        """Return a token for this audience, other than ``refused``. Raises AccessError."""
         return self._tokens.get(audience, lambda: self._web_identity_token(audience, seconds), refused)
 
     def role(self, arn: str, external_id: str | None, refused: Any = None) -> Any:
-        """Credentials, as botocore has them, of a role of another account. ``refused``: some that were of no use.
-
-        Raises AccessError.
-        """
+        """Return botocore's credentials of a role of another account, other than ``refused``. Raises AccessError."""
         return self._roles.get((arn, external_id), lambda: self._assume(arn, external_id), refused)
 
     def _web_identity_token(self, audience: str, seconds: int) -> tuple[str, timedelta]:
@@ -104,7 +96,7 @@ class AwsIdentity:
         for length in dict.fromkeys((seconds, _SHORTEST_SECONDS)):
             token, code = _asked(what, partial(_token_of, client, audience, length))
             if token is not None:
-                # By our own clock, from now on: its Expiration would make one that is wrong use what is over.
+                # By the function's own clock: with a wrong one, Expiration would be misread.
                 return str(token), timedelta(seconds=length * _USED)
             if code != "SessionDurationEscalationException":
                 break
@@ -114,12 +106,12 @@ class AwsIdentity:
         from botocore.credentials import Credentials
 
         client = self.client("sts")
-        given = {"RoleArn": arn, "RoleSessionName": _SESSION_NAME, "DurationSeconds": _ROLE_SECONDS}
-        given |= {"ExternalId": external_id} if external_id else {}
+        request = {"RoleArn": arn, "RoleSessionName": _SESSION_NAME, "DurationSeconds": _ROLE_SECONDS}
+        request |= {"ExternalId": external_id} if external_id else {}
 
         def assume() -> Credentials:
-            found = part_of(client.assume_role(**given), "Credentials")
-            return Credentials(*(part_of(found, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")))
+            answer = part_of(client.assume_role(**request), "Credentials")
+            return Credentials(*(part_of(answer, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")))
 
         credentials, code = _asked(f"sts:AssumeRole of {arn}", assume)
         if credentials is None:
@@ -133,7 +125,7 @@ def _token_of(client: Any, audience: str, seconds: int) -> Any:
 
 
 def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
-    """What was asked for, or the code of the error. Raises AccessError where there is neither."""
+    """Return the answer, or AWS's code of a refusal. Raises AccessError where AWS did not answer."""
     from botocore.exceptions import ClientError
 
     try:
@@ -149,7 +141,7 @@ def _asked(what: str, call: Callable[[], Any]) -> tuple[Any, str]:
 
 
 class AwsOidcCredential:
-    """Tokens of AWS's issuer for one API server, for one purpose."""
+    """Tokens of AWS's issuer for one API server, for writes or for checks."""
 
     def __init__(self, access: AwsOidcAccess, identity: AwsIdentity, *, writes: bool) -> None:
         shared = None if writes else access.audience
@@ -159,6 +151,6 @@ class AwsOidcCredential:
         self._last: str | None = None
 
     def token(self, *, fresh: bool) -> str | None:
-        """Raises AccessError."""
+        """Return the token. Raises AccessError."""
         self._last = self._identity.token(self._audience, self._seconds, self._last if fresh else None)
         return self._last

@@ -1,4 +1,4 @@
-"""What many threads want of a service that answers slowly: asked for once, and shared until it is old."""
+"""Shares the answers of a slow service between threads, until they expire."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -9,34 +9,34 @@ from typing import Generic, TypeVar
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 _T = TypeVar("_T")
-# Whoever waits for another's question has as long as a look. Longer than that, the one who asked is taken for dead.
+# A thread waits for another's request as long as a check lasts. After that, the other one counts as dead.
 _WAIT = timedelta(seconds=8)
-# A service that is away is not asked by each of fifty clusters in turn, each for seconds.
+# Fifty clusters do not request it in turn, each for seconds, while the service is away.
 _FAILURE_KEPT = timedelta(seconds=10)
-# Beyond so many, those that are over go.
+# Above this number, expired entries are removed.
 _MANY = 256
 
 
-def _came_to_nothing() -> AccessError:
-    return AccessUnavailableError("what was asked of AWS for several clusters came to nothing")
+def _unanswered() -> AccessError:
+    return AccessUnavailableError("a request to AWS for several clusters ended without an answer")
 
 
 class _Entry(Generic[_T]):
-    """One question: under way, answered or failed."""
+    """One request: pending, answered or failed."""
 
     def __init__(self, now: datetime) -> None:
         self.until = now + _WAIT
         self.done = threading.Event()
         self.value: _T | None = None
-        # A new one for each who is told: a traceback grows with every time that one is raised.
-        self.failure: Callable[[], AccessError] = _came_to_nothing
+        # Creates an error per waiting thread: a traceback grows each time that its error is raised.
+        self.failure: Callable[[], AccessError] = _unanswered
 
     def is_over(self, now: datetime, refused: _T | None) -> bool:
         return now >= self.until or (self.value is not None and self.value == refused)
 
 
 class Shared(Generic[_T]):
-    """Answers by key. One slow key holds nobody up who wants another."""
+    """Answers by key. A slow key blocks no other key."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -44,12 +44,12 @@ class Shared(Generic[_T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, fetch: Callable[[], tuple[_T, timedelta]], refused: _T | None = None) -> _T:
-        """What ``fetch`` gave somebody lately: the value, and for how long it can be kept.
+        """Return the cached value, or that of ``fetch``, which also returns how long to keep it.
 
-        ``refused``: a value that turned out to be of no use; any other will do.
+        ``refused``: a value that a service has refused; any other one is returned.
 
         Raises:
-            AccessError: what ``fetch`` raised, here or for whoever asked; or nothing came in time.
+            AccessError: ``fetch`` raised it, in this thread or another; or it took too long.
         """
         with self._lock:
             now = self._now()
@@ -57,20 +57,20 @@ class Shared(Generic[_T]):
             mine = entry is None or entry.is_over(now, refused)
             if entry is None or mine:
                 if len(self._entries) >= _MANY:
-                    self._entries = {other: kept for other, kept in self._entries.items() if now < kept.until}
+                    self._entries = {other: entry for other, entry in self._entries.items() if now < entry.until}
                 entry = self._entries[key] = _Entry(now)
         if mine:
             self._fill(entry, fetch)
         elif not entry.done.wait(_WAIT.total_seconds()):
-            raise AccessUnavailableError("what was asked of AWS for several clusters was not answered in time")
+            raise AccessUnavailableError("a request to AWS for several clusters was not answered in time")
         if entry.value is None:
             raise entry.failure()
         return entry.value
 
     def _fill(self, entry: _Entry[_T], fetch: Callable[[], tuple[_T, timedelta]]) -> None:
         try:
-            value, kept = fetch()
-            entry.until = self._now() + kept
+            value, lifetime = fetch()
+            entry.until = self._now() + lifetime
             entry.value = value
         except AccessError as error:
             entry.failure = partial(type(error), str(error))

@@ -1,7 +1,7 @@
-"""Lists of the API as they were received: read into objects when it is their turn, or not at all.
+"""Lists as they were received, decoded later or not at all.
 
-Most of a look is JSON, and most of the JSON is what nobody reads; a look does without ``metadata.managedFields``, and
-without reading a list anew that says what it said before.
+A quick check spends most of its time on JSON, and needs little of it: it skips ``metadata.managedFields``, and lists
+that are unchanged.
 """
 
 import json
@@ -17,10 +17,10 @@ from msgspec.json import Decoder
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 
-# An escape of one half of a character beyond the first plane; most come in pairs, which do no harm.
+# An escape of half a surrogate pair; most come in pairs, which are valid.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-# Behind the objects of a list of custom resources comes what the list says of itself: a kind, a version of the whole,
-# and where the next page begins. An API server writes fields in the order of their names.
+# After the objects, a list of custom resources has its kind, its version and its continuation: an API server sorts
+# fields by name.
 _BEHIND_OBJECTS = b'],"kind":'
 _LONGEST_END = 4096
 
@@ -73,54 +73,54 @@ class _Versions(Struct):
     items: list[_Versioned]
 
 
-# An empty list takes so much, with its place in another.
+# The memory of an empty list, with its place in another.
 _VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
-# What a look reads: fields that are not named here are skipped and cost next to nothing.
-_looked_at = Decoder(_List).decode
+# The fields that a quick check reads; others are skipped at almost no cost.
+_needed_fields = Decoder(_List).decode
 _versions = Decoder(_Versions).decode
 
 
 @dataclass(frozen=True)
 class ReceivedList:
-    """Every page of a list, unread."""
+    """Every page of a list, not decoded."""
 
-    source: str  # what was asked for, and of whom
+    source: str  # the request and the API server
     pages: tuple[bytes, ...]
-    whole: bool = True  # False: what looks do not read is left out
+    whole: bool = True  # False: of a quick check, which skips fields
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Return its bytes."""
         return sum(len(page) for page in self.pages)
 
     @property
     def weight(self) -> int:
-        """About what it takes in memory once it is read, in bytes: much more than its size where it is all brackets."""
+        """Return its bytes in memory once decoded, roughly: far above its size where it is all brackets."""
         return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
 
     def objects(self) -> list[dict[str, Any]]:
-        """Raises ClusterUnavailableError where a page is no list of objects."""
+        """Return its objects. Raises ClusterUnavailableError where a page is no list of objects."""
         objects: list[dict[str, Any]] = []
         for page in self.pages:
-            answer = _decoded(_whole_list if self.whole else _looked_at, page)
+            answer = _decoded(_whole_list if self.whole else _needed_fields, page)
             if answer is None:
                 raise ClusterUnavailableError(f"{self.source}: the answer is not JSON")
             items = answer.get("items")
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                 raise ClusterUnavailableError(f"{self.source}: the answer is no list of objects")
             kind, version = str(answer.get("kind", "")).removesuffix("List"), answer.get("apiVersion")
-            # Items of a list carry no kind of their own in some API versions.
+            # Items of a list have no kind in some API versions.
             objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
-        # The store has them by namespace and name; the watch cache of a server before 1.27 has them in any order.
+        # The store sorts by namespace and name; the watch cache of a server before 1.27 does not.
         return objects if self.whole else sorted(objects, key=name_of)
 
 
 def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None:
-    """The same for the same settings and lists of the same objects, whatever versions the lists have as wholes.
+    """Return a fingerprint of settings and objects, without the lists' own versions.
 
-    None where a list does not say which of it is its own.
+    None where a list's own fields are not separable from its objects.
     """
     digest = sha256(settings.encode())
     for received in lists:
@@ -129,18 +129,17 @@ def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None
             parts = _split(page)
             if parts is None:
                 return None
-            objects, own = parts
+            objects, own_fields = parts
             digest.update(b" %d " % len(objects))
             digest.update(objects)
-            digest.update(repr(own["kind"]).encode(errors="backslashreplace"))
+            digest.update(repr(own_fields["kind"]).encode(errors="backslashreplace"))
     return digest.digest()
 
 
 def versions_of(lists: Iterable[ReceivedList]) -> str | None:
-    """A fingerprint of which objects there are, and of what versions: every write makes another.
+    """Return a fingerprint of the objects' uids and versions: every write changes it.
 
-    The same in whatever pages and order they come, whole or without what looks do not read. None where an object has
-    no version.
+    It does not depend on pages, order and skipped fields. None where an object has no version.
     """
     versions: list[str] = []
     for received in lists:
@@ -154,40 +153,40 @@ def versions_of(lists: Iterable[ReceivedList]) -> str | None:
 
 
 def continuation_of(page: bytes) -> Any:
-    """Where the next page begins; empty or None where there is none. It may be of any type."""
+    """Return the token of the next page, of any type; empty or None on the last page."""
     parts = _split(page)
-    own = parts[1] if parts is not None else _decoded(_list_itself, page) or {}
-    metadata = own.get("metadata") or {}
+    own_fields = parts[1] if parts is not None else _decoded(_list_itself, page) or {}
+    metadata = own_fields.get("metadata") or {}
     return metadata.get("continue") if isinstance(metadata, dict) else metadata
 
 
 def _split(page: bytes) -> tuple[memoryview, dict[str, Any]] | None:
-    """The objects of a page, and what it says of itself; None where that does not come last.
+    """Return a page's objects and its own fields; None where these do not come last.
 
-    What is found is the end of a list at the outermost level, whatever else the page holds: within a text the quotation
-    marks would be escaped, and deeper in, the rest would be no object of its own.
+    The match is at the outermost level. Within a text its quotation marks would be escaped; further in, the rest of the
+    page would not be one JSON object.
     """
     cut = page.rfind(_BEHIND_OBJECTS, max(0, len(page) - _LONGEST_END))
     if cut < 0:
         return None
     try:
-        own = json.loads(b"{" + page[cut + 2 :])
+        own_fields = json.loads(b"{" + page[cut + 2 :])
     except (ValueError, RecursionError):
         return None
-    return (memoryview(page)[:cut], own) if own.keys() == {"kind", "metadata"} else None
+    return (memoryview(page)[:cut], own_fields) if own_fields.keys() == {"kind", "metadata"} else None
 
 
 def _decoded(decode: Callable[[bytes], Any], page: bytes) -> dict[str, Any] | None:
-    """The fields of a page; none where it is something else, None where it is no JSON."""
+    """Return the fields of a page; empty where it is another type, None where it is no JSON."""
     try:
         answer = decode(page)
-    except (DecodeError, UnicodeError, RecursionError):  # garbage, or only odd: read as everything else is
+    except (DecodeError, UnicodeError, RecursionError):  # invalid, or only unusual: read as any other answer
         answer = read_json(page)
     return answer if isinstance(answer, dict) or answer is None else {}
 
 
 def read_json(text: bytes) -> Any:
-    """What an answer says, of any shape; an empty one has no fields. None where it is no JSON."""
+    """Return a decoded answer of any type; an empty one has no fields. None where it is no JSON."""
     try:
         answer = json.loads(text) if text else {}
         return _without_halves(answer) if _HALF_CHARACTER.search(text) else answer
@@ -196,7 +195,7 @@ def read_json(text: bytes) -> Any:
 
 
 def _without_halves(value: Any) -> Any:
-    """The same without half characters, which JSON may carry and UTF-8 has no bytes for: nobody could store them."""
+    """Replace half surrogate pairs, which are valid in JSON and not in UTF-8."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The wire to one API server: how long it may take, and how much may come out of it.
+"""The transport to one API server, with limits of time and size.
 
-A deadline per read is none: one byte a second renews it for ever. Here the time given to a request is that of all its
-parts together, and what is received is counted after it is unpacked.
+One byte a second renews a deadline per read for ever. So the timeout covers all parts of a request together, and the
+size counts after unpacking.
 """
 
 import socket
@@ -18,55 +18,55 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from evenkeel.adapters.addresses import connect
 
-# To resolve the name, connect and agree on keys.
+# For DNS, TCP and TLS.
 CONNECT_SECONDS = 3.0
-# All pages of a list together. The sandbox's node groups have 3.5 KB and 162 values each: some eighteen thousand.
+# Of all pages of a list: some eighteen thousand of the sandbox's node groups, with 3.5 KB and 162 values each.
 MOST_BYTES = 64 * 2**20
-# The same of a cluster that is looked at beside up to fifty others: all of its lists, some six hundred node groups.
+# Of all lists of a cluster that is checked with up to fifty others: some six hundred node groups.
 MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
-# What a byte of JSON becomes in memory differs by a factor of thirty; this many values take up to 300 of 512 MB.
+# Memory per byte of JSON differs by a factor of thirty. This many values take up to 300 of 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
-# Connections that are kept: what is written side by side shakes hands once.
-_SIDE_BY_SIDE = 16
+# Kept connections: parallel writes need one TLS handshake each.
+_MAX_CONNECTIONS = 16
 
 
 class UnusableAnswerError(Exception):
-    """An answer that is too large, or not packed as was asked."""
+    """An answer that is too large, or not packed as requested."""
 
 
 class TooMuchError(UnusableAnswerError):
-    """More than is allowed."""
+    """An answer above its allowance."""
 
 
 class Allowance:
-    """What may still be received: of one list, of all lists of a cluster that is looked at beside others, or else."""
+    """The bytes and values that may still be received, of one list or of several."""
 
     def __init__(self, size: int = MOST_BYTES, values: int = MOST_VALUES) -> None:
         self._size, self._values = size, values
         self.size_left, self._values_left = size, values
-        # A value takes two bytes at least, itself and what is between it and the next.
+        # A value takes at least two bytes: itself and a separator.
         self._is_counted = size > 2 * values
 
     def take(self, piece: bytes) -> None:
-        """Raises TooMuchError."""
+        """Count a piece. Raises TooMuchError."""
         self.size_left -= len(piece)
         if self.size_left < 0:
             raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
         if not self._is_counted:
             return
-        # Of JSON, each value but the first comes after one of these.
+        # In JSON, each value but the first follows one of these.
         self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
         if self._values_left < 0:
             raise TooMuchError(f"it holds more than {self._values} values")
 
 
 def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes:
-    """The body, unpacked piece by piece and never further than is allowed.
+    """Return the body, unpacked piece by piece and never beyond the allowance.
 
     Raises:
-        UnusableAnswerError: too much, or packed otherwise than with gzip.
-        urllib3.exceptions.HTTPError: the connection broke, or its time is over.
+        UnusableAnswerError: too large, or packed by another method than gzip.
+        urllib3.exceptions.HTTPError: the connection broke, or timed out.
     """
     whole = bytearray()
     try:
@@ -93,7 +93,7 @@ def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes
 
 
 class _TimedSocket(ssl.SSLSocket):
-    """Its timeout is for all that is sent and received until the next one is set, not for each piece of it."""
+    """A socket whose timeout covers all pieces until the next timeout is set, not each piece."""
 
     _until: float | None = None
 
@@ -102,14 +102,14 @@ class _TimedSocket(ssl.SSLSocket):
         super().settimeout(value)
 
     def recv_into(self, *arguments: Any, **named: Any) -> int:
-        self._hurry()
+        self._check_time()
         return super().recv_into(*arguments, **named)
 
     def send(self, *arguments: Any, **named: Any) -> int:
-        self._hurry()
+        self._check_time()
         return super().send(*arguments, **named)
 
-    def _hurry(self) -> None:
+    def _check_time(self) -> None:
         if self._until is not None:
             seconds_left = self._until - monotonic()
             if seconds_left <= 0:
@@ -118,7 +118,7 @@ class _TimedSocket(ssl.SSLSocket):
 
 
 def tls_context(ca: str) -> ssl.SSLContext:
-    """Verifies the server by this authority alone. Raises ssl.SSLError or ValueError where it is none."""
+    """Return a context that trusts this authority alone. Raises ssl.SSLError or ValueError where it is none."""
     context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     context.sslsocket_class = _TimedSocket
     context.check_hostname = True
@@ -127,14 +127,14 @@ def tls_context(ca: str) -> ssl.SSLContext:
 
 
 class _Connection(HTTPSConnection):
-    """Leads to where a cluster may be, and counts the time to get there as the request's."""
+    """Connects to addresses that a cluster may have. The time to connect counts as the request's."""
 
     to_loopback = False
 
     def connect(self) -> None:
         begun = monotonic()
         super().connect()
-        if self.timeout is not None:  # what is left is for the request
+        if self.timeout is not None:  # the rest is for the request
             self.timeout = max(0.001, self.timeout - (monotonic() - begun))
 
     def _new_conn(self) -> socket.socket:
@@ -162,13 +162,13 @@ class _SandboxPool(HTTPSConnectionPool):
 
 
 def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopback: bool) -> urllib3.PoolManager:
-    """Connections to servers that may be clusters: no proxy, no retries, no redirects."""
+    """Return a pool of connections without proxy, retries and redirects."""
     manager = urllib3.PoolManager(
         ssl_context=context,
         cert_reqs=ssl.CERT_REQUIRED,
         server_hostname=server_name,
         retries=False,
-        maxsize=_SIDE_BY_SIDE,
+        maxsize=_MAX_CONNECTIONS,
     )
     manager.pool_classes_by_scheme = {"https": _SandboxPool if allow_loopback else _Pool}
     return manager

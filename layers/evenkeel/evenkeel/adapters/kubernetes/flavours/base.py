@@ -1,7 +1,4 @@
-"""What every flavour states of its machine API. A flavour that leaves something out cannot be made.
-
-Annotations: cluster-autoscaler cloudprovider/clusterapi/clusterapi_utils.go:326-352.
-"""
+"""The facts that each flavour states of its machine API. A flavour that omits a required one cannot be constructed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +6,17 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
+from evenkeel.adapters.kubernetes.objects import (
+    Kind,
+    Object,
+    Path,
+    Reading,
+    Scalable,
+    annotations_of,
+    condition_of,
+    get_path,
+    is_being_deleted,
+)
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
@@ -19,18 +26,19 @@ from evenkeel.domain.model.templates import NodeTemplate
 TEMPLATE_LABELS: Path = ("spec", "template", "metadata", "labels")
 NVIDIA_GPU = "nvidia.com/gpu"
 ARCH_LABEL, OS_LABEL = "kubernetes.io/arch", "kubernetes.io/os"
+_OURS = "evenkeel"
 
 
 class Joined(NamedTuple):
     """How far a machine has come."""
 
     has_node: bool
-    ready: bool  # nothing says that its node is unwell
+    ready: bool  # False where its node is reported unhealthy
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The object that says what a group's nodes look like. It stands in the group's own namespace."""
+    """The object, in the group's own namespace, that describes a group's nodes."""
 
     kind: Kind  # without versions: any that is served
     name: str
@@ -41,31 +49,128 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class InstancePool:
-    """A kind of scalable whose machines are the cloud's own: an auto-scaling group and its like.
+    """A kind of scalable whose machines are the cloud's own, such as an auto-scaling group.
 
-    The provider decides which of them goes when replicas fall, and reports them once they are there. So there are no
-    failed ones, and none may be given up that is: a node could go in its place.
+    The provider chooses the machine that goes when replicas fall, and reports machines only once they exist. So none
+    of them has failed, and lowering replicas could remove a node.
     """
 
     kind: str
-    domains: Path  # the zones that it is spread over
-    members: Path  # the machines that there are
-    nodes: Path  # those that are nodes
-    left_out: Callable[[Object], Reason | None]  # why it is no node group, for all its bounds
+    domains: Path  # the zones that it spans
+    members: Path  # its machines
+    nodes: Path  # the machines that have joined
+    left_out: Callable[[Object], Reason | None]  # why it is no node group, although it has bounds
+
+
+class DeleteMark(NamedTuple):
+    """The annotation that makes a machine go first."""
+
+    annotation: str
+    value: str = _OURS
+
+    @property
+    def is_ours(self) -> bool:
+        """Return True where any value marks, so that Evenkeel's own value names its author."""
+        return self.value == _OURS
+
+    def marks(self, machine: Object) -> bool:
+        """Return True where the machine goes first."""
+        value = annotations_of(machine).get(self.annotation)
+        return bool(value) if self.is_ours else value == self.value
+
+    def is_set_on(self, machine: Object) -> bool:
+        """Return True where the machine has exactly this mark."""
+        return bool(annotations_of(machine).get(self.annotation) == self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """How the API's machines are found and read."""
+
+    kind: Kind
+    labels: Mapping[str, str]  # kind of scalable -> label of its machines; without one, machines name a controller
+    mark: DeleteMark
+    joined: Callable[[Object], Joined]
+    launched_at: Callable[[Object], datetime | None]  # when the provider last launched a machine
+    failure: Callable[[Object], MachineFailure | None]  # the provider's answer to a launch that failed
+    is_preserved: Callable[[Object, datetime], bool] | None = None  # it stays when replicas fall, marked or not
+    preserved_failed: Path | None = None  # the scalable's count of preserved machines that have failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoscaler:
+    """How Cluster Autoscaler handles the API's groups. The first five are annotations with a group's options."""
+
+    provision_timeout: str
+    unneeded_time: str
+    unready_time: str
+    utilization_threshold: str
+    gpu_utilization_threshold: str
+    keeps_options: bool = True  # False: the API's controllers remove options that they have not set
+    status_name: str = "{kind}/{namespace}/{name}"  # a group's name in cluster-autoscaler-status
+    namespace: str | None = None  # of the autoscaler that comes with the API; None: kube-system
+    discovers_groups: bool = True  # False: its flags name the groups
+
+    @classmethod
+    def of_group(cls, group: str, namespace: str | None = None) -> "Autoscaler":
+        """Return the options' names in an API group (cloudprovider/clusterapi/clusterapi_utils.go:326-352)."""
+        prefix = f"{group}/autoscaling-options"
+        return cls(
+            provision_timeout=f"{prefix}-maxnodeprovisiontime",
+            unneeded_time=f"{prefix}-scaledownunneededtime",
+            unready_time=f"{prefix}-scaledownunreadytime",
+            utilization_threshold=f"{prefix}-scaledownutilizationthreshold",
+            gpu_utilization_threshold=f"{prefix}-scaledowngpuutilizationthreshold",
+            namespace=namespace,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """The classes that read the owners of bounds, replicas and the cluster's size."""
+
+    bounds: tuple[type[BoundsOwner], ...]  # the first that claims a scalable; the last one, Annotations, claims all
+    replicas: type[ReplicasOwner] | None = None
+    cap: type[CapOwner] | None = None
+    former_keys: BoundKeys | None = None  # annotations of an API that groups may come from; no autoscaler reads them
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPaths:
+    """Where a scalable names its pool, cluster and zone."""
+
+    zones: tuple[Path, ...]
+    clusters: tuple[Path, ...] = ()
+    pool_label: str | None = None
+    pools: tuple[Path, ...] = ()  # of the pool's name, besides the label
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTemplateSource:
-    """Another object than the scalable that says what its nodes look like."""
+    """An object, other than the scalable, that describes its nodes."""
 
-    path: Path  # where the scalable refers to it
-    reference: Callable[[Any], Reference | None]  # of what stands there; None where it cannot be followed
-    holds: Callable[[str, str, str], bool]  # whether objects of this API group, version and kind are such sources
+    path: Path  # of the scalable's reference to it
+    reference: Callable[[Any], Reference | None]  # None where the reference cannot be followed
+    holds: Callable[[str, str, str], bool]  # True where an API group, version and kind is such an object
     read: Callable[[Object, Reading], NodeTemplate]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """What a group's nodes look like, and how the cloud sells them."""
+
+    template: NodeTemplateSource | None = None
+    bought: Callable[[Object], Bought | None]  # read from the template's object; without one, from the scalable
+    labels: Path  # labels that its nodes get
+    label_domains: tuple[str, ...] = ()  # only labels of these domains; with a leading dot, of those below; empty: all
+    taints: Path = ("spec", "template", "spec", "taints")
+    # Annotation after capacity.cluster-autoscaler.kubernetes.io/ -> its older name, and the function that reads it.
+    older_capacity: Mapping[str, tuple[str, Callable[[object], Fraction]]] = field(default_factory=dict)
+    gpu: str | None = None  # the resource that GPUs count as, where no annotation names one
+
+
 FreezeRule = Callable[[Scalable], Reason | None]
-"""Why a scalable must not be written now, or None."""
+"""Returns the reason why a scalable must not be written now, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,132 +179,87 @@ class Flavour:
 
     name: str
     group: str
-    provider_groups: tuple[str, ...] = ()  # API groups of the objects that stand behind its machines
+    provider_groups: tuple[str, ...] = ()  # API groups of its providers' objects
     scalables: tuple[Kind, ...]
-    machine: Kind
-    instance_pool: InstancePool | None = None  # which of the scalables is one
-    cluster: Kind | None = None  # the object of the workload cluster: read besides, and paused with its groups
-    # The first that claims a scalable owns its bounds; the last of them, Annotations, claims every one.
-    bounds_owners: tuple[type[BoundsOwner], ...]
-    replicas_owner: type[ReplicasOwner] | None = None
-    former_bound_keys: BoundKeys | None = None  # annotations of an API that groups may come from, and nobody reads here
-    cap_owner: type[CapOwner] | None = None
-    pool_label: str | None = None  # the flavour's own
-    pool_paths: tuple[Path, ...] = ()  # where it stands besides metadata.labels
-    cluster_paths: tuple[Path, ...] = ()  # the workload cluster's name
-    zone_paths: tuple[Path, ...]
-    absent_replicas: int | None  # what a missing spec.replicas means; None: not defaulted yet
-    freeze_rules: tuple[FreezeRule, ...]  # the first that gives a reason is told
-    machine_labels: Mapping[str, str]  # kind of scalable -> label of its machines; not named: by their controller
-    mark: tuple[str, str]  # annotation that makes a machine go first
-    joined: Callable[[Object], Joined]
-    launched_at: Callable[[Object], datetime | None]  # when the provider last made a machine
-    failure: Callable[[Object], MachineFailure | None]  # how the provider refused a machine
-    is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
-    preserved_failed: Path | None = None  # where the scalable counts such machines that have failed
-    provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
-    keeps_options: bool = True  # False: its controllers take off such annotations that they have not set
-    unneeded_time: str  # annotation with its scale-down-unneeded-time
-    unready_time: str  # annotation with its scale-down-unready-time
-    utilization_threshold: str  # annotation with its scale-down-utilization-threshold
-    gpu_utilization_threshold: str  # annotation with its scale-down-gpu-utilization-threshold
-    status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
-    autoscaler_namespace: str | None = None  # where the autoscaler that comes with it signs; None: in kube-system
-    discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
-    node_template: NodeTemplateSource | None = None
-    # What a group buys: from the object of node_template, or where the flavour has none from the scalable itself.
-    bought: Callable[[Object], Bought | None]
-    node_labels: Path  # labels that its nodes get
-    # Only those of these domains, and with a leading dot of those below as well; none named: all.
-    node_label_domains: tuple[str, ...] = ()
-    node_taints: Path = ("spec", "template", "spec", "taints")
-    # Annotation after capacity.cluster-autoscaler.kubernetes.io/ -> its older name, and how that is read.
-    older_capacity: Mapping[str, tuple[str, Callable[[object], Fraction]]] = field(default_factory=dict)
-    gpu: str | None = None  # the resource that GPUs are counted as, where no annotation says
+    instance_pool: InstancePool | None = None  # one of the scalables
+    cluster: Kind | None = None  # the workload cluster's object, which pauses its groups
+    absent_replicas: int | None  # the meaning of a missing spec.replicas; None: not defaulted yet
+    freeze_rules: tuple[FreezeRule, ...]  # the first reason counts
+    owners: Owners
+    paths: GroupPaths
+    machines: Machines
+    autoscaler: Autoscaler
+    nodes: Nodes
 
     @property
     def is_of_sets(self) -> bool:
-        """Whether MachineSets are node groups of their own, whoever owns them."""
+        """Return True where every MachineSet is a node group, also one with an owner."""
         return all(kind.kind != "MachineDeployment" for kind in self.scalables)
 
     @property
-    def mark_is_ours(self) -> bool:
-        """Whether any value marks, so that ours can tell that we set it, and not Cluster Autoscaler."""
-        return self.mark[1] == "evenkeel"
-
-    def is_marked(self, annotations: Mapping[str, Any]) -> bool:
-        """Whether a machine with these annotations goes first."""
-        key, value = self.mark
-        return bool(annotations.get(key)) if self.mark_is_ours else annotations.get(key) == value
-
-    @property
     def bound_keys(self) -> BoundKeys:
-        """The annotations of a group's min and max."""
+        """Return the annotations of a group's min and max."""
         return bound_keys_of(self.group)
 
     @property
     def min_key(self) -> str:
-        """Annotation that Cluster Autoscaler reads a group's min from."""
+        """Return the annotation that Cluster Autoscaler reads a group's min from."""
         return self.bound_keys.min
 
     @property
     def max_key(self) -> str:
-        """Annotation that Cluster Autoscaler reads a group's max from."""
+        """Return the annotation that Cluster Autoscaler reads a group's max from."""
         return self.bound_keys.max
 
     @property
     def companions(self) -> tuple[Kind, ...]:
-        """Read with the scalables: they own numbers, bounds or replicas, or say that all is paused."""
-        others = (self.replicas_owner, self.cap_owner)
-        owners = (*self.bounds_owners, *(owner for owner in others if owner is not None))
-        kinds = (self.cluster, *(owner.kind for owner in owners))
+        """Return the kinds that are listed with the scalables: the Cluster, and owners of bounds, replicas and size."""
+        owners = (*self.owners.bounds, self.owners.replicas, self.owners.cap)
+        kinds = (self.cluster, *(owner.kind for owner in owners if owner is not None))
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     @property
     def copies(self) -> tuple[Kind, ...]:
-        """Say what companions say, and are read where somebody hands them in: no look lists them."""
-        owner = self.replicas_owner
+        """Return the kinds that repeat what companions say. They are read from files only; no check lists them."""
+        owner = self.owners.replicas
         kinds = (owner.copy_kind, owner.source_kind) if owner else ()
         return tuple(kind for kind in kinds if kind is not None)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Everything that one look lists, machines aside."""
+        """Return every kind that a check lists, machines aside."""
         return self.scalables + self.companions
 
 
 def bound_keys_of(group: str) -> BoundKeys:
-    """The annotations of a group's min and max that Cluster Autoscaler reads for this API group."""
+    """Return the annotations of min and max that Cluster Autoscaler reads for this API group."""
     low, high = (f"{group}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
     return BoundKeys(low, high)
 
 
 def being_deleted(scalable: Scalable) -> Reason | None:
-    """A freeze rule of every API."""
-    is_going = get_path(scalable.item, ("metadata", "deletionTimestamp")) is not None
-    return Reason.of(Rule.OBJECT_BEING_DELETED) if is_going else None
+    """Freeze a scalable that is being deleted, in every API."""
+    return Reason.of(Rule.OBJECT_BEING_DELETED) if is_being_deleted(scalable.item) else None
 
 
 def paused(scalable: Scalable) -> Reason | None:
-    """A freeze rule: the controller of the scalable does nothing now."""
+    """Freeze a scalable whose controller is paused."""
     is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
     return Reason.of(Rule.OBJECT_PAUSED) if is_paused else None
 
 
 def rolling(scalable: Scalable) -> Reason | None:
-    """A freeze rule of MachineDeployments: more than one MachineSet still has machines.
+    """Freeze a MachineDeployment of which more than one MachineSet has machines: a rollout.
 
-    Kubernetes' own way to see a rollout (cluster-autoscaler clusterapi_nodegroup.go:531-587).
+    Cluster Autoscaler recognizes it the same way (clusterapi_nodegroup.go:531-587).
     """
-    holding = sum(
-        bool((get_path(item, ("spec", "replicas")) or 0) or (get_path(item, ("status", "replicas")) or 0))
-        for item in scalable.sets
-    )
+    replicas = (("spec", "replicas"), ("status", "replicas"))
+    holding = sum(any(get_path(item, path) for path in replicas) for item in scalable.sets)
     return Reason.of(Rule.ROLLING_SETS, sets=holding) if holding > 1 else None
 
 
 def joined_by_node_ref(machine: Object) -> Joined:
-    """For APIs whose machines name their node, and say in condition NodeHealthy how it is doing."""
+    """Read a machine that names its node, and whose condition NodeHealthy describes it."""
     health = condition_of(machine, ("status", "conditions"), "NodeHealthy")
     return Joined(
         has_node=get_path(machine, ("status", "nodeRef", "name")) is not None,

@@ -8,9 +8,15 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     OS_LABEL,
     TEMPLATE_LABELS,
+    Autoscaler,
+    DeleteMark,
     Flavour,
+    GroupPaths,
     InstancePool,
+    Machines,
+    Nodes,
     NodeTemplateSource,
+    Owners,
     Reference,
     being_deleted,
     bound_keys_of,
@@ -24,19 +30,19 @@ from evenkeel.adapters.kubernetes.objects import (
     Object,
     Reading,
     Scalable,
+    annotations_of,
     condition_of,
     failure_of,
     get_path,
-    mapping,
+    is_being_deleted,
     moment_of,
     name_of,
     read_resources,
     string_map,
 )
 from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template
-from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.annotations import Annotations, KarpenterMember
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
-from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
 from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.domain.model.failures import FailureClass, classify
 from evenkeel.domain.model.groups import MachineFailure
@@ -46,12 +52,12 @@ from evenkeel.domain.model.values import quote
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
-# Where v1beta1's conditions stand: in objects of v1beta2, and in those of v1beta1.
+# The places of v1beta1's conditions: in objects of v1beta2, and of v1beta1.
 _STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
-# A reference names the kind that is listed: nothing but a template of a named API group is ever read for it.
 _REPLICAS_MANAGED_BY = f"{_CAPI}/replicas-managed-by"
 _DOMAINS = ("spec", "failureDomains")
 _ZONE_PATHS = (("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL))
+# A reference names the kind to list, so only templates of a named API group are read.
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+", re.ASCII)
 _VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
 _TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
@@ -61,23 +67,21 @@ def _cluster_paused(scalable: Scalable) -> Reason | None:
     parent = scalable.parent
     if parent is None:
         return None
-    if get_path(parent, ("spec", "paused")) is True:
-        return Reason.of(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
-    if get_path(parent, ("metadata", "deletionTimestamp")) is not None:
-        return Reason.of(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
-    return None
+    is_paused = get_path(parent, ("spec", "paused")) is True
+    rule = Rule.CLUSTER_PAUSED if is_paused else Rule.CLUSTER_BEING_DELETED if is_being_deleted(parent) else None
+    return None if rule is None else Reason.of(rule, cluster="/".join(name_of(parent)))
 
 
 def _pool_left_out(pool: Object) -> Reason | None:
-    """Why a MachinePool is no node group.
+    """Return the reason why a MachinePool is no node group, or None.
 
-    With replicas managed elsewhere, its provider copies the cloud's number over ours (cluster-api-provider-aws
-    exp/controllers/awsmachinepool_controller.go); any value but "false" says so (cluster-api util/annotations).
+    With replicas managed elsewhere, its provider overwrites them with the cloud's number (cluster-api-provider-aws
+    exp/controllers/awsmachinepool_controller.go). Any value but "false" means that (cluster-api util/annotations).
     """
-    manager = mapping(get_path(pool, ("metadata", "annotations"))).get(_REPLICAS_MANAGED_BY)
+    manager = annotations_of(pool).get(_REPLICAS_MANAGED_BY)
     if manager is not None and manager != "false":
         return Reason.of(Rule.REPLICAS_MANAGED, by=quote(manager))
-    if TOPOLOGY_OWNED in mapping(get_path(pool, ("metadata", "labels"))):
+    if get_path(pool, ("metadata", "labels", TOPOLOGY_OWNED)) is not None:
         return Reason.of(Rule.TOPOLOGY_MAKES_POOL)
     domains = get_path(pool, _DOMAINS)
     if isinstance(domains, list) and len(domains) > 1:
@@ -97,10 +101,10 @@ def _launched_at(machine: Object) -> datetime | None:
 
 
 def _failure(machine: Object) -> MachineFailure | None:
-    """The infrastructure's condition, mirrored by the Machine; where it stands differs between the API versions.
+    """Return the failure in the infrastructure's condition, which the Machine mirrors.
 
     CAPA mirrors InstanceProvisionFailed with the EC2 error and sets no failureMessage
-    (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone is also said of a machine that is only young.
+    (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone also holds for a young machine.
     """
     for status in _STATUSES:
         message = get_path(machine, (*status, "failureMessage"))
@@ -121,7 +125,7 @@ def _is_template(group: str, _version: str, kind: str) -> bool:
 
 
 def _reference(value: Any) -> Reference | None:
-    """In both of Cluster API's styles."""
+    """Read a reference in either style of Cluster API."""
     kind, name = get_path(value, ("kind",)), get_path(value, ("name",))
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         return None
@@ -129,13 +133,13 @@ def _reference(value: Any) -> Reference | None:
     group = value.get("apiGroup") or group
     if not isinstance(group, str) or not _is_template(group, version, kind):
         return None
-    # Lower case and an s: what Cluster API's contract demands of its providers.
+    # Cluster API's contract with its providers: the plural is the kind in lower case and an s.
     versions = (version,) if _VERSION.fullmatch(version) else ()
     return Reference(Kind(group, versions, kind, f"{kind.lower()}s", optional=True), name)
 
 
 def _node_template(template: Object, reading: Reading) -> NodeTemplate:
-    """An infrastructure template's ``status``."""
+    """Read an infrastructure template's ``status``."""
     kind = str(template.get("kind"))
     info = string_map(get_path(template, ("status", "nodeInfo")))
     labels = {ARCH_LABEL: info.get("architecture"), OS_LABEL: info.get("operatingSystem")}
@@ -154,51 +158,53 @@ CLUSTER_API = Flavour(
     scalables=(
         Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
         Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
-        # Some installations leave their definition out, and roles from before us do not name them.
+        # Some installations omit its definition, and roles from before Evenkeel do not name it.
         Kind(_CAPI, _VERSIONS, "MachinePool", "machinepools", optional=True, may_be_refused=True),
     ),
-    machine=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
     instance_pool=InstancePool(
         kind="MachinePool",
         domains=_DOMAINS,
         members=("spec", "providerIDList"),
-        # Not status.readyReplicas: in v1beta2, without Machines, that is how many machines there are, nodes or not
+        # Not status.readyReplicas: in v1beta2, without Machines, that counts all machines, joined or not
         # (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
         nodes=("status", "nodeRefs"),
         left_out=_pool_left_out,
     ),
     cluster=ClusterTopology.kind,
-    bounds_owners=(NodePool, ClusterTopology, KarpenterMember, Annotations),
-    # OpenShift's move to Cluster API copies them as they are, while the autoscaler reads its own from here on
-    # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
-    former_bound_keys=bound_keys_of("machine.openshift.io"),
-    cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
-    zone_paths=_ZONE_PATHS,
     absent_replicas=None,
     freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
-    machine_labels={
-        "MachineDeployment": f"{_CAPI}/deployment-name",
-        "MachineSet": f"{_CAPI}/set-name",
-        "MachinePool": f"{_CAPI}/pool-name",
-    },
-    mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
-    joined=joined_by_node_ref,
-    launched_at=_launched_at,
-    failure=_failure,
-    provision_timeout=f"{_CAPI}/autoscaling-options-maxnodeprovisiontime",
-    unneeded_time=f"{_CAPI}/autoscaling-options-scaledownunneededtime",
-    unready_time=f"{_CAPI}/autoscaling-options-scaledownunreadytime",
-    utilization_threshold=f"{_CAPI}/autoscaling-options-scaledownutilizationthreshold",
-    gpu_utilization_threshold=f"{_CAPI}/autoscaling-options-scaledowngpuutilizationthreshold",
-    status_name="{kind}/{namespace}/{name}",
-    node_template=NodeTemplateSource(
-        path=("spec", "template", "spec", "infrastructureRef"),
-        reference=_reference,
-        holds=_is_template,
-        read=_node_template,
+    owners=Owners(
+        bounds=(NodePool, ClusterTopology, KarpenterMember, Annotations),
+        # OpenShift's move to Cluster API copies them unchanged, and the autoscaler then reads Cluster API's
+        # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
+        former_keys=bound_keys_of("machine.openshift.io"),
     ),
-    bought=by_infrastructure_template,
-    node_labels=TEMPLATE_LABELS,
-    # What Cluster API carries over to nodes (internal/util/managed labels, GetManagedLabels).
-    node_label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),
+    paths=GroupPaths(
+        clusters=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")), zones=_ZONE_PATHS
+    ),
+    machines=Machines(
+        kind=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
+        labels={
+            "MachineDeployment": f"{_CAPI}/deployment-name",
+            "MachineSet": f"{_CAPI}/set-name",
+            "MachinePool": f"{_CAPI}/pool-name",
+        },
+        mark=DeleteMark(f"{_CAPI}/delete-machine"),
+        joined=joined_by_node_ref,
+        launched_at=_launched_at,
+        failure=_failure,
+    ),
+    autoscaler=Autoscaler.of_group(_CAPI),
+    nodes=Nodes(
+        template=NodeTemplateSource(
+            path=("spec", "template", "spec", "infrastructureRef"),
+            reference=_reference,
+            holds=_is_template,
+            read=_node_template,
+        ),
+        bought=by_infrastructure_template,
+        labels=TEMPLATE_LABELS,
+        # The labels that Cluster API copies to nodes (internal/util/managed labels, GetManagedLabels).
+        label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),
+    ),
 )

@@ -6,9 +6,15 @@ from typing import Any
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     NVIDIA_GPU,
+    Autoscaler,
+    DeleteMark,
     Flavour,
+    GroupPaths,
     Joined,
+    Machines,
+    Nodes,
     NodeTemplateSource,
+    Owners,
     Reference,
     being_deleted,
     paused,
@@ -21,6 +27,7 @@ from evenkeel.adapters.kubernetes.objects import (
     Path,
     Reading,
     Scalable,
+    annotations_of,
     condition_of,
     failure_of,
     get_path,
@@ -36,13 +43,13 @@ from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
 
-_MCM = "machine.sapcloud.io"
+_MCM, _AUTOSCALER = "machine.sapcloud.io", "autoscaler.gardener.cloud"
 _NODE_LABELS: Path = ("spec", "template", "spec", "nodeTemplate", "metadata", "labels")
 _POOL_LABEL = "worker.gardener.cloud/pool"
 _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
-# What keeps a failed machine (machine-controller-manager pkg/util/provider/machineutils/utils.go): values of an
-# annotation on it or on its node. That of the node wins, and is written down on the machine as it was last obeyed; the
-# machine's own is taken off then (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
+# An annotation of a machine, or of its node, preserves a failed machine (pkg/util/provider/machineutils/utils.go). The
+# node's wins: its controller copies it to the machine, and removes the machine's own
+# (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 _PRESERVE = "node.machine.sapcloud.io/preserve"
 _PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
@@ -62,34 +69,39 @@ def _frozen_by_label(scalable: Scalable) -> Reason | None:
 
 
 def _joined(machine: Object) -> Joined:
-    # The node label is set when the VM is made; the phase says whether the node has joined
+    # The node label exists before the node has joined; the phase says if it has
     # (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
     phase = get_path(machine, ("status", "currentStatus", "phase"))
     return Joined(has_node=phase in ("Running", "Unknown"), ready=phase != "Unknown")
 
 
+def _creation(machine: Object, state: str) -> Object | None:
+    """Return the machine's last operation where that is a creation in this state."""
+    operation = mapping(get_path(machine, ("status", "lastOperation")))
+    return operation if (operation.get("type"), operation.get("state")) == ("Create", state) else None
+
+
 def _launched_at(machine: Object) -> datetime | None:
-    operation = get_path(machine, ("status", "lastOperation"))
-    if get_path(operation, ("type",)) != "Create" or get_path(operation, ("state",)) != "Successful":
-        return None
-    return moment_of(get_path(operation, ("lastUpdateTime",)))
+    operation = _creation(machine, "Successful")
+    return None if operation is None else moment_of(operation.get("lastUpdateTime"))
 
 
 def _failure(machine: Object) -> MachineFailure | None:
-    """``status.lastOperation``: what machine-controller-manager last tried, and how the provider refused it.
+    """Return the provider's failure to create the machine.
 
-    A similar status is not written again for 30 minutes (isMachineStatusSimilar), so its time is that of the first.
+    machine-controller-manager rewrites a similar status after 30 minutes only (isMachineStatusSimilar): its time is
+    that of the first failure.
     """
-    operation = get_path(machine, ("status", "lastOperation"))
-    if get_path(operation, ("type",)) != "Create" or get_path(operation, ("state",)) != "Failed":
+    operation = _creation(machine, "Failed")
+    if operation is None:
         return None
     return failure_of(operation.get("errorCode"), operation.get("description"), operation.get("lastUpdateTime"))
 
 
 def _is_preserved(machine: Object, now: datetime) -> bool:
-    """Whether Gardener keeps the machine, running or failed.
+    """Return True where Gardener preserves the machine, running or failed.
 
-    Asked for by annotation, in effect once a time of expiry is set, and over when that has come
+    An annotation requests it; a time of expiry puts it into effect, and ends it
     (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
     """
     status = mapping(get_path(machine, ("status", "currentStatus")))
@@ -99,8 +111,7 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
         return until is not None and until > now
     if status.get("phase") != "Failed":
         return False
-    # Not in effect yet.
-    annotations = mapping(get_path(machine, ("metadata", "annotations")))
+    annotations = annotations_of(machine)  # requested, and not in effect yet
     return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
 
 
@@ -112,7 +123,7 @@ def _reference(value: Any) -> Reference | None:
 
 
 def _node_template(machine_class: Object, reading: Reading) -> NodeTemplate:
-    """A MachineClass's ``nodeTemplate`` (gardener/autoscaler mcm_manager.go, GetMachineDeploymentNodeTemplate)."""
+    """Read a MachineClass (gardener/autoscaler mcm_manager.go, GetMachineDeploymentNodeTemplate)."""
     reading = reading.of("MachineClass", machine_class)
     template = mapping(machine_class.get("nodeTemplate"))
     capacity = {
@@ -141,44 +152,51 @@ GARDENER = Flavour(
         Kind(_MCM, ("v1alpha1",), "MachineDeployment", "machinedeployments"),
         Kind(_MCM, ("v1alpha1",), "MachineSet", "machinesets"),
     ),
-    machine=Kind(_MCM, ("v1alpha1",), "Machine", "machines"),
-    bounds_owners=(Annotations,),
-    replicas_owner=Worker,
-    pool_label=_POOL_LABEL,
-    pool_paths=((*_NODE_LABELS, _POOL_LABEL),),
-    zone_paths=(
-        (*_NODE_LABELS, ZONE_LABEL),
-        (*_NODE_LABELS, "topology.ebs.csi.aws.com/zone"),
-        (*_NODE_LABELS, "topology.gke.io/zone"),
-    ),
     absent_replicas=0,  # int32 with omitempty: a zero is left out
     freeze_rules=(being_deleted, paused, _frozen_by_condition, rolling, _frozen_by_label),
-    machine_labels={"MachineDeployment": "name"},
-    mark=("machinepriority.machine.sapcloud.io", "1"),
-    joined=_joined,
-    launched_at=_launched_at,
-    failure=_failure,
-    is_preserved=_is_preserved,
-    preserved_failed=("status", "preservedFailedReplicas"),
-    # The Worker's controller sets all five of these or deletes them (genericactuator/actuator_reconcile.go).
-    keeps_options=False,
-    provision_timeout="autoscaler.gardener.cloud/max-node-provision-time",
-    unneeded_time="autoscaler.gardener.cloud/scale-down-unneeded-time",
-    unready_time="autoscaler.gardener.cloud/scale-down-unready-time",
-    utilization_threshold="autoscaler.gardener.cloud/scale-down-utilization-threshold",
-    gpu_utilization_threshold="autoscaler.gardener.cloud/scale-down-gpu-utilization-threshold",
-    status_name="{namespace}.{name}",
-    discovers_groups=False,
-    node_template=NodeTemplateSource(
-        path=("spec", "template", "spec", "class"),
-        reference=_reference,
-        holds=lambda group, version, kind: (
-            (group, kind) == (_MACHINE_CLASS.group, _MACHINE_CLASS.kind) and version in _MACHINE_CLASS.versions
+    owners=Owners(bounds=(Annotations,), replicas=Worker),
+    paths=GroupPaths(
+        pool_label=_POOL_LABEL,
+        pools=((*_NODE_LABELS, _POOL_LABEL),),
+        zones=(
+            (*_NODE_LABELS, ZONE_LABEL),
+            (*_NODE_LABELS, "topology.ebs.csi.aws.com/zone"),
+            (*_NODE_LABELS, "topology.gke.io/zone"),
         ),
-        read=_node_template,
     ),
-    bought=by_machine_class,
-    node_labels=_NODE_LABELS,
-    node_taints=("spec", "template", "spec", "nodeTemplate", "spec", "taints"),
-    gpu=NVIDIA_GPU,
+    machines=Machines(
+        kind=Kind(_MCM, ("v1alpha1",), "Machine", "machines"),
+        labels={"MachineDeployment": "name"},
+        mark=DeleteMark("machinepriority.machine.sapcloud.io", "1"),
+        joined=_joined,
+        launched_at=_launched_at,
+        failure=_failure,
+        is_preserved=_is_preserved,
+        preserved_failed=("status", "preservedFailedReplicas"),
+    ),
+    autoscaler=Autoscaler(
+        provision_timeout=f"{_AUTOSCALER}/max-node-provision-time",
+        unneeded_time=f"{_AUTOSCALER}/scale-down-unneeded-time",
+        unready_time=f"{_AUTOSCALER}/scale-down-unready-time",
+        utilization_threshold=f"{_AUTOSCALER}/scale-down-utilization-threshold",
+        gpu_utilization_threshold=f"{_AUTOSCALER}/scale-down-gpu-utilization-threshold",
+        # The Worker's controller sets all five of these or deletes them (genericactuator/actuator_reconcile.go).
+        keeps_options=False,
+        status_name="{namespace}.{name}",
+        discovers_groups=False,
+    ),
+    nodes=Nodes(
+        template=NodeTemplateSource(
+            path=("spec", "template", "spec", "class"),
+            reference=_reference,
+            holds=lambda group, version, kind: (
+                (group, kind) == (_MACHINE_CLASS.group, _MACHINE_CLASS.kind) and version in _MACHINE_CLASS.versions
+            ),
+            read=_node_template,
+        ),
+        bought=by_machine_class,
+        labels=_NODE_LABELS,
+        taints=("spec", "template", "spec", "nodeTemplate", "spec", "taints"),
+        gpu=NVIDIA_GPU,
+    ),
 )

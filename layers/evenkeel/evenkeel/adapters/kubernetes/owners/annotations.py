@@ -1,15 +1,33 @@
-"""The scalable's own annotations: where bounds stand that nobody else owns. Replicas go into the same patch."""
+"""Bounds in the scalable's own annotations, written in the same patch as replicas."""
 
-from evenkeel.adapters.kubernetes.objects import Path, Reading, Scalable
+from evenkeel.adapters.kubernetes.objects import Reading, Scalable
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
+from evenkeel.domain.model.groups import Bounds
+
+MEMBER = "node.cluster.x-k8s.io/karpenter-member"
 
 
 class Annotations(BoundsOwner):
     """Claims every scalable: the last of a flavour's owners."""
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim:
-        return self.claim_of(scalable.annotations, None, reading)
+        return self.claim_of(scalable.annotations, reading)
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (("f:metadata", "f:annotations", f"f:{self.keys.max}"),)
+
+class KarpenterMember(BoundsOwner):
+    """Claims MachineDeployments that karpenter-provider-cluster-api orders machines from, by their label.
+
+    The provider reads max alone, and writes replicas. Lowering them would remove machines that it has claimed
+    (pkg/cloudprovider/cloudprovider.go, pkg/providers/machinedeployment).
+    """
+
+    max_only = True
+
+    def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        if MEMBER not in scalable.labels:
+            return None
+        only_max = {key: value for key, value in scalable.annotations.items() if key != self.keys.min}
+        return self.claim_of(only_max, reading)._replace(annotations=scalable.annotations, minimum=0)
+
+    def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
+        return {self.keys.max: str(bounds.max) if bounds else None}

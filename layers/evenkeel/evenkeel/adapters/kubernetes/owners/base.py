@@ -1,4 +1,4 @@
-"""What every owner of bounds or replicas answers. One instance is made per look, of the objects that it found."""
+"""The interface of owners of bounds, replicas and sizes. A check makes one instance, of the objects that it listed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,44 +18,40 @@ class BoundKeys(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What the owner of a scalable's bounds says. ``ref`` and ``fields`` where that is another object."""
+    """The bounds of a scalable, as their owner has them."""
 
     owner: "BoundsOwner"
-    object: Object | None  # its object, where that is another one than the scalable
-    annotations: Mapping[str, Any]  # those beside the bounds: where ours stand
+    path: Path  # of max in managedFields
+    annotations: Mapping[str, Any]  # of the object that has the bounds, Evenkeel's own among them
     minimum: int | None
     maximum: int | None
     has_bounds: bool
+    # The following are set where the bounds are on another object than the scalable.
+    object: Object | None = None
     ref: OwnerRef | None = None
-    fields: tuple[str, str] = ("", "")  # where min and max stand, as people write it
-    labels: Mapping[str, str] = {}  # of its object, where pools are chosen by them too
-    zone: str | None = None  # as it says
-    path: Path | None = None  # of its max in managedFields, where that is not the owner's for all
-    min_min: int = 0  # the least min that it accepts here
-    pinning: Pinning | None = None  # where it can hold replicas, out of every autoscaler's hands
-    pinned: bool = False  # it does, and says that we had it do so
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Where managedFields say who wrote the bounds."""
-        return self.owner.paths if self.path is None else (self.path,)
+    fields: tuple[str, str] = ("", "")  # of min and max, as a person writes them
+    labels: Mapping[str, str] = {}  # where pools are also chosen by its labels
+    zone: str | None = None
+    min_min: int = 0  # the least min that it accepts
+    pinning: Pinning | None = None  # it can hold replicas, out of reach of an autoscaler
+    pinned: bool = False  # it does, at Evenkeel's request
 
 
 def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
-    """How an owner is called."""
+    """Return the reference to an owner, or to a part of it."""
     namespace, name = name_of(item)
     uid = get_path(item, ("metadata", "uid"))
     return OwnerRef(kind=kind.kind, namespace=namespace, name=name, part=part, uid=uid if isinstance(uid, str) else "")
 
 
 class BoundsOwner(ABC):
-    """Where the bounds of a node group stand, how they are read there and how they are written."""
+    """Reads and writes the bounds of node groups."""
 
-    kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
-    rights: ClassVar[str] = ""  # the files that allow to write it; empty: those for all else
+    kind: ClassVar[Kind | None] = None  # of its objects; None: the scalable itself
+    rights: ClassVar[str] = ""  # the files that allow writing it; empty: the usual ones
     min_max: ClassVar[int] = 0  # the least max that it accepts
-    lowers_replicas: ClassVar[bool] = False  # who copies its bounds lowers replicas to max as well
-    max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
+    lowers_replicas: ClassVar[bool] = False  # the controller that copies its max lowers replicas to it
+    max_only: ClassVar[bool] = False  # it has no min, and its controller writes replicas
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         """``items``: all objects of its kind."""
@@ -63,23 +59,18 @@ class BoundsOwner(ABC):
 
     @abstractmethod
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
-        """What it says of the scalable; None where that is not its own. Bad values are noted in the reading."""
-
-    @property
-    @abstractmethod
-    def paths(self) -> tuple[Path, ...]:
-        """Where managedFields of its object name who wrote the bounds."""
+        """Return the scalable's bounds, or None where another owner has them. Adds bad values to the reading."""
 
     def frozen(self, scalable: Scalable) -> Reason | None:
-        """Why the scalable must not be written now, as far as this owner says."""
+        """Return the reason why the scalable must not be written now, or None."""
         return None
 
-    def claim_of(self, annotations: Mapping[str, Any], object: Object | None, reading: Reading) -> Claim:
-        """The claim where the bounds are annotations."""
+    def claim_of(self, annotations: Mapping[str, Any], reading: Reading) -> Claim:
+        """Return a claim whose bounds are annotations of the scalable."""
         low, high = self.keys
         return Claim(
             owner=self,
-            object=object,
+            path=("f:metadata", "f:annotations", f"f:{high}"),
             annotations=annotations,
             minimum=reading.read(low, annotations.get(low), read_count),
             maximum=reading.read(high, annotations.get(high), read_count),
@@ -87,27 +78,27 @@ class BoundsOwner(ABC):
         )
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        """The annotations that bounds are; None takes them away."""
+        """Return the annotations for these bounds; None removes them."""
         low, high = (str(bounds.min), str(bounds.max)) if bounds else (None, None)
         return {self.keys.min: low, self.keys.max: high}
 
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """A merge patch of its object with these annotations, and with bounds where they are no annotations."""
+        """Return a merge patch of its object with these annotations, and with bounds that are no annotations."""
         return {"metadata": {"annotations": annotations}}
 
     def pin(self, replicas: int) -> dict[str, Any]:
-        """What a merge patch of its ``spec`` says so that it holds replicas, where it ever has a ``pinning``."""
+        """Return the ``spec`` of a merge patch that holds replicas, for an owner with a ``pinning``."""
         raise NotImplementedError
 
 
 class BoundsInSpec(BoundsOwner):
-    """Where the bounds are no annotations, but fields of an object of its own kind."""
+    """Keeps the bounds in ``spec`` of another object."""
 
     @abstractmethod
     def spec(self, bounds: Bounds) -> dict[str, Any]:
-        """What a merge patch of its ``spec`` says for these bounds."""
+        """Return the ``spec`` of a merge patch for these bounds."""
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
         return {}
@@ -120,27 +111,26 @@ class BoundsInSpec(BoundsOwner):
 
 
 class AppliedBounds(BoundsOwner):
-    """Where the bounds stand in an object that others apply.
+    """Keeps the bounds in an object that another tool applies.
 
-    It is written where the record says so, by server-side apply with force: whoever applied the keys before loses them.
-    What is put back goes by merge patch: that takes off what is ours, whoever has come to own it too.
+    Where the record allows it, Evenkeel writes by server-side apply with force, which takes the fields from the tool.
+    A merge patch puts the former values back: it removes Evenkeel's fields, also those with a second manager.
     """
 
     @abstractmethod
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """What we say of its object, from ``spec`` on: these annotations, and all that we have applied there before.
+        """Return the body of the apply, from ``spec`` on: these annotations, and all that were applied before.
 
-        What is left out and was applied before would go (sigs.k8s.io/structured-merge-diff).
+        An omitted field that was applied before is removed (sigs.k8s.io/structured-merge-diff).
         """
 
 
 class ReplicasOwner(ABC):
-    """Who puts replicas back into a range."""
+    """Reads the range that another controller keeps replicas in."""
 
     kind: ClassVar[Kind]
-    copy_kind: ClassVar[Kind | None] = None  # says the same, and is read from files only: it is too large for looks
-
-    source_kind: ClassVar[Kind | None] = None  # whose numbers it copies, from another cluster: read from files too
+    copy_kind: ClassVar[Kind | None] = None  # repeats it, and is read from files only: too large for checks
+    source_kind: ClassVar[Kind | None] = None  # in another cluster; its numbers are copied; read from files only
 
     @abstractmethod
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
@@ -148,26 +138,26 @@ class ReplicasOwner(ABC):
 
     @abstractmethod
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
-        """What it says of a pool, as its own API calls it; None where it says nothing."""
+        """Return the numbers of a pool, by its name in the owner's API; None where it has none."""
 
     @abstractmethod
     def zone(self, namespace: str, pool: str, index: int) -> str | None:
-        """The pool's zone of that index; None where it has none."""
+        """Return the pool's zone of that index, or None."""
 
     @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
-        """The replicas that it lets stand; None where it says nothing."""
+        """Return the replicas that its controller accepts, or None where it accepts all."""
 
     @abstractmethod
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
-        """The groups that must not be written now, as seen from all groups together, and why."""
+        """Return the groups that must not be written now, judged from all groups together, with the reasons."""
 
 
 class CapOwner(ABC):
-    """Who says how many nodes a whole cluster may have."""
+    """Reads the largest number of nodes of a whole cluster."""
 
     kind: ClassVar[Kind]
 
     @abstractmethod
     def cap(self, items: Iterable[Object]) -> NodeCap | None:
-        """``items``: all objects of its kind. None where nobody limits it."""
+        """Return the limit among all objects of its kind, or None."""

@@ -1,8 +1,8 @@
 """A Cluster's topology: it owns the bounds of MachineDeployments that come from a ClusterClass.
 
 The topology controller copies annotations of an entry in ``spec.topology.workers.machineDeployments`` to its
-MachineDeployment, and puts back what differs there: those bounds are written to the Cluster, and replicas to the
-MachineDeployment. Bounds that the entry does not name stay where they are written on the MachineDeployment itself.
+MachineDeployment, and overwrites others there. So Evenkeel writes those bounds to the Cluster, and replicas to the
+MachineDeployment. Bounds that the entry does not name belong to the MachineDeployment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from evenkeel.adapters.kubernetes.objects import (
     Path,
     Reading,
     Scalable,
+    annotations_of,
     applied_by_us,
     entries_of,
     get_path,
-    mapping,
     name_of,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundKeys, Claim, ref_of
@@ -50,26 +50,19 @@ class ClusterTopology(AppliedBounds):
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
         entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
-        if entry is None:
+        if entry is None or scalable.parent is None:
             return None
-        annotations = mapping(get_path(entry, ("metadata", "annotations")))
+        annotations = annotations_of(entry)
         if self.keys.min not in annotations and self.keys.max not in annotations:
-            # Set on the MachineDeployment, they stay there; from the ClusterClass, its managedFields say so.
-            return None
-        claim = self.claim_of(annotations, scalable.parent, reading)
-        if scalable.parent is None:
-            return claim
+            return None  # bounds on the MachineDeployment last; of the ClusterClass, its managedFields show them
         name = str(entry.get("name"))
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
-        return claim._replace(
+        return self.claim_of(annotations, reading)._replace(
+            object=scalable.parent,
             ref=ref_of(self.kind, scalable.parent, name),
             path=(*_annotations_path(name), f"f:{self.keys.max}"),
             fields=(f"{place}[{self.keys.min}]", f"{place}[{self.keys.max}]"),
         )
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (("f:spec", "f:topology"),)
 
     def frozen(self, scalable: Scalable) -> Reason | None:
         if TOPOLOGY_OWNED not in scalable.labels:
@@ -83,8 +76,8 @@ class ClusterTopology(AppliedBounds):
         wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries = []
         for entry in entries_of(item, _ENTRIES):
-            name, stands = entry.get("name"), mapping(get_path(entry, ("metadata", "annotations")))
-            ours = {key: stands[key] for key in applied_by_us(item, _annotations_path(str(name))) if key in stands}
+            name, current = entry.get("name"), annotations_of(entry)
+            ours = {key: current[key] for key in applied_by_us(item, _annotations_path(str(name))) if key in current}
             if name == wanted:
                 ours |= annotations
             if ours:
@@ -94,7 +87,7 @@ class ClusterTopology(AppliedBounds):
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
-        """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
+        """Return the whole list with one entry's annotations changed: a merge patch replaces lists."""
         name = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries: list[Any] = []
         for entry in get_path(item, _ENTRIES):
@@ -108,5 +101,5 @@ class ClusterTopology(AppliedBounds):
 
 
 def _annotations_path(entry: str) -> Path:
-    """Where managedFields speak of an entry's annotations."""
+    """Return the path of an entry's annotations in managedFields."""
     return (*(f"f:{step}" for step in _ENTRIES), f'k:{{"name":"{entry}"}}', "f:metadata", "f:annotations")

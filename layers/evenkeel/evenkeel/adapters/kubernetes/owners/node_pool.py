@@ -1,8 +1,8 @@
 """HyperShift's NodePool: it owns the bounds of the MachineDeployment or MachineSet that its operator makes of it.
 
-The operator writes bounds and replicas back at any event of the scalable (hypershift-operator
-controllers/nodepool/capi.go, setMachineDeploymentReplicas), so the NodePool is written: a max below replicas lowers
-them. With ``spec.replicas`` in the place of ``spec.autoScaling`` it holds that number, and takes the group from the
+The operator overwrites bounds and replicas of the scalable at any event (hypershift-operator
+controllers/nodepool/capi.go, setMachineDeploymentReplicas), so Evenkeel writes the NodePool. A max below replicas
+lowers them. ``spec.replicas`` instead of ``spec.autoScaling`` holds that number and hides the group from the
 autoscaler: the only fence at 0. One NodePool is one zone.
 """
 
@@ -18,11 +18,13 @@ from evenkeel.adapters.kubernetes.objects import (
     Path,
     Reading,
     Scalable,
+    annotations_of,
     condition_of,
     get_path,
+    is_being_deleted,
+    labels_of,
     mapping,
     name_of,
-    string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds, Pinning
@@ -30,9 +32,9 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import quote, read_count
 from evenkeel.domain.rebalancing.annotations import read_published
 
-# What the operator writes on the scalable and its machines: <namespace>/<name> of the NodePool.
+# The operator's annotation of the scalable and its machines: <namespace>/<name> of the NodePool.
 MADE_FROM = "hypershift.openshift.io/nodePool"
-# Where a NodePool names its zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go); on AWS it names a subnet.
+# The paths of a zone (api/hypershift/v1beta1/azure.go, gcp.go, openstack.go). On AWS a NodePool names a subnet.
 _ZONES: tuple[Path, ...] = (
     ("spec", "platform", "azure", "availabilityZone"),
     ("spec", "platform", "gcp", "zone"),
@@ -63,8 +65,7 @@ class NodePool(BoundsInSpec):
         self._items = {"/".join(name_of(item)): item for item in items}
         scaled: dict[str, set[str]] = {}  # by hosted cluster
         for item in items:
-            going = get_path(item, ("metadata", "deletionTimestamp")) is not None
-            if get_path(item, _SCALING) is not None and not going:
+            if get_path(item, _SCALING) is not None and not is_being_deleted(item):
                 scaled.setdefault(_hosted_cluster(item), set()).add(ref_of(self.kind, item).id)
         self._scaled = {cluster: frozenset(ids) for cluster, ids in scaled.items()}
 
@@ -75,10 +76,9 @@ class NodePool(BoundsInSpec):
         item = self._item(scalable)
         if item is None:
             return None
-        annotations, labels = (mapping(get_path(item, ("metadata", name))) for name in ("annotations", "labels"))
-        own = Reading(name=f"NodePool {'/'.join(name_of(item))}", faults=reading.faults)
+        own, annotations = reading.of(self.kind.kind, item), annotations_of(item)
         own.unknown_names(annotations, (DECISION, ADOPTED), "annotation")
-        own.unknown_names(labels, OWN_LABELS, "label")
+        own.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
         scaling, fixed = get_path(item, _SCALING), "spec.replicas"
         low, high = (fixed, fixed) if scaling is None else ("spec.autoScaling.min", "spec.autoScaling.max")
         zones = (zone for path in _ZONES if isinstance(zone := get_path(item, path), str) and zone)
@@ -86,6 +86,7 @@ class NodePool(BoundsInSpec):
         least = own.read(low, get_path(item, tuple(low.split("."))), read_count) if pinned is None else pinned.min
         return Claim(
             owner=self,
+            path=("f:spec", "f:autoScaling", "f:max"),
             object=item,
             annotations=annotations,
             minimum=least,
@@ -93,16 +94,12 @@ class NodePool(BoundsInSpec):
             has_bounds=True,
             ref=ref_of(self.kind, item),
             fields=(low, high),
-            labels=string_map(labels),
+            labels=labels_of(item),
             zone=next(zones, None),
             min_min=0 if get_path(item, ("spec", "platform", "type")) in _TO_ZERO else 1,
             pinning=Pinning(cluster=cluster, scaled=self._scaled.get(cluster, frozenset())),
             pinned=pinned is not None,
         )
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (("f:spec", "f:autoScaling", "f:max"),)
 
     def frozen(self, scalable: Scalable) -> Reason | None:
         if MADE_FROM not in scalable.annotations:
@@ -110,12 +107,12 @@ class NodePool(BoundsInSpec):
         item = self._item(scalable)
         owner = f"NodePool {quote(scalable.annotations[MADE_FROM])}"
         if item is None:
-            # Its copies on the scalable are put back within seconds, and are nobody's wish.
+            # The bounds on the scalable are copies, which its operator overwrites within seconds.
             return Reason.of(Rule.OWNER_NOT_READ, owner=owner)
         if _is_paused(item):
             return Reason.of(Rule.OWNER_PAUSED, owner=owner, until=quote(get_path(item, _UNTIL)))
-        is_theirs = get_path(item, _SCALING) is None and _pinned(item) is None
-        return Reason.of(Rule.OWNER_SETS_REPLICAS, owner=owner) if is_theirs else None
+        has_fixed_size = get_path(item, _SCALING) is None and _pinned(item) is None
+        return Reason.of(Rule.OWNER_SETS_REPLICAS, owner=owner) if has_fixed_size else None
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
         return {"autoScaling": {"min": bounds.min, "max": bounds.max}, "replicas": None}
@@ -129,7 +126,7 @@ def _hosted_cluster(item: Object) -> str:
 
 
 def _pinned(item: Object) -> Bounds | None:
-    """The bounds that its replicas stand for, where it says that we have set those: any other number is somebody's."""
+    """Return the bounds that Evenkeel pinned as replicas, or None where the replicas are another number."""
     replicas, decision = get_path(item, _REPLICAS), get_path(item, ("metadata", "annotations", DECISION))
     if replicas is None or get_path(item, _SCALING) is not None or not isinstance(decision, str):
         return None
@@ -140,10 +137,10 @@ def _pinned(item: Object) -> Bounds | None:
 
 
 def _is_paused(item: Object) -> bool:
-    """Whether its operator leaves it alone, as far as can be told without a clock.
+    """Return True where its operator ignores it, judged without a clock.
 
-    A moment is over once the operator says so of this very spec (support/util, ProcessPausedUntilField; what Go's
-    ParseBool takes for false pauses nothing).
+    A time is over once the operator reports that for the current generation (support/util, ProcessPausedUntilField).
+    A false value of Go's ParseBool pauses nothing.
     """
     until = get_path(item, _UNTIL)
     if until is None or str(until).lower() in ("false", "f", "0"):

@@ -1,8 +1,7 @@
-"""MachineSets of OpenShift that stand twice, as Machine API's and as Cluster API's: each counts once. Pure.
+"""Counts each OpenShift MachineSet once while it exists in both Machine API and Cluster API. Pure.
 
-While OpenShift moves to Cluster API, its cluster-capi-operator keeps for each MachineSet one of the other API, of the
-same name, and copies from the one that has the authority to the other. Labels are copied as well, so both would be in a
-pool of the same name, and what is written to the copy is refused.
+During OpenShift's move to Cluster API, its cluster-capi-operator keeps a copy of each MachineSet in the other API,
+under the same name. It copies labels too, so both would be in one pool, and it refuses writes to the copy.
 """
 
 from collections import defaultdict
@@ -10,50 +9,47 @@ from collections.abc import Iterable
 
 from evenkeel.adapters.kubernetes.flavours.openshift import CLUSTER_API, authority_of
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
-from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 
-# Where the two stand (cluster-capi-operator admission-policies/default).
-_MACHINE_API_NAMESPACE, _CLUSTER_API_NAMESPACE = "openshift-machine-api", "openshift-cluster-api"
+# The flavour, kind and namespace of either API (cluster-capi-operator admission-policies/default).
+_IN_MACHINE_API = ("openshift", "MachineSet", "openshift-machine-api")
+_IN_CLUSTER_API = ("cluster-api", "MachineSet", "openshift-cluster-api")
 
 
 def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], list[Skipped]]:
-    """The groups without those that are another's twin, and these, each with the reason.
+    """Return the groups without copies, and the copies with the reasons.
 
-    A pool moves as a whole: as long as one of its MachineSets is Machine API's, its twins in Cluster API are left out,
-    and those that have moved are read and counted, and not written. Else it would be two pools, each with PoolMaximum.
+    A pool moves as a whole: while one of its MachineSets is Machine API's, its copies in Cluster API are skipped. Those
+    that have moved are counted and not written. Otherwise there would be two pools, each with PoolMaximum.
     """
     members = list(members)
-    twins = {
-        member.group.key.name: member.group
-        for member in members
-        if _stands(member.group, "cluster-api", _CLUSTER_API_NAMESPACE)
-    }
-    if not twins:
+    copies = {member.group.key.name: member.group for member in members if _place(member) == _IN_CLUSTER_API}
+    if not copies:
         return members, []
-    of_pool: dict[str | None, list[GroupObjects]] = defaultdict(list)
+    pools: dict[str | None, list[GroupObjects]] = defaultdict(list)
     for member in members:
-        if _stands(member.group, "openshift", _MACHINE_API_NAMESPACE):
-            of_pool[member.group.pool_label].append(member)
+        if _place(member) == _IN_MACHINE_API:
+            pools[member.group.pool_label].append(member)
     reasons = {}
-    for sets in of_pool.values():
+    for sets in pools.values():
         have_moved = all(
-            authority_of(member.scalable) == CLUSTER_API and member.group.key.name in twins for member in sets
+            authority_of(member.scalable) == CLUSTER_API and member.group.key.name in copies for member in sets
         )
         for member in sets:
-            twin = twins.get(member.group.key.name)
-            if twin is not None:
-                left_out, kept = (member.group, twin) if have_moved else (twin, member.group)
+            copy = copies.get(member.group.key.name)
+            if copy is not None:
+                left_out, counted = (member.group, copy) if have_moved else (copy, member.group)
                 rule = Rule.TWIN_HAS_MOVED if have_moved else Rule.TWIN_WAITS
-                reasons[left_out.key] = Reason.of(rule, twin=str(kept.key))
+                reasons[left_out.key] = Reason.of(rule, twin=str(counted.key))
     skipped = [
-        Skipped(namespace=member.group.key.namespace, name=member.group.key.name, reason=reasons[member.group.key])
-        for member in members
-        if member.group.key in reasons
+        Skipped(namespace=key.namespace, name=key.name, reason=reasons[key])
+        for key in (member.group.key for member in members)
+        if key in reasons
     ]
     return [member for member in members if member.group.key not in reasons], skipped
 
 
-def _stands(group: NodeGroup, flavour: str, namespace: str) -> bool:
-    return (group.key.flavour, group.kind, group.key.namespace) == (flavour, "MachineSet", namespace)
+def _place(member: GroupObjects) -> tuple[str, str, str]:
+    group = member.group
+    return group.key.flavour, group.kind, group.key.namespace

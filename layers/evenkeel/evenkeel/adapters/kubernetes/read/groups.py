@@ -1,7 +1,7 @@
-"""From API objects as JSON to node groups. Pure: the command line reads files with the same functions."""
+"""Reads node groups from API objects as JSON. Pure: the command line reads files with the same functions."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,13 +21,14 @@ from evenkeel.adapters.kubernetes.objects import (
     Path,
     Reading,
     Scalable,
+    annotations_of,
     controller_of,
     controller_of_field,
     get_path,
+    labels_of,
     last_writer,
     mapping,
     name_of,
-    string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.domain.model.choices import Level, OnFailure
@@ -37,7 +38,6 @@ from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import (
     BadValueError,
-    Fault,
     quote,
     read_count,
     read_flag,
@@ -58,62 +58,63 @@ _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 @dataclass(frozen=True, kw_only=True)
 class GroupObjects:
-    """A node group with the objects that a write needs: the scalable, and who owns its bounds."""
+    """A node group with the objects that a write needs: the scalable, and the owner of its bounds."""
 
     group: NodeGroup
     scalable: Object
     owner: BoundsOwner
-    owner_object: Object | None = None  # where the bounds stand on another object than the scalable
-    copied_maximum: bool = False  # whether its PoolMaximum stands there, too, and is copied to the scalable
+    owner_object: Object | None = None  # with the bounds, where that is not the scalable
+    copied_maximum: bool = False  # its pool-max is on the owner's object too, whose controller copies it
 
 
 @dataclass(kw_only=True)
 class Listing:
-    """The objects of one flavour, by kind, as one look found them."""
+    """The objects of one flavour, by kind."""
 
     flavour: Flavour
     objects: dict[str, list[Object]] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Object]:
+        """Return the objects of a kind."""
         return self.objects.get(kind, [])
 
 
 def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[GroupObjects], list[Skipped]]:
-    """The node groups among a flavour's objects, and the scalables that are none, each with the reason.
+    """Return the node groups among a flavour's objects, and the skipped scalables with the reasons.
 
-    Running is what the status says; ``with_machines`` counts again where
-    that differs from what is requested.
+    ``running`` is that of the status; ``with_machines`` counts machines where it differs from ``requested``.
     """
-    flavour = listing.flavour
-    reader = _GroupReader(listing)
+    flavour, reader = listing.flavour, _GroupReader(listing)
     groups: dict[GroupKey, GroupObjects] = {}
     skipped: list[Skipped] = []
     for kind in flavour.scalables:
         for item in listing.of(kind.kind):
-            owner = controller_of(item)
-            if owner and owner.kind == "MachineDeployment":
-                continue  # part of a node group, none of its own
-            namespace, name = name_of(item)
-            key = GroupKey(flavour.name, namespace, name)
-            cluster = next((c for path in flavour.cluster_paths if isinstance(c := get_path(item, path), str)), "")
-            labels = string_map(get_path(item, ("metadata", "labels")))
-            if not name:
-                why = Reason.of(Rule.NAMELESS, kind=kind.kind)
-            elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
-                why = Reason.of(Rule.NOT_DISCOVERED)
-            elif (left_out := _left_out(flavour, kind.kind, item)) is not None:
-                why = left_out
-            elif (other := groups.get(key)) is not None:
-                why = Reason.of(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
+            controller = controller_of(item)
+            if controller and controller.kind == "MachineDeployment":
+                continue  # a part of that group
+            scalable = reader.scalable(kind.kind, item)
+            key = GroupKey(flavour.name, scalable.namespace, scalable.name)
+            reason = _skipped_because(flavour, scalable, discoveries)
+            if reason is None and key in groups:
+                reason = Reason.of(Rule.SECOND_OBJECT, planned=groups[key].group.kind, kind=kind.kind)
+            if reason is None:
+                groups[key] = reader.read(key, scalable)
             else:
-                groups[key] = reader.read(key, kind.kind, item, cluster, labels)
-                continue
-            skipped.append(Skipped(namespace=namespace, name=name, reason=why))
+                skipped.append(Skipped(namespace=key.namespace, name=key.name, reason=reason))
     return reader.frozen_together(list(groups.values())), skipped
 
 
+def _skipped_because(flavour: Flavour, scalable: Scalable, discoveries: Sequence[Discovery]) -> Reason | None:
+    namespace, cluster, labels, pool = scalable.namespace, scalable.cluster, scalable.labels, flavour.instance_pool
+    if not scalable.name:
+        return Reason.of(Rule.NAMELESS, kind=scalable.kind)
+    if not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
+        return Reason.of(Rule.NOT_DISCOVERED)
+    return pool.left_out(scalable.item) if pool is not None and pool.kind == scalable.kind else None
+
+
 class _GroupReader:
-    """Reads node groups with what one look listed besides them."""
+    """Reads the node groups of one listing."""
 
     def __init__(self, listing: Listing) -> None:
         self._flavour = flavour = listing.flavour
@@ -124,38 +125,43 @@ class _GroupReader:
                 self._sets.setdefault((name_of(item)[0], controller.name), []).append(item)
         clusters = listing.of(flavour.cluster.kind) if flavour.cluster else []
         self._clusters = {name_of(item): item for item in clusters}
+        owners = flavour.owners
         self._owners = [
-            owner(flavour.bound_keys, listing.of(owner.kind.kind) if owner.kind else ())
-            for owner in flavour.bounds_owners
+            owner(flavour.bound_keys, listing.of(owner.kind.kind) if owner.kind else ()) for owner in owners.bounds
         ]
         self._freeze_rules = (*flavour.freeze_rules, *(owner.frozen for owner in self._owners))
-        replicas_owner = flavour.replicas_owner
-        cap_owner = flavour.cap_owner
-        self._node_cap = cap_owner().cap(listing.of(cap_owner.kind.kind)) if cap_owner else None
+        self._node_cap = owners.cap().cap(listing.of(owners.cap.kind.kind)) if owners.cap else None
         self._replicas_owner = None
-        if replicas_owner is not None:
-            copy = replicas_owner.copy_kind
+        if owners.replicas is not None:
+            copy = owners.replicas.copy_kind
             copies = listing.of(copy.kind) if copy is not None else ()
-            self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind), copies)
+            self._replicas_owner = owners.replicas(listing.of(owners.replicas.kind.kind), copies)
 
-    def read(self, key: GroupKey, kind: str, item: Object, cluster: str, labels: Mapping[str, str]) -> GroupObjects:
-        """The node group that the object of this kind is."""
-        scalable = Scalable(
+    def scalable(self, kind: str, item: Object) -> Scalable:
+        """Return the scalable with the objects around it."""
+        namespace, name = name_of(item)
+        clusters = (get_path(item, path) for path in self._flavour.paths.clusters)
+        cluster = next((text for text in clusters if isinstance(text, str)), "")
+        return Scalable(
             kind=kind,
-            namespace=key.namespace,
-            name=key.name,
+            namespace=namespace,
+            name=name,
             item=item,
             cluster=cluster,
-            parent=self._clusters.get((key.namespace, cluster)),
-            labels=labels,
-            annotations=mapping(get_path(item, ("metadata", "annotations"))),
-            sets=self._sets.get((key.namespace, key.name), ()),
+            parent=self._clusters.get((namespace, cluster)),
+            labels=labels_of(item),
+            annotations=annotations_of(item),
+            sets=self._sets.get((namespace, name), ()),
         )
-        flavour, annotations = self._flavour, scalable.annotations
+
+    def read(self, key: GroupKey, scalable: Scalable) -> GroupObjects:
+        """Return the node group of a scalable."""
+        flavour, item, annotations = self._flavour, scalable.item, scalable.annotations
         reading = Reading(name=f"{scalable.kind} {scalable.namespace}/{scalable.name}")
         reading.unknown_names(annotations, OWN_ANNOTATIONS, "annotation")
         reading.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
-        claim = self._claim(scalable, reading)
+        claims = (owner.claim(scalable, reading) for owner in self._owners)
+        claim = next(claim for claim in claims if claim is not None)  # the last owner claims every scalable
         bounds = _bounds(claim, reading)
         _note_lost_bounds(flavour, claim, annotations, reading)
         _note_unknown_controllers(flavour, scalable, claim, reading)
@@ -168,17 +174,17 @@ class _GroupReader:
             cluster=scalable.cluster,
             labels={**claim.labels, **scalable.labels},
             requested=requested or 0,
-            **_counts(flavour, kind, item),
+            **_counts(flavour, scalable),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
             **self._place(scalable, claim, bounds, reading),
-            replicas_by=_written_by(item, (_REPLICAS,)),
-            move=text if isinstance(text := annotations.get(MOVE), str) else None,
+            replicas_by=last_writer(item, _REPLICAS) or SOMEBODY,
+            move=_text(annotations, MOVE),
             **_provision_time(flavour, annotations, reading),
             **_scale_down_options(flavour, annotations, reading),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
-            # Read last: these are complete only now.
+            # Last, when every field has been read.
             faults=tuple(reading.faults),
             notes=tuple(reading.notes),
         )
@@ -187,15 +193,7 @@ class _GroupReader:
             group=group, scalable=item, owner=claim.owner, owner_object=claim.object, copied_maximum=copied
         )
 
-    def _claim(self, scalable: Scalable, reading: Reading) -> Claim:
-        for owner in self._owners:
-            claim = owner.claim(scalable, reading)
-            if claim is not None:
-                return claim
-        raise AssertionError("the last of a flavour's owners claims every scalable")
-
     def _frozen(self, scalable: Scalable) -> Reason | None:
-        """Why the group must not be written now, or None."""
         for rule in self._freeze_rules:
             reason = rule(scalable)
             if reason is not None:
@@ -205,25 +203,28 @@ class _GroupReader:
         return None
 
     def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
-        """Fields of a node group that say where it belongs, and what is said of that place."""
+        """Return the fields of the group's zone and pool, and their owners' numbers."""
         flavour, owner = self._flavour, self._replicas_owner
         own_pool, index = _own_pool(flavour, scalable), _ZONE_INDEX.search(scalable.name)
+        zone_index = int(index[1]) - 1 if index else None
         numbers, at_pool = _owner_numbers(claim, bounds), (scalable.namespace, own_pool or "")
         zone = _zone(flavour, scalable.item, claim, reading)
-        if zone is None and owner is not None and index is not None:
-            zone = owner.zone(*at_pool, int(index[1]) - 1)
+        if zone is None and owner is not None and zone_index is not None:
+            zone = owner.zone(*at_pool, zone_index)
+        nodes_pool = get_path(scalable.item, (*flavour.nodes.labels, POOL_LABEL))
+        pools = (scalable.labels.get(POOL_LABEL), nodes_pool, claim.labels.get(POOL_LABEL), own_pool)
         return {
             "zone": zone,
-            "pool_label": _pool_label(flavour, scalable, claim) or own_pool,
+            "pool_label": next((pool for pool in pools if isinstance(pool, str) and pool), None),
             "owner": numbers or (owner.numbers(*at_pool) if owner else None),
             "worker_range": owner.range(*at_pool, zone or "") if owner else None,
-            "zone_index": int(index[1]) - 1 if index else None,
+            "zone_index": zone_index,
             "node_cap": self._node_cap,
             "rolling": _rolling(scalable.item, reading),
         }
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
-        """The groups; those are frozen that the owner of the replicas finds so, seeing all of them."""
+        """Freeze the groups that the owner of the replicas freezes, judging from all of them."""
         reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
         if not reasons:
             return groups
@@ -234,119 +235,104 @@ class _GroupReader:
 
 
 def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> dict[str, Any]:
-    """Fields of a node group that stand where its bounds stand, or are about them."""
+    """Return the fields that are read where the bounds are, or describe that place."""
+    owner, holder = claim.owner, scalable.item if claim.object is None else claim.object
     adopted = reading.read(ADOPTED, claim.annotations.get(ADOPTED), lambda text: (read_adopted(str(text)),))
-    holder = scalable.item if claim.object is None else claim.object
-    decision = text if isinstance(text := claim.annotations.get(DECISION), str) else None
+    if claim.ref is None:
+        place = f"annotation {owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
+    else:
+        place = f"{claim.fields[1]} of {claim.ref}"
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
-        "published": read_published(decision),
-        "bounds_by": _written_by(holder, claim.paths),
-        "owner_min_max": claim.owner.min_max,
+        "published": read_published(_text(claim.annotations, DECISION)),
+        "bounds_by": last_writer(holder, claim.path) or SOMEBODY,
+        "owner_min_max": owner.min_max,
         "owner_min_min": claim.min_min,
-        "owner_lowers": claim.owner.lowers_replicas,
+        "owner_lowers": owner.lowers_replicas,
         "pinning": claim.pinning,
         "pinned": claim.pinned,
-        "bounds_are_read": flavour.discovers_groups,
-        "max_only": claim.owner.max_only,
-        "bounds_place": _bounds_place(claim, scalable),
-        # What is written with force alone is taken from whoever applies it.
-        "bounds_applied_by": ""
-        if isinstance(claim.owner, AppliedBounds)
-        else controller_of_field(holder, claim.paths[0]),
+        "bounds_are_read": flavour.autoscaler.discovers_groups,
+        "max_only": owner.max_only,
+        "bounds_place": place,
+        # A forced apply takes the fields from any other applier.
+        "bounds_applied_by": "" if isinstance(owner, AppliedBounds) else controller_of_field(holder, claim.path),
         "replicas_applied_by": controller_of_field(scalable.item, _REPLICAS),
         "two_objects": claim.object is not None,
         "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
     }
 
 
-def _bounds_place(claim: Claim, scalable: Scalable) -> str:
-    """Where the group's max stands, as people call it."""
-    if claim.ref is None:
-        return f"annotation {claim.owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
-    return f"{claim.fields[1]} of {claim.ref}"
+def _read_weight(text: object) -> tuple[int | None, int]:
+    percent = read_percent(text)
+    return (percent, 1) if percent else (None, read_weight(text))
+
+
+# Field of a node group, annotation, and the function that reads it.
+_SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("weight", OWN + "weight", _read_weight),
+    ("zone_min", OWN + "zone-min", read_count),
+    ("zone_max", OWN + "zone-max", read_count),
+    ("fencing_enabled", OWN + "fence", read_flag),
+    ("pool_min", OWN + "pool-min", read_count),
+    ("pool_max", OWN + "pool-max", read_count),
+    ("max_step", OWN + "max-step", read_step),
+    ("strategy", OWN + "strategy", read_strategy),
+    ("on_failure", OWN + "on-failure", OnFailure.read),
+    ("level", OWN + "level", Level.read),
+    ("dry_run", OWN + "dry-run", read_flag),
+)
 
 
 def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Fields of a node group that people set by annotations of ours."""
-
-    def read(name: str, reader: Callable[[Any], _Value]) -> _Value | None:
-        return reading.read(name, annotations[name], reader) if name in annotations else None
-
-    weight = read(
-        OWN + "weight", lambda text: (read_percent(text), 1) if read_percent(text) else (None, read_weight(text))
-    )
-    zone_min, zone_max = read(OWN + "zone-min", read_count), read(OWN + "zone-max", read_count)
+    """Return the fields of a node group that ``evenkeel.dev/`` annotations set."""
+    settings = {field: reading.read(name, annotations.get(name), reader) for field, name, reader in _SETTINGS}
+    zone_min, zone_max = settings["zone_min"], settings["zone_max"]
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
-        reading.faults.append(
-            Fault(object=reading.name, field=OWN + "zone-min", value=quote(zone_min), problem=problem)
-        )
-    return {
-        "fencing_enabled": _or(read(OWN + "fence", read_flag), True),
-        "weight_percent": weight[0] if weight else None,
-        "weight": weight[1] if weight else 1,
-        "zone_min": zone_min,
-        "zone_max": zone_max,
-        "pool_min": read(OWN + "pool-min", read_count),
-        "pool_max": read(OWN + "pool-max", read_count),
-        "max_step": read(OWN + "max-step", read_step),
-        "strategy": read(OWN + "strategy", read_strategy),
-        "on_failure": read(OWN + "on-failure", OnFailure.read),
-        "level": read(OWN + "level", Level.read),
-        "dry_run": read(OWN + "dry-run", read_flag),
-    }
+        reading.fault(OWN + "zone-min", quote(zone_min), problem)
+    percent, weight = settings["weight"] or (None, 1)
+    fencing = settings["fencing_enabled"] is not False
+    return {**settings, "weight": weight, "weight_percent": percent, "fencing_enabled": fencing}
 
 
 def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
-    """The bounds that stand, or None where there are none, or something about the scalable cannot be read."""
+    """Return the bounds, or None where there are none, or the scalable has a fault."""
     if not claim.has_bounds or reading.faults:
         return None
     # Cluster Autoscaler reads a missing bound as 0 (clusterapi_utils.go:191-215).
     low, high = claim.minimum or 0, claim.maximum or 0
     if low <= high:
         return Bounds(low, high)
-    reading.faults.append(
-        Fault(
-            object=reading.name,
-            field=f"{claim.owner.keys.min} and -max-size",
-            value=f"{low} and {high}",
-            problem="min is larger than max: Cluster Autoscaler sees no node group at all while this lasts",
-        )
-    )
+    problem = "min is larger than max: Cluster Autoscaler sees no node group at all while this lasts"
+    reading.fault(f"{claim.owner.keys.min} and -max-size", f"{low} and {high}", problem)
     return None
 
 
 def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
-    """Bounds that have stayed behind in the annotations of another API: the autoscaler does not see the group."""
-    former = flavour.former_bound_keys
+    """Add a note where only annotations of a former API have bounds: the autoscaler does not see the group."""
+    former = flavour.owners.former_keys
     if former is None or claim.has_bounds:
         return
     left = [(old, key) for old, key in zip(former, flavour.bound_keys, strict=True) if old in annotations]
-    if not left:
-        return
-    wanted = ", ".join(f"{key}: {quote(annotations[old])}" for old, key in left)
-    reading.notes.append(
-        Fault(
-            object=reading.name,
-            field=" and ".join(old for old, _ in left),
-            value=", ".join(quote(annotations[old]) for old, _ in left),
-            problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
+    if left:
+        wanted = ", ".join(f"{key}: {quote(annotations[old])}" for old, key in left)
+        reading.note(
+            " and ".join(old for old, _ in left),
+            ", ".join(quote(annotations[old]) for old, _ in left),
+            f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
         )
-    )
 
 
 def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> None:
-    """Who controls the scalable, or the owner of its bounds, and is of no kind that is read here.
+    """Add a note for each unknown kind that controls the scalable or the owner of its bounds.
 
-    No reason to leave the group alone: who declares a field to be his is known by managedFields, and who puts it back
-    by doing so.
+    The group stays writable: managedFields show which controller declares a field, and puts it back.
     """
-    held = [(scalable.kind, scalable.item)]
+    controlled = [(scalable.kind, scalable.item)]
     if claim.object is not None and claim.ref is not None:
-        held.append((claim.ref.kind, claim.object))
-    for kind, item in held:
+        controlled.append((claim.ref.kind, claim.object))
+    for kind, item in controlled:
         controller = controller_of(item)
         if controller is None or controller.is_one_of((*flavour.kinds, *flavour.copies)):
             continue
@@ -354,46 +340,35 @@ def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim
             f"a kind that Evenkeel does not know, which controls a {kind} here: if it sets bounds or replicas there, "
             "set them on it, and leave its groups out by the record's discovery; else all is well"
         )
-        value = quote(controller.api_version)  # the same for all that it controls, so that a pool tells it once
-        name = quote(f"{controller.kind} {controller.name}")[1:-1]
-        reading.notes.append(Fault(object=name, field="apiVersion", value=value, problem=problem))
+        # Equal for all that it controls, so a pool reports it once.
+        controlling = Reading(name=quote(f"{controller.kind} {controller.name}")[1:-1], notes=reading.notes)
+        controlling.note("apiVersion", quote(controller.api_version), problem)
 
 
 def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
-    zone = None
     domains = get_path(item, flavour.instance_pool.domains) if flavour.instance_pool else None
     if isinstance(domains, list) and domains:
         zone = domains[0]
     else:
-        for path in (*flavour.zone_paths, ("metadata", "labels", ZONE_LABEL)):
-            zone = get_path(item, path)
-            if zone is not None:
-                break
-        else:
-            zone = claim.zone or claim.labels.get(ZONE_LABEL)
+        paths = (*flavour.paths.zones, ("metadata", "labels", ZONE_LABEL))
+        zones = (zone for path in paths if (zone := get_path(item, path)) is not None)
+        zone = next(zones, claim.zone or claim.labels.get(ZONE_LABEL))
     if zone is None or (isinstance(zone, str) and zone):
         return zone
-    problem = "a zone is a name such as eu-central-1a"
-    reading.faults.append(Fault(object=reading.name, field="zone", value=quote(zone), problem=problem))
+    reading.fault("zone", quote(zone), "a zone is a name such as eu-central-1a")
     return None
 
 
-def _pool_label(flavour: Flavour, scalable: Scalable, claim: Claim) -> str | None:
-    """Our own label: on the object, where its nodes get theirs, or on its owner."""
-    nodes = get_path(scalable.item, (*flavour.node_labels, POOL_LABEL))
-    told = scalable.labels.get(POOL_LABEL) or (nodes if isinstance(nodes, str) else None)
-    return told or claim.labels.get(POOL_LABEL) or None
-
-
 def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
-    """The pool as the flavour's own API has it."""
-    pool = scalable.labels.get(flavour.pool_label) if flavour.pool_label else None
-    paths = flavour.pool_paths
-    return pool or next((text for path in paths if isinstance(text := get_path(scalable.item, path), str)), None)
+    """Return the pool's name in the flavour's own API."""
+    paths = flavour.paths
+    pool = scalable.labels.get(paths.pool_label) if paths.pool_label else None
+    pools = (get_path(scalable.item, path) for path in paths.pools)
+    return pool or next((text for text in pools if isinstance(text, str)), None)
 
 
 def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
-    """What the owner of the bounds says, where that is another object than the scalable."""
+    """Return the numbers of the bounds' owner, where that is not the scalable."""
     if claim.ref is None or claim.object is None or bounds is None:
         return None
     low, high = claim.fields
@@ -402,14 +377,14 @@ def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
         bounds=bounds,
         min_field=low,
         max_field=high,
-        set_by=last_writer(claim.object, claim.paths),
+        set_by=last_writer(claim.object, claim.path),
         takes_ours=True,
         needs_consent=isinstance(claim.owner, AppliedBounds),
     )
 
 
 def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds | None:
-    """The bounds that stand on the scalable itself, copied there by the controller of their owner."""
+    """Return the bounds that the owner's controller has copied to the scalable."""
     try:
         return Bounds(read_count(annotations.get(flavour.min_key)), read_count(annotations.get(flavour.max_key)))
     except ValueError:  # missing, unreadable, or just being copied
@@ -419,49 +394,46 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
 def _option(
     name: str, annotations: Mapping[str, Any], reading: Reading, reader: Callable[[str], _Value]
 ) -> _Value | None:
-    """Cluster Autoscaler's own option of the group. What it cannot read is its default, so it is no fault here."""
+    """Return a group's option of Cluster Autoscaler. It takes the default for a bad value, so that is only a note."""
     value = annotations.get(name)
     try:
         return None if value is None else reader(str(value).lower())
     except BadValueError as error:
-        problem = f"{error}; the default counts"
-        reading.notes.append(Fault(object=reading.name, field=name, value=quote(value), problem=problem))
+        reading.note(name, quote(value), f"{error}; the default counts")
         return None
 
 
 def _scale_down_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     """Return the fields of a node group that say when one of its nodes may go."""
+    options = flavour.autoscaler
     return {
-        "unneeded_time": _option(flavour.unneeded_time, annotations, reading, _read_time),
-        "unready_time": _option(flavour.unready_time, annotations, reading, _read_time),
-        "utilization_threshold": _option(flavour.utilization_threshold, annotations, reading, _read_share),
-        "gpu_utilization_threshold": _option(flavour.gpu_utilization_threshold, annotations, reading, _read_share),
+        "unneeded_time": _option(options.unneeded_time, annotations, reading, read_duration),
+        "unready_time": _option(options.unready_time, annotations, reading, read_duration),
+        "utilization_threshold": _option(options.utilization_threshold, annotations, reading, _read_share),
+        "gpu_utilization_threshold": _option(options.gpu_utilization_threshold, annotations, reading, _read_share),
     }
 
 
 def _provision_time(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Fields of a node group about how long its autoscaler waits for a node. What we have set is no wish of anybody's.
+    """Return the fields of the time that the autoscaler waits for a node.
 
-    It is ours where our own annotation says the same.
+    The option is Evenkeel's where ``evenkeel.dev/provision-time`` has the same value; then it is no setting to respect.
     """
-    stands, ours = annotations.get(flavour.provision_timeout), annotations.get(PROVISION_TIME)
-    is_ours = ours is not None and stands == ours
+    name, autoscaler = flavour.autoscaler.provision_timeout, flavour.autoscaler
+    current, ours = annotations.get(name), annotations.get(PROVISION_TIME)
+    is_ours = ours is not None and current == ours
     return {
-        "provision_timeout": None if is_ours else _option(flavour.provision_timeout, annotations, reading, _read_wait),
-        "short_provision": None if ours is None else _or(_time_or_none(ours), timedelta(0)),
-        "keeps_provision": not flavour.keeps_options or (stands is not None and not is_ours),
+        "provision_timeout": None if is_ours else _option(name, annotations, reading, _read_wait),
+        "short_provision": None if ours is None else _duration(ours),
+        "keeps_provision": not autoscaler.keeps_options or (current is not None and not is_ours),
     }
 
 
-def _time_or_none(value: object) -> timedelta | None:
+def _duration(value: object) -> timedelta:
     try:
         return read_duration(value)
     except BadValueError:
-        return None
-
-
-def _read_time(text: str) -> timedelta:
-    return read_duration(text)
+        return timedelta(0)
 
 
 def _read_wait(text: str) -> timedelta:
@@ -472,7 +444,7 @@ def _read_wait(text: str) -> timedelta:
 
 
 def _read_share(text: str) -> float:
-    """As Go's ParseFloat; Cluster Autoscaler checks no range, but beyond these nothing is meant by it."""
+    """Return a share from 0 to 1. Go's ParseFloat, which Cluster Autoscaler uses, checks no range."""
     try:
         share = float(text)
     except ValueError:
@@ -482,46 +454,35 @@ def _read_share(text: str) -> float:
     return share
 
 
-def _written_by(item: Object, paths: Iterable[Path]) -> str:
-    """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    return last_writer(item, paths) or SOMEBODY
+def _text(annotations: Mapping[str, Any], name: str) -> str | None:
+    return text if isinstance(text := annotations.get(name), str) else None
 
 
-def _or(value: _Value | None, default: _Value) -> _Value:
-    return default if value is None else value
-
-
-def _left_out(flavour: Flavour, kind: str, item: Object) -> Reason | None:
-    """Why an object of the kind is no node group."""
-    pool = flavour.instance_pool
-    return pool.left_out(item) if pool is not None and pool.kind == kind else None
-
-
-def _counts(flavour: Flavour, kind: str, item: Object) -> dict[str, Any]:
-    """Fields of a node group that its status counts."""
-    pool = flavour.instance_pool
-    if pool is None or pool.kind != kind:
-        preserved = _counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0
-        return {"running": _counted(item, ("status", "readyReplicas")), "preserved_failed": preserved}
+def _counts(flavour: Flavour, scalable: Scalable) -> dict[str, Any]:
+    """Return the fields that count a group's machines, from its status."""
+    item, pool = scalable.item, flavour.instance_pool
+    if pool is None or pool.kind != scalable.kind:
+        path = flavour.machines.preserved_failed
+        preserved = _count(item, path) if path else 0
+        return {"running": _count(item, ("status", "readyReplicas")), "preserved_failed": preserved}
     launched, nodes = (
         len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
         for path in (pool.members, pool.nodes)
     )
-    # References to nodes stay for a while after their machines have gone.
+    # References to nodes outlive their machines for a while.
     return {"running": min(launched, nodes), "launched": launched}
 
 
-def _counted(item: Object, path: Path) -> int:
-    """What a status counts. An object without status has none yet; whatever is no count is none."""
+def _count(item: Object, path: Path) -> int:
+    """Return a count of a status; 0 where it is missing or none."""
     count = get_path(item, path)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:
-    """The numbers of a rolling update; where they stand differs between API versions."""
-    spec = item.get("spec")
-    for path in (("strategy", "rollingUpdate"), ("rollout", "strategy", "rollingUpdate")):
-        update = get_path(spec, path)
+    """Return the numbers of a rolling update, in either place of the API versions."""
+    for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
+        update = get_path(item, path)
         if isinstance(update, dict) and "maxSurge" in update and "maxUnavailable" in update:
             surge = reading.read("maxSurge", update["maxSurge"], read_int_or_percent)
             unavailable = reading.read("maxUnavailable", update["maxUnavailable"], read_int_or_percent)

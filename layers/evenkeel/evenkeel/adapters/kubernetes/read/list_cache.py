@@ -1,4 +1,4 @@
-"""What a warm instance keeps between its looks: node groups as they were last read, while the lists say the same."""
+"""Keeps node groups of a warm function between checks, while their lists are unchanged."""
 
 import threading
 from collections import OrderedDict
@@ -9,29 +9,29 @@ from evenkeel.adapters.kubernetes.client.lists import ReceivedList, fingerprint_
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.domain.model.observations import Skipped
 
-# Of lists as they were received, by their weight. The groups that are read from them take about as much memory.
+# Of received lists, by their weight. Their groups take about as much memory.
 MOST_BYTES = 160 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
 
 
-class _Kept(NamedTuple):
+class _Entry(NamedTuple):
     fingerprint: bytes
     size: int  # the weight of the lists
     groups: ReadGroups
 
 
 class ListCache:
-    """The groups of clusters that are only looked at, read one cluster at a time: reading takes the most memory.
+    """Caches the groups of clusters, and reads one cluster at a time: reading takes the most memory.
 
-    Groups follow from lists and settings alone, so where these are the same to the byte, so are the groups: nothing
-    else has to be told for them to be dropped.
+    Groups follow from lists and settings alone, so equal bytes mean equal groups.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._turn = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()  # by cluster and flavour, the last used last
+        # By cluster and flavour, the last used last.
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._size = 0
 
     def groups(
@@ -41,28 +41,25 @@ class ListCache:
         settings: object,
         read: Callable[[], ReadGroups],
     ) -> ReadGroups:
-        """What ``read`` gives for these lists and settings, whose ``repr`` says all of them.
+        """Return the groups of cluster and flavour: cached, or those of ``read``, whose errors pass through.
 
-        ``place``: cluster and flavour. Raises what ``read`` raises.
+        The ``repr`` of the settings tells different ones apart.
         """
         fingerprint = fingerprint_of(lists, repr(settings))
         with self._turn:
-            kept = self._take(place)
-            if kept is None or kept.fingerprint != fingerprint:
+            entry = self._remove(place)
+            if entry is None or entry.fingerprint != fingerprint:
                 groups = read()
                 if fingerprint is None:
                     return groups
-                kept = _Kept(fingerprint, sum(received.weight for received in lists), groups)
-            self._put(place, kept)
-            return kept.groups
+                entry = _Entry(fingerprint, sum(received.weight for received in lists), groups)
+            self._entries[place] = entry
+            self._size += entry.size
+            while self._size > self._most_bytes:
+                self._remove(next(iter(self._entries)))
+            return entry.groups
 
-    def _take(self, place: tuple[str, str]) -> _Kept | None:
-        kept = self._kept.pop(place, None)
-        self._size -= kept.size if kept is not None else 0
-        return kept
-
-    def _put(self, place: tuple[str, str], kept: _Kept) -> None:
-        self._kept[place] = kept
-        self._size += kept.size
-        while self._size > self._most_bytes:
-            self._take(next(iter(self._kept)))
+    def _remove(self, place: tuple[str, str]) -> _Entry | None:
+        entry = self._entries.pop(place, None)
+        self._size -= entry.size if entry is not None else 0
+        return entry

@@ -1,47 +1,55 @@
-"""From API objects to machines, and the groups that they belong to. Pure."""
+"""Reads machines from API objects, and the failures that cluster-autoscaler-status reports. Pure."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import yaml
+
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import (
     Object,
     controller_of,
     entries_of,
+    failure_of,
     get_path,
-    mapping,
+    is_being_deleted,
     moment_of,
     name_of,
 )
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects
 from evenkeel.application.rebalancing.ports import MachineNode
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
+from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup
 
+# The cloud's id of an instance: aws:///<zone>/<instance> (cloud-provider-aws), gce://<project>/<zone>/<instance>.
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
+# The autoscaler's own request for nodes failed: the API server was away, or its bounds forbade it
+# (core/scaleup/orchestrator/executor.go, IncreaseSize). That is no failure of the zone.
+_OWN_REQUEST_FAILED = "cloudProviderError"
 
 ScalableId = tuple[str, str, str]
 """Namespace, kind and name of a scalable."""
 
 
 def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
-    """One machine, as far as redistribution needs it."""
-    has_node, ready = flavour.joined(item)
-    annotations = mapping(get_path(item, ("metadata", "annotations")))
+    """Return one machine."""
+    api = flavour.machines
+    has_node, ready = api.joined(item)
     return Machine(
         name=name_of(item)[1],
         uid=str(get_path(item, ("metadata", "uid")) or ""),
         has_node=has_node,
         ready=ready,
         created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
-        launched_at=flavour.launched_at(item),
-        preserved=flavour.is_preserved is not None and flavour.is_preserved(item, now),
-        marked=flavour.is_marked(annotations),
-        marked_by_us=flavour.mark_is_ours and annotations.get(flavour.mark[0]) == flavour.mark[1],
-        deleting=get_path(item, ("metadata", "deletionTimestamp")) is not None,
+        launched_at=api.launched_at(item),
+        preserved=api.is_preserved is not None and api.is_preserved(item, now),
+        marked=api.mark.marks(item),
+        marked_by_us=api.mark.is_ours and api.mark.is_set_on(item),
+        deleting=is_being_deleted(item),
         deleting_since=moment_of(get_path(item, ("metadata", "deletionTimestamp"))),
-        failure=flavour.failure(item),
+        failure=api.failure(item),
         zone=_zone_of(item),
     )
 
@@ -49,21 +57,18 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
 def nodes_of(
     flavour: Flavour, group: GroupKey, scalable: Object, items: Iterable[Object], now: datetime
 ) -> dict[str, MachineNode]:
-    """The nodes of a group's machines, by every name that these, or a pool of instances, give them."""
-    is_going = get_path(scalable, ("metadata", "deletionTimestamp")) is not None
-    found = dict.fromkeys(_node_names(scalable), MachineNode(group=group, deleting=is_going))
+    """Return the nodes of a group's machines, by each name that the machines or an instance pool give them."""
+    nodes = dict.fromkeys(_node_names(scalable), MachineNode(group=group, deleting=is_being_deleted(scalable)))
     for item in items:
         machine = read_machine(flavour, item, now)
-        node = MachineNode(group=group, machine=machine, deleting=machine.deleting)
-        found |= dict.fromkeys(_node_names(item), node)
-    return found
+        nodes |= dict.fromkeys(_node_names(item), MachineNode(group=group, machine=machine, deleting=machine.deleting))
+    return nodes
 
 
 def _node_names(item: Object) -> list[str]:
-    """What the node of a machine may be known by: its name, or the cloud's id that both have.
+    """Return the names and provider ids that identify the nodes of a machine or an instance pool.
 
-    Gardener names it in a label (machine-controller-manager pkg/apis/machine/v1alpha1, NodeLabelKey); a pool of
-    instances has a list of each.
+    Gardener has the node's name in a label (machine-controller-manager pkg/apis/machine/v1alpha1, NodeLabelKey).
     """
     single = (("status", "nodeRef", "name"), ("metadata", "labels", "node"), ("spec", "providerID"))
     names = [get_path(item, path) for path in single]
@@ -74,7 +79,7 @@ def _node_names(item: Object) -> list[str]:
 
 
 def by_scalable(flavour: Flavour, machines: Iterable[Object]) -> dict[ScalableId, list[Object]]:
-    """The machines of each scalable, each once. One pass over the machines, however many groups there are."""
+    """Return the machines of each scalable, in one pass over the machines."""
     machines_of: dict[ScalableId, list[Object]] = {}
     for machine in machines:
         for scalable in scalables_of(flavour, machine):
@@ -83,17 +88,17 @@ def by_scalable(flavour: Flavour, machines: Iterable[Object]) -> dict[ScalableId
 
 
 def scalable_of(group: NodeGroup) -> ScalableId:
-    """The group as ``by_scalable`` calls it."""
+    """Return the group's key in ``by_scalable``."""
     return group.key.namespace, group.kind, group.key.name
 
 
 def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
-    """The scalables that a machine may be one of: by its label, else by its controller."""
+    """Return the scalables that a machine may belong to: by its label, else by its controller."""
     namespace, controller = name_of(machine)[0], controller_of(machine)
     labels = get_path(machine, ("metadata", "labels"))
     scalables = []
     for kind in flavour.scalables:
-        label = flavour.machine_labels.get(kind.kind)
+        label = flavour.machines.labels.get(kind.kind)
         if label is not None:
             name = get_path(labels, (label,))
         else:
@@ -104,16 +109,17 @@ def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
-    """The group with its machines, running counted from them: those with a node that are not going.
+    """Return the group with its machines, and running counted from them: those with a node that are not going.
 
-    The status is a second witness. A list by label can miss machines that somebody has relabelled, and what runs must
-    never be given up because it was not seen.
+    The status is the second source: a list by label misses relabelled machines, and a running node must not be given up
+    because the list missed it.
     """
     listed = tuple(machines)
     if group.launched is not None and not listed:
-        return group  # of a pool of instances, machines are listed only where its provider makes some
+        return group  # an instance pool has machines only where its provider makes some
     running = sum(machine.has_node and not machine.deleting for machine in listed)
-    common = _common_zone(listed)
+    zones = {machine.zone for machine in listed if machine.zone is not None}
+    common = next(iter(zones)) if len(zones) == 1 else None
     return replace(
         group,
         machines=listed,
@@ -123,19 +129,42 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     )
 
 
-def _common_zone(machines: Iterable[Machine]) -> str | None:
-    """Where all of them stand; None where nobody says, or not all in one place."""
-    zones = {machine.zone for machine in machines if machine.zone is not None}
-    return next(iter(zones)) if len(zones) == 1 else None
-
-
 def _zone_of(machine: Object) -> str | None:
-    """Where a machine stands: as its API says, else as the cloud's own id of it does.
-
-    ``aws:///<zone>/<instance>`` (cloud-provider-aws), ``gce://<project>/<zone>/<instance>``.
-    """
+    """Return a machine's zone: as its API names it, else as its provider id does."""
     for path in (("spec", "failureDomain"), ("status", "failureDomain")):
         if isinstance(domain := get_path(machine, path), str) and domain:
             return domain
-    found = _PROVIDER_ID.fullmatch(str(get_path(machine, ("spec", "providerID"))))
-    return found["zone"] if found else None
+    instance = _PROVIDER_ID.fullmatch(str(get_path(machine, ("spec", "providerID"))))
+    return instance["zone"] if instance else None
+
+
+def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
+    """Return the groups with the backoff that ConfigMap ``cluster-autoscaler-status`` reports of them.
+
+    A group without one may still fail: the autoscaler's timeout often causes no backoff.
+    """
+    failures = _backoffs(status) if status else {}
+
+    def with_failure(member: GroupObjects) -> GroupObjects:
+        group, key = member.group, member.group.key
+        name = flavour.autoscaler.status_name.format(kind=group.kind, namespace=key.namespace, name=key.name)
+        failure = failures.get(name)
+        return replace(member, group=replace(group, autoscaler_failure=failure)) if failure else member
+
+    return [with_failure(member) for member in members] if failures else members
+
+
+def _backoffs(status: str) -> dict[str, MachineFailure]:
+    """Return the failures by the autoscaler's name of the group."""
+    try:
+        document = yaml.safe_load(status)
+    except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
+        return {}
+    failures = {}
+    for entry in entries_of(document, ("nodeGroups",)):
+        scale_up = get_path(entry, ("scaleUp",))
+        code, message = (get_path(scale_up, ("backoffInfo", field)) for field in ("errorCode", "errorMessage"))
+        if get_path(scale_up, ("status",)) == "Backoff" and code != _OWN_REQUEST_FAILED:
+            since = get_path(scale_up, ("lastTransitionTime",))
+            failures[str(entry.get("name"))] = failure_of(code, message, since)
+    return failures

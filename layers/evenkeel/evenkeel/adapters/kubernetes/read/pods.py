@@ -1,11 +1,10 @@
-"""From pods as the API shows them to what placing needs of them. What nothing reads is not even made an object of.
+"""Reads pods as placing needs them. Fields that nothing reads are not decoded.
 
-Pods of one template share what they ask of a node: a cluster has thousands of pods, and some hundred templates.
+Pods of one template share their ``Needs``: a cluster has thousands of pods, and some hundred templates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -35,56 +34,22 @@ from evenkeel.domain.rebalancing.membership.quantities import read_duration
 
 _NO_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-# Volumes whose names somebody reads: claims of ephemeral ones, and local ones that may be lost.
+# Volumes whose names matter: claims of ephemeral ones, and local ones that may be lost.
 _NAMED_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral", "emptyDir", "hostPath"})
-# Fields of a pod's spec that bind it to no node, or that are read here (core/v1 types.go, PodSpec of Kubernetes 1.36).
+# Fields of a pod's spec that are read here, or bind it to no node (core/v1 types.go, PodSpec of Kubernetes 1.36).
 _KNOWN = frozenset(
     {
-        "activeDeadlineSeconds",
-        "affinity",
-        "automountServiceAccountToken",
-        "containers",
-        "dnsConfig",
-        "dnsPolicy",
-        "enableServiceLinks",
-        "ephemeralContainers",
-        "hostAliases",
-        "hostIPC",
-        "hostNetwork",
-        "hostPID",
-        "hostUsers",
-        "hostname",
-        "hostnameOverride",
-        "imagePullSecrets",
-        "initContainers",
-        "nodeName",
-        "nodeSelector",
-        "os",
-        "overhead",
-        "preemptionPolicy",
-        "priority",
-        "priorityClassName",
-        "readinessGates",
-        "resourceClaims",
-        "resources",
-        "restartPolicy",
-        "runtimeClassName",
-        "schedulerName",
-        "schedulingGates",
-        "securityContext",
-        "serviceAccount",
-        "serviceAccountName",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "subdomain",
-        "terminationGracePeriodSeconds",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
+        *("affinity", "containers", "initContainers", "nodeName", "nodeSelector", "overhead", "priority"),
+        *("resourceClaims", "resources", "schedulerName", "schedulingGates", "terminationGracePeriodSeconds"),
+        *("tolerations", "topologySpreadConstraints", "volumes"),
+        *("activeDeadlineSeconds", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "enableServiceLinks"),
+        *("ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname"),
+        *("hostnameOverride", "imagePullSecrets", "os", "preemptionPolicy", "priorityClassName", "readinessGates"),
+        *("restartPolicy", "runtimeClassName", "securityContext", "serviceAccount", "serviceAccountName"),
+        *("setHostnameAsFQDN", "shareProcessNamespace", "subdomain"),
     }
 )
-
-_Fields = Mapping[str, Any]  # by name, what each holds; None: that is not looked at
+_Fields = Mapping[str, Any]  # by name, the known fields below; None: those are not checked
 _REQUIRED, _PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 _RESOURCES: _Fields = dict.fromkeys(("requests", "limits", "claims"))
 _SELECTOR: _Fields = dict.fromkeys(("matchLabels", "matchExpressions"))
@@ -96,7 +61,7 @@ _POD_TERMS: _Fields = {
         "namespaceSelector": _SELECTOR,
     },
 }
-# The same of what these fields of the spec hold.
+# The known fields below these fields of the spec.
 _KNOWN_AFFINITY: _Fields = {
     "nodeAffinity": {
         _PREFERRED: None,
@@ -114,7 +79,7 @@ _NULL = Raw(b"null")
 
 
 class Shape(Struct, gc=False, rename="camel"):
-    """Of an object, the fields that are read."""
+    """The fields that are read of an object."""
 
 
 class OwnerShape(Shape):
@@ -133,32 +98,26 @@ class Metadata(Shape):
 
     @property
     def controller(self) -> Owner | None:
+        """Return the controlling owner."""
         owner = next((owner for owner in self.owner_references or () if owner.controller), None)
         return None if owner is None else Owner(owner.kind, owner.name)
 
 
-class RequirementShape(Shape):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
 class SelectorShape(Shape):
     match_labels: dict[str, str] | None = None
-    match_expressions: list[RequirementShape] | None = None
+    match_expressions: list[Requirement] | None = None
 
 
 class NodeTermShape(Shape):
-    match_expressions: list[RequirementShape] | None = None
-    match_fields: list[RequirementShape] | None = None
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
 
 
 class NodeSelectorShape(Shape):
     node_selector_terms: list[NodeTermShape] | None = None
 
 
-# By the names that annotations have: the one place where they are no camels.
-class _Annotations(
+class PodAnnotations(
     Struct,
     gc=False,
     rename={
@@ -176,15 +135,16 @@ class _Annotations(
     delay: str | None = None
 
     def read(self) -> Mapping[str, str]:
+        """Return the annotations by their names."""
         names = {field.name: field.encode_name for field in msgspec.structs.fields(self)}
         return {names[field]: text for field in names if (text := getattr(self, field)) is not None}
 
 
-class _PodMetadata(Metadata):
-    annotations: _Annotations | None = None
+class PodMetadata(Metadata):
+    annotations: PodAnnotations | None = None
 
 
-class _Resources(Shape):
+class ResourcesShape(Shape):
     requests: dict[str, Any] | None = None
 
 
@@ -247,7 +207,7 @@ class _Named(Shape):
 
 
 class _Spec(Shape):
-    """What is raw is read once for all equal specs, with the names of all fields that it holds."""
+    """Raw fields are decoded once for all equal specs."""
 
     node_name: str = ""
     priority: int | None = None
@@ -266,7 +226,7 @@ class _Spec(Shape):
     scheduling_gates: list[_Named] | None = None
 
 
-class _Condition(Shape):
+class ConditionShape(Shape):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -275,24 +235,24 @@ class _Condition(Shape):
 
 class _ContainerStatus(Shape):
     name: str = ""
-    resources: _Resources | None = None
+    resources: ResourcesShape | None = None
     allocated_resources: dict[str, Any] | None = None
 
 
 class _Status(Shape):
     phase: str | None = None
     nominated_node_name: str | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[ConditionShape] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
-    resources: _Resources | None = None
+    resources: ResourcesShape | None = None
     allocated_resources: dict[str, Any] | None = None
 
 
 class PodShape(Shape):
-    """A pod; its spec is read once for all that are equal."""
+    """A pod, whose spec is read once for all equal ones."""
 
-    metadata: _PodMetadata
+    metadata: PodMetadata
     spec: Raw
     status: _Status | None = None
 
@@ -301,21 +261,21 @@ _spec = msgspec.json.Decoder(_Spec).decode
 _names = msgspec.json.Decoder(dict[str, Raw]).decode
 _affinity = msgspec.json.Decoder(_Affinity | None).decode
 _spreads = msgspec.json.Decoder(list[_Spread] | None).decode
-_resources = msgspec.json.Decoder(_Resources | None).decode
+_resources = msgspec.json.Decoder(ResourcesShape | None).decode
 _plain = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
 
 
 class Pods:
-    """Reads pods, one after the other; equal ones share what they ask of a node, and their labels."""
+    """Reads pods one after the other. Equal ones share their needs and labels."""
 
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
         self._labels: dict[object, Mapping[str, str]] = {}
-        self.weight = 0  # about how many bytes of what was read are kept
+        self.weight = 0  # bytes that are kept, roughly
 
     def read(self, shape: PodShape) -> Pod:
-        """Raises msgspec.ValidationError, BadValueError: it is no pod."""
+        """Return the pod. Raises msgspec.ValidationError, BadValueError."""
         metadata, status = shape.metadata, shape.status or _Status()
         spec = _spec(shape.spec)
         fields = _names(shape.spec)
@@ -352,11 +312,11 @@ class Pods:
 
     def _needs_of(self, spec: _Spec, status: _Status, pod: str, unread: tuple[str, ...]) -> Needs:
         volumes = tuple(_volume(entry, pod) for entry in spec.volumes or ())
-        # What is left of the spec is the template's, and equal for all of its pods.
+        # The rest of the spec is the template's, and equal for all of its pods.
         spec.volumes, spec.node_name, spec.priority, spec.termination_grace_period_seconds = None, "", None, None
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
-        # Only a pod that asks for something as a whole is resized as a whole. All others share their needs.
+        # Only a pod with requests as a whole is resized as a whole. All others share their needs.
         whole = (status.resources, status.allocated_resources) if _resources(spec.resources) else (None, None)
         asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
         equal = (asked, volumes, taken, unread)
@@ -375,7 +335,7 @@ def _needs(
     running: Mapping[str, _ContainerStatus],
     volumes: tuple[PodVolume, ...],
     unread: tuple[str, ...],
-    whole: tuple[_Resources | None, dict[str, Any] | None],
+    whole: tuple[ResourcesShape | None, dict[str, Any] | None],
 ) -> Needs:
     affinity, spreads = _affinity(spec.affinity) or _Affinity(), _spreads(spec.topology_spread_constraints) or ()
     has, granted = whole
@@ -404,7 +364,7 @@ def _needs(
 
 
 def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
-    """Yield the paths of fields below the spec that are not known, and that may bind the pod to a node."""
+    """Yield the paths of unknown fields below the spec, which may bind the pod to a node."""
     yield from _unknown(_plain(spec.affinity), _KNOWN_AFFINITY, "affinity")
     yield from _unknown(_plain(spec.topology_spread_constraints), _KNOWN_SPREAD, "topologySpreadConstraints")
     if any(one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway") for one in spreads):
@@ -416,7 +376,7 @@ def _unread(spec: _Spec, spreads: Iterable[_Spread]) -> Iterator[str]:
 
 
 def _unknown(value: Any, known: _Fields, path: str) -> Iterator[str]:
-    """Yield the paths of the fields of a value that are not among the known ones. A field that is null is absent."""
+    """Yield the paths of a value's fields that are not known. A null field is absent."""
     if isinstance(value, list):
         for item in value:
             yield from _unknown(item, known, f"{path}[]")
@@ -436,11 +396,11 @@ def _requests(resources: Raw) -> Amounts:
 
 
 def _containers(shapes: Iterable[_Container] | None, running: Mapping[str, _ContainerStatus]) -> tuple[Container, ...]:
-    found = []
+    containers = []
     for shape in shapes or ():
         status = running.get(shape.name)
         ports = (port for port in shape.ports or () if port.host_port)
-        found.append(
+        containers.append(
             Container(
                 name=shape.name,
                 requests=_requests(shape.resources),
@@ -450,7 +410,7 @@ def _containers(shapes: Iterable[_Container] | None, running: Mapping[str, _Cont
                 allocated=amounts(status.allocated_resources) if status and status.allocated_resources else None,
             )
         )
-    return tuple(found)
+    return tuple(containers)
 
 
 def _spread(shape: _Spread) -> TopologySpreadConstraint:
@@ -478,13 +438,13 @@ def _pod_terms(shape: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
 
 
 def _volume(entry: Mapping[str, Any], pod: str) -> PodVolume:
-    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # as the API server has it
+    kind = next((key for key in sorted(entry) if key != "name"), "emptyDir")  # the API server's default
     name = str(entry.get("name", ""))
     source = entry.get(kind)
     source = source if isinstance(source, dict) else {}
     claim = str(source.get("claimName", "")) if kind == "persistentVolumeClaim" else ""
     return PodVolume(
-        name=name if kind in _NAMED_VOLUMES else "",  # others have a name by chance, as the tokens of ServiceAccounts
+        name=name if kind in _NAMED_VOLUMES else "",  # other names are random, as of ServiceAccount tokens
         kind=kind,
         claim=f"{pod}-{name}" if kind == "ephemeral" else claim,
         in_memory=kind == "emptyDir" and source.get("medium") == "Memory",
@@ -502,52 +462,48 @@ def _is_infeasible(status: _Status) -> bool:
     return any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions or ())
 
 
-def _delay(annotations: _Annotations | None) -> timedelta:
+def _delay(annotations: PodAnnotations | None) -> timedelta:
     try:
         return read_duration(annotations.delay) if annotations and annotations.delay else timedelta(0)
-    except BadValueError:  # Cluster Autoscaler passes it over, too
+    except BadValueError:  # Cluster Autoscaler ignores it, too
         return timedelta(0)
 
 
-# ---------------------------------------------------------------- what other kinds have as well
+# ---------------------------------------------------------------- fields that other kinds have as well
 
 
 def utc(moment: datetime | None) -> datetime | None:
+    """Return a time with its zone: UTC where it names none."""
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def amounts(values: Mapping[str, Any] | None) -> Amounts:
-    """Raises BadValueError, which names the resource and what it is."""
-    found = {}
+    """Return amounts by resource. Raises BadValueError, which names the resource and its value."""
+    read = {}
     for name, value in (values or {}).items():
         try:
-            found[name] = _amount(value) if isinstance(value, str) else read_amount(value)
+            read[name] = _amount(value) if isinstance(value, str) else read_amount(value)
         except BadValueError as error:
             raise BadValueError(f"{name} is {quote(value)}: {error}") from None
-    return found
+    return read
 
 
-@lru_cache(maxsize=4096)
-def _amount(text: str) -> Fraction:
-    return read_amount(text)
+_amount = lru_cache(maxsize=4096)(read_amount)
 
 
 def selector(shape: SelectorShape | None) -> Selector | None:
-    """None: there is none, and nothing matches. An empty one matches everything."""
+    """Return a selector. None matches nothing, an empty one matches everything."""
     if shape is None:
         return None
     equal = (Requirement(key, "In", (value,)) for key, value in sorted((shape.match_labels or {}).items()))
-    return (*equal, *requirements(shape.match_expressions))
-
-
-def requirements(shapes: Iterable[RequirementShape] | None) -> Selector:
-    return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in shapes or ())
+    return (*equal, *(shape.match_expressions or ()))
 
 
 def node_terms(shape: NodeSelectorShape | None) -> tuple[NodeSelectorTerm, ...] | None:
+    """Return the terms of a node selector, or None where there is none."""
     if shape is None:
         return None
     return tuple(
-        NodeSelectorTerm(requirements(term.match_expressions), requirements(term.match_fields))
+        NodeSelectorTerm(tuple(term.match_expressions or ()), tuple(term.match_fields or ()))
         for term in shape.node_selector_terms or ()
     )

@@ -1,4 +1,4 @@
-"""One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
+"""Reads a workload cluster page by page. Each page is reduced to the fields of placing before the next request."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from evenkeel.access_config import WorkloadEntry
 from evenkeel.adapters.kubernetes.client.api import KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.client.transport import Allowance
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.objects import get_path
 from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.read.workload_objects import (
     AttachmentShape,
@@ -34,13 +35,13 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
-# Pods of one cluster that are read beside others' looks.
+# Pods of a cluster that is read in parallel with others.
 _BESIDE_OTHERS = 2_000
-# Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
+# Equal pods share their needs: thirty thousand pods of five hundred templates need half a megabyte.
 _MOST_KEPT = 32 * 2**20
-# Where a cluster-autoscaler signs whom nobody has told another namespace.
+# cluster-autoscaler's default namespace.
 _KUBE_SYSTEM = "kube-system"
-# What it signs with, and everything that is listed: deploy/kubernetes/rbac-workload.yaml.
+# Its lease and status, and every kind that is listed: deploy/kubernetes/rbac-workload.yaml.
 _SIGNS = (
     {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
     {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
@@ -65,7 +66,7 @@ class _List(Struct, Generic[_Shape]):
 
 
 class KubernetesWorkload:
-    """``WorkloadCluster`` of one API server. Made for one look."""
+    """``WorkloadCluster`` of one API server, for one check."""
 
     def __init__(
         self,
@@ -77,8 +78,8 @@ class KubernetesWorkload:
         alone: bool = True,
     ) -> None:
         self._api = api
-        self._signs_in = sorted(
-            {_KUBE_SYSTEM, *(FLAVOURS[name].autoscaler_namespace or _KUBE_SYSTEM for name in flavours)}
+        self._autoscaler_namespaces = sorted(
+            {_KUBE_SYSTEM, *(FLAVOURS[name].autoscaler.namespace or _KUBE_SYSTEM for name in flavours)}
         )
         self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
         self._remaining = remaining
@@ -86,7 +87,7 @@ class KubernetesWorkload:
         self._pods = Pods()
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
-        """Who waits is read first: a pod that is given a node meanwhile is then seen twice, and never not at all."""
+        """Return the workload. Pending pods come first: a pod that is bound meanwhile is read twice, not missed."""
         pods: dict[str, Pod] = {}
         if not judges_nodes:
             self._read_pods("spec.nodeName=", pods)
@@ -96,55 +97,56 @@ class KubernetesWorkload:
         workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
         workload = replace(workload, autoscaler_sought=True, autoscaler_at=self.autoscaler_at())
         workload = replace(workload, daemon_sets=self._daemon_sets())
-        needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
-        if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
+        all_needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
+        if any(volume.kind in OF_CLAIMS for needs in all_needs for volume in needs.volumes):
             workload = self._with_volumes(workload)
         if judges_nodes:
             workload = replace(workload, budgets=self._budgets())
-        if any(term.namespace_selector is not None for each in needs for term in (*each.affinity, *each.anti_affinity)):
-            namespaces = dict(self._each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
+        terms = (term for needs in all_needs for term in (*needs.affinity, *needs.anti_affinity))
+        if any(term.namespace_selector is not None for term in terms):
+            namespaces = dict(self._list("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
             workload = replace(workload, namespaces=namespaces)
         return workload
 
     def refused(self, *, orders: bool) -> Sequence[str]:
-        """What may not be read of all that a look may need, in words; ``orders``: also an autoscaler's signs."""
-        asked = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
+        """Return the missing rights, as sentences; ``orders``: also to read the autoscaler's lease and status."""
+        rights = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
         if orders:
-            asked += [{"namespace": place, "verb": "get", **each} for place in self._signs_in for each in _SIGNS]
-        return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
+            places = self._autoscaler_namespaces
+            rights += [{"namespace": place, "verb": "get", **sign} for place in places for sign in _SIGNS]
+        return [described_right(right) for right in rights if not self._api.allows(right, self._remaining)]
 
     def autoscaler_at(self) -> datetime | None:
-        """When a cluster-autoscaler last renewed its lease, or wrote its status, as far as either may be read."""
-        said = []
-        for place in (f"namespaces/{name}" for name in self._signs_in):
-            lease = self._get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler")
-            status = self._get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status")
-            said.append((lease.get("spec") or {}).get("renewTime"))
-            said.append(((status.get("metadata") or {}).get("annotations") or {}).get(_LAST_UPDATED))
-        return max((moment for text in said if (moment := _moment(text)) is not None), default=None)
-
-    def _get(self, path: str) -> Mapping[str, Any]:
-        return self._api.get(path, self._remaining) or {}
+        """Return when a cluster-autoscaler last renewed its lease or wrote its status, as far as they are readable."""
+        times = []
+        for place in (f"namespaces/{name}" for name in self._autoscaler_namespaces):
+            lease = self._api.get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler", self._remaining)
+            status = self._api.get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status", self._remaining)
+            times.append(get_path(lease, ("spec", "renewTime")))
+            times.append(get_path(status, ("metadata", "annotations", _LAST_UPDATED)))
+        return max((moment for text in times if (moment := _moment(text)) is not None), default=None)
 
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
-        for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
+        for pod in self._list("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
             pods[str(pod)] = pod
             if self._pods.weight > _MOST_KEPT:
-                kept = f"more than {_MOST_KEPT // 2**20} MiB of what pods ask for, each for something else"
-                raise TooLargeError(f"{self._api.name}: {kept}")
+                size = f"more than {_MOST_KEPT // 2**20} MiB of different pod requirements"
+                raise TooLargeError(f"{self._api.name}: {size}")
             if not self._alone and len(pods) > _BESIDE_OTHERS:
-                raise TooLargeError(f"{self._api.name}: more than {_BESIDE_OTHERS} pods beside the looks at others")
+                raise TooLargeError(
+                    f"{self._api.name}: more than {_BESIDE_OTHERS} pods, while other clusters are checked too"
+                )
             if len(pods) > self._most_pods:
                 raise self._too_large("pods", self._most_pods)
 
     def _nodes(self, machines: Mapping[str, MachineNode]) -> tuple[Node, ...]:
         nodes: list[Node] = []
-        for node in self._each("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
+        for node in self._list("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
             if len(nodes) == self._most_nodes:
                 raise self._too_large("nodes", self._most_nodes)
             nodes.append(node)
-        # One that is still starting has an id, and no node to be found here.
-        joined = any(each.machine is None or each.machine.has_node for each in machines.values())
+        # A machine that is still starting has an id and no node.
+        joined = any(node.machine is None or node.machine.has_node for node in machines.values())
         if nodes and joined and not any(node.group for node in nodes):
             raise ClusterUnavailableError(
                 f"{self._api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
@@ -153,9 +155,9 @@ class KubernetesWorkload:
         return tuple(nodes)
 
     def _daemon_sets(self) -> tuple[Pod, ...]:
-        """Return a pod of each DaemonSet. Where they may not be listed, they are seen from their pods."""
+        """Return a pod of each DaemonSet; none where listing them is forbidden: then their pods show them."""
         try:
-            listed = self._each(
+            listed = self._list(
                 "/apis/apps/v1/daemonsets",
                 DaemonSetShape,
                 lambda shape: None if shape.metadata.deletion_timestamp else self._pods.read(shape.as_pod()),
@@ -165,9 +167,9 @@ class KubernetesWorkload:
             return ()
 
     def _budgets(self) -> tuple[PodDisruptionBudget, ...]:
-        """Where they are not stable yet (Kubernetes 1.20), an empty selector matches nothing."""
+        """Return the budgets. In v1beta1 (Kubernetes 1.20), an empty selector matches nothing."""
         version = "v1" if "v1" in self._api.served("policy", self._remaining) else "v1beta1"
-        budgets = self._each(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
+        budgets = self._list(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
         if version == "v1":
             return tuple(budgets)
         return tuple(replace(budget, selector=budget.selector or None) for budget in budgets)
@@ -176,33 +178,33 @@ class KubernetesWorkload:
         return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
 
     def _with_volumes(self, workload: Workload) -> Workload:
-        """Volumes are read where a pod has any."""
+        """Return the workload with volumes, which are read only where a pod has any."""
         storage = "/apis/storage.k8s.io/v1"
-        limits = dict(self._each(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
+        limits = dict(self._list(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
         return replace(
             workload,
-            claims=tuple(self._each("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
-            volumes=tuple(self._each("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
-            attachments=tuple(self._each(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
-            storage_classes=tuple(self._each(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
+            claims=tuple(self._list("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
+            volumes=tuple(self._list("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
+            attachments=tuple(self._list(f"{storage}/volumeattachments", AttachmentShape, AttachmentShape.read)),
+            storage_classes=tuple(self._list(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
             nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in workload.nodes),
         )
 
-    def _each(
+    def _list(
         self, path: str, shape: type[_Shape], read: Callable[[_Shape], _Value], fields: str = ""
     ) -> Iterator[_Value]:
-        """Every object of a kind as it is read; no page is kept.
+        """Yield every object of a kind, and keep no page.
 
-        Raises ClusterUnavailableError, also where one is not as its kind is: half a list is never used.
+        Raises ClusterUnavailableError, also where an object does not fit its kind: half a list is never used.
         """
         decode, count = _decoder(shape), 0
-        # Of pods each page is reduced to a hundredth; of all else, most is kept.
+        # A page of pods shrinks to a hundredth; of other kinds most is kept.
         allowance = None if fields else Allowance()
         try:
             for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
                     count += 1
-                    if count > self._most_pods + 1:  # of whatever kind: a cluster has no more of any than pods
+                    if count > self._most_pods + 1:  # of any kind: a cluster has the most of pods
                         raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
                     yield read(item)
             return
@@ -214,11 +216,11 @@ class KubernetesWorkload:
 
 
 def _moment(text: object) -> datetime | None:
-    """RFC 3339, or as Go prints a time: ``2026-01-15 12:00:00.123456789 +0000 UTC``. None: it is neither."""
-    found = _TIME.match(text) if isinstance(text, str) else None
-    if found is None:
+    """Return a time in RFC 3339 or as Go prints it: ``2026-01-15 12:00:00.123456789 +0000 UTC``; else None."""
+    match = _TIME.match(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    day, time, zone = found.groups()
+    day, time, zone = match.groups()
     try:
         return datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
     except ValueError:

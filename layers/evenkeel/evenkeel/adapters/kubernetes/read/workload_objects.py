@@ -1,19 +1,21 @@
-"""From nodes, volumes, claims, budgets and DaemonSets as the API shows them to what placing needs of them."""
+"""Reads nodes, volumes, claims, budgets and DaemonSets as placing needs them."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
-from msgspec.json import Decoder, encode
+from msgspec import Raw
 
 from evenkeel.adapters.kubernetes.read.pods import (
+    ConditionShape,
     Metadata,
     NodeSelectorShape,
     OwnerShape,
+    PodAnnotations,
+    PodMetadata,
     PodShape,
+    ResourcesShape,
     SelectorShape,
     Shape,
     amounts,
@@ -33,34 +35,22 @@ from evenkeel.domain.model.workload import (
     Volume,
 )
 
-# Volumes in the words of before CSI, and who serves them now (k8s.io/csi-translation-lib, plugins).
-_DRIVERS = {
-    "aws_elastic_block_store": "ebs.csi.aws.com",
-    "gce_persistent_disk": "pd.csi.storage.gke.io",
-    "azure_disk": "disk.csi.azure.com",
-    "azure_file": "file.csi.azure.com",
-    "cinder": "cinder.csi.openstack.org",
-    "vsphere_volume": "csi.vsphere.vmware.com",
-    "portworx_volume": "pxd.portworx.com",
-}
-_PROVISIONERS = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/azure-file": "file.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
-    "kubernetes.io/portworx-volume": "pxd.portworx.com",
-}
+# In-tree volumes: field, provisioner, and the driver that serves them now (k8s.io/csi-translation-lib, plugins).
+_IN_TREE = (
+    ("aws_elastic_block_store", "aws-ebs", "ebs.csi.aws.com"),
+    ("gce_persistent_disk", "gce-pd", "pd.csi.storage.gke.io"),
+    ("azure_disk", "azure-disk", "disk.csi.azure.com"),
+    ("azure_file", "azure-file", "file.csi.azure.com"),
+    ("cinder", "cinder", "cinder.csi.openstack.org"),
+    ("vsphere_volume", "vsphere-volume", "csi.vsphere.vmware.com"),
+    ("portworx_volume", "portworx-volume", "pxd.portworx.com"),
+)
+_DRIVERS = {f"kubernetes.io/{provisioner}": driver for _, provisioner, driver in _IN_TREE}
 KEPT = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
-class _NodeAnnotations(Struct, gc=False, rename={"kept": KEPT}):
-    kept: str | None = None
-
-
-class _NodeMetadata(Metadata):
-    annotations: _NodeAnnotations | None = None
+class _AnnotatedMetadata(Metadata):
+    annotations: dict[str, str] | None = None
 
 
 class _Taint(Shape):
@@ -75,27 +65,21 @@ class _NodeSpec(Shape):
     unschedulable: bool | None = None
 
 
-class _Condition(Shape):
-    type: str = ""
-    status: str = ""
-    last_transition_time: datetime | None = None
-
-
 class _NodeStatus(Shape):
     capacity: dict[str, Any] | None = None
     allocatable: dict[str, Any] | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[ConditionShape] | None = None
 
 
 class NodeShape(Shape):
-    metadata: _NodeMetadata
+    metadata: _AnnotatedMetadata
     spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Node:
-        """A node, with its group where one of the machines calls it by its name or its id. Raises BadValueError."""
+        """Return a node, with its group where a machine has its name or id. Raises BadValueError."""
         metadata, spec, status = self.metadata, self.spec or _NodeSpec(), self.status or _NodeStatus()
-        kept = metadata.annotations.kept if metadata.annotations else None
+        disabled = (metadata.annotations or {}).get(KEPT)
         conditions = [one for one in status.conditions or () if one.type == "Ready"]
         ready = any(one.status == "True" for one in conditions)
         machine = machines.get(metadata.name) or machines.get(spec.provider_id or "")
@@ -105,7 +89,7 @@ class NodeShape(Shape):
             taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
             capacity=amounts(status.capacity),
             allocatable=amounts(status.allocatable),
-            annotations={} if kept is None else {KEPT: kept},
+            annotations={} if disabled is None else {KEPT: disabled},
             unschedulable=bool(spec.unschedulable),
             created_at=utc(metadata.creation_timestamp),
             ready=ready,
@@ -155,9 +139,9 @@ class VolumeShape(Shape):
     status: _Phase | None = None
 
     def read(self) -> Volume:
-        """Raises BadValueError."""
+        """Return a volume. Raises BadValueError."""
         spec, claim = self.spec, self.spec.claim_ref
-        older = (driver for field, driver in _DRIVERS.items() if getattr(spec, field) is not None)
+        older = (driver for field, _, driver in _IN_TREE if getattr(spec, field) is not None)
         return Volume(
             name=self.metadata.name,
             driver=spec.csi.driver if spec.csi else next(older, ""),
@@ -182,67 +166,48 @@ class _AttachmentSpec(Shape):
 
 
 class AttachmentShape(Shape):
-    """A VolumeAttachment. One without a persistent volume is of an inline volume, which counts by its pod."""
+    """A VolumeAttachment. Without a persistent volume it is of an inline volume, which counts by its pod."""
 
     metadata: Metadata
     spec: _AttachmentSpec
 
     def read(self) -> Attachment:
+        """Return an attachment."""
         spec = self.spec
         volume = spec.source.persistent_volume_name if spec.source else None
         return Attachment(node=spec.node_name, driver=spec.attacher, volume=volume or "")
 
 
-class _ClaimAnnotations(
-    Struct,
-    gc=False,
-    rename={
-        "bound": "pv.kubernetes.io/bind-completed",
-        "selected_node": "volume.kubernetes.io/selected-node",
-    },
-):
-    bound: str | None = None
-    selected_node: str | None = None
-
-
-class _ClaimMetadata(Metadata):
-    annotations: _ClaimAnnotations | None = None
-
-
-class _Asked(Shape):
-    requests: dict[str, Any] | None = None
-
-
 class _ClaimSpec(Shape):
     volume_name: str | None = None
     storage_class_name: str | None = None
-    resources: _Asked | None = None
+    resources: ResourcesShape | None = None
     access_modes: list[str] | None = None
     selector: SelectorShape | None = None
 
 
 class ClaimShape(Shape):
-    metadata: _ClaimMetadata
+    metadata: _AnnotatedMetadata
     spec: _ClaimSpec
     status: _Phase | None = None
 
     def read(self) -> Claim:
-        """Raises BadValueError."""
+        """Return a claim. Raises BadValueError."""
         metadata, spec = self.metadata, self.spec
-        annotations, owner = metadata.annotations or _ClaimAnnotations(), metadata.controller
-        asked = spec.resources.requests if spec.resources else None
+        annotations, owner = metadata.annotations or {}, metadata.controller
+        requests = spec.resources.requests if spec.resources else None
         return Claim(
             namespace=metadata.namespace,
             name=metadata.name,
             volume=spec.volume_name or "",
-            bound=annotations.bound is not None,
+            bound="pv.kubernetes.io/bind-completed" in annotations,
             lost=self.status is not None and self.status.phase == "Lost",
             deleting=metadata.deletion_timestamp is not None,
             storage_class=spec.storage_class_name or "",
-            size=amounts(asked).get("storage", Fraction(0)),
+            size=amounts(requests).get("storage", Fraction(0)),
             access_modes=frozenset(spec.access_modes or ()),
             selector=selector(spec.selector) or (),
-            selected_node=annotations.selected_node or "",
+            selected_node=annotations.get("volume.kubernetes.io/selected-node", ""),
             for_pod=owner.name if owner is not None and owner.kind == "Pod" else "",
         )
 
@@ -257,7 +222,7 @@ class _Topology(Shape):
 
 
 class ClassShape(Shape):
-    """A storage class, whose fields stand outside of any spec."""
+    """A storage class, whose fields are outside of a spec."""
 
     metadata: Metadata
     provisioner: str = ""
@@ -265,9 +230,10 @@ class ClassShape(Shape):
     allowed_topologies: list[_Topology] | None = None
 
     def read(self) -> StorageClass:
+        """Return a storage class."""
         return StorageClass(
             name=self.metadata.name,
-            provisioner=_PROVISIONERS.get(self.provisioner, self.provisioner),
+            provisioner=_DRIVERS.get(self.provisioner, self.provisioner),
             waits=self.volume_binding_mode == "WaitForFirstConsumer",
             allowed_topologies=tuple(
                 tuple(
@@ -296,7 +262,7 @@ class CsiNodeShape(Shape):
     spec: _CsiSpec | None = None
 
     def read(self) -> tuple[str, Mapping[str, int]]:
-        """A node, and how many volumes of each driver it takes; where nobody says, there is no limit."""
+        """Return a node's name, and the largest number of volumes by driver. A driver without one has no limit."""
         drivers = (self.spec.drivers if self.spec else None) or ()
         limits = {one.name: None if one.allocatable is None else one.allocatable.count for one in drivers}
         return self.metadata.name, {name: limit for name, limit in limits.items() if limit is not None}
@@ -316,7 +282,7 @@ class BudgetShape(Shape):
     status: _BudgetStatus | None = None
 
     def read(self) -> PodDisruptionBudget:
-        """One whose controller has not counted yet allows nothing."""
+        """Return a budget. Before its controller has counted, it allows nothing."""
         return PodDisruptionBudget(
             namespace=self.metadata.namespace,
             name=self.metadata.name,
@@ -329,12 +295,13 @@ class NamespaceShape(Shape):
     metadata: Metadata
 
     def read(self) -> tuple[str, Mapping[str, str]]:
+        """Return a namespace's name and labels."""
         return self.metadata.name, self.metadata.labels or {}
 
 
 class _TemplateMetadata(Shape):
     labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    annotations: PodAnnotations | None = None
 
 
 class _Template(Shape):
@@ -351,19 +318,14 @@ class DaemonSetShape(Shape):
     spec: _DaemonSetSpec
 
     def as_pod(self) -> PodShape:
-        """A pod as its controller would make it, before it is given to a node."""
+        """Return a pod as its controller creates it, before it is bound to a node."""
         template = self.spec.template.metadata or _TemplateMetadata()
-        owner = OwnerShape(kind="DaemonSet", name=self.metadata.name, controller=True)
-        created: datetime | None = self.metadata.creation_timestamp
-        pod = {
-            "metadata": {
-                "name": self.metadata.name,
-                "namespace": self.metadata.namespace,
-                "labels": template.labels,
-                "annotations": template.annotations,
-                "ownerReferences": [owner],
-                "creationTimestamp": created,
-            },
-            "spec": self.spec.template.spec,
-        }
-        return Decoder(PodShape).decode(encode(pod))
+        metadata = PodMetadata(
+            name=self.metadata.name,
+            namespace=self.metadata.namespace,
+            labels=template.labels,
+            owner_references=[OwnerShape(kind="DaemonSet", name=self.metadata.name, controller=True)],
+            creation_timestamp=self.metadata.creation_timestamp,
+            annotations=template.annotations,
+        )
+        return PodShape(metadata=metadata, spec=self.spec.template.spec)

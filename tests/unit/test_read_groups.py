@@ -15,9 +15,14 @@ from evenkeel.adapters.kubernetes.owners.base import BoundKeys
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.adapters.kubernetes.read import machines
-from evenkeel.adapters.kubernetes.read.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
-from evenkeel.adapters.kubernetes.read.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.read.machines import (
+    by_scalable,
+    read_machine,
+    scalable_of,
+    with_autoscaler_status,
+    with_machines,
+)
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY

@@ -1,10 +1,10 @@
-"""OpenShift's MachineAutoscaler: it owns the bounds of the MachineSet that it targets.
+"""OpenShift's MachineAutoscaler, which owns the bounds of a MachineSet, and its ClusterAutoscaler.
 
-Its operator writes the values back onto the MachineSet (cluster-autoscaler-operator machineautoscaler_controller.go),
-so what is written to the annotations there would not last.
+The operator copies the MachineAutoscaler's values to the MachineSet (cluster-autoscaler-operator
+machineautoscaler_controller.go), and overwrites other values in the annotations there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evenkeel.adapters.kubernetes.objects import (
@@ -12,27 +12,27 @@ from evenkeel.adapters.kubernetes.objects import (
     DECISION,
     Kind,
     Object,
-    Path,
     Reading,
     Scalable,
+    annotations_of,
     get_path,
-    mapping,
     name_of,
 )
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
-from evenkeel.domain.model.groups import Bounds
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, CapOwner, Claim, ref_of
+from evenkeel.domain.model.groups import Bounds, NodeCap
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.values import quote, read_count
+from evenkeel.domain.model.values import BadValueError, quote, read_count
 
-# What the operator writes on a MachineSet whose bounds a MachineAutoscaler owns: <namespace>/<name>
-# (cluster-autoscaler-operator machinetarget.go:80-104).
-OWNED_BY = "autoscaling.openshift.io/machineautoscaler"
+_AUTOSCALING = "autoscaling.openshift.io"
+# The operator's annotation of a MachineSet: <namespace>/<name> of the MachineAutoscaler (machinetarget.go:80-104).
+OWNED_BY = f"{_AUTOSCALING}/machineautoscaler"
+_NODES = ("spec", "resourceLimits", "maxNodesTotal")
 
 
 class MachineAutoscaler(BoundsInSpec):
     """Claims the MachineSet that ``spec.scaleTargetRef`` names, in its own namespace."""
 
-    kind = Kind("autoscaling.openshift.io", ("v1beta1",), "MachineAutoscaler", "machineautoscalers", optional=True)
+    kind = Kind(_AUTOSCALING, ("v1beta1",), "MachineAutoscaler", "machineautoscalers", optional=True)
     min_max = 1  # a webhook refuses spec.maxReplicas below 1
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -48,11 +48,11 @@ class MachineAutoscaler(BoundsInSpec):
         item = self._by_target.get((scalable.namespace, scalable.name))
         if item is None:
             return None
-        annotations = mapping(get_path(item, ("metadata", "annotations")))
-        own = Reading(name=f"MachineAutoscaler {'/'.join(name_of(item))}", faults=reading.faults)
+        own, annotations = reading.of(self.kind.kind, item), annotations_of(item)
         own.unknown_names(annotations, (DECISION, ADOPTED), "annotation")
         return Claim(
             owner=self,
+            path=("f:spec", "f:maxReplicas"),
             object=item,
             annotations=annotations,
             minimum=own.read("spec.minReplicas", get_path(item, ("spec", "minReplicas")), read_count),
@@ -62,16 +62,37 @@ class MachineAutoscaler(BoundsInSpec):
             fields=("spec.minReplicas", "spec.maxReplicas"),
         )
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (("f:spec", "f:maxReplicas"),)
-
     def frozen(self, scalable: Scalable) -> Reason | None:
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
-        # The annotations are copies: what is written there does not last, and is nobody's wish.
+        # The annotations are copies, which the operator overwrites.
         owner = f"MachineAutoscaler {quote(scalable.annotations[OWNED_BY])}"
         return Reason.of(Rule.OWNER_MISSING, owner=owner)
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
         return {"minReplicas": bounds.min, "maxReplicas": bounds.max}
+
+
+class ClusterAutoscaler(CapOwner):
+    """Reads ``spec.resourceLimits.maxNodesTotal`` (clusterautoscaler_types.go:43-125). It is never written."""
+
+    kind = Kind(
+        _AUTOSCALING,
+        ("v1",),
+        "ClusterAutoscaler",
+        "clusterautoscalers",
+        optional=True,
+        namespaced=False,
+        may_be_refused=True,
+    )
+
+    def cap(self, items: Iterable[Object]) -> NodeCap | None:
+        caps = []
+        for item in items:
+            try:
+                nodes = read_count(get_path(item, _NODES))
+            except BadValueError:
+                continue
+            if nodes:  # 0 means no limit, as in Cluster Autoscaler's --max-nodes-total
+                caps.append(NodeCap(ref=ref_of(self.kind, item), field=".".join(_NODES), nodes=nodes))
+        return min(caps, key=lambda cap: cap.nodes, default=None)

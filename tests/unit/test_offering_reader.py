@@ -150,14 +150,14 @@ def test_openshifts_provider_spec(found: dict[str, Any], expected: Bought | None
 
 def test_every_flavour_reads_the_objects_that_others_of_our_tests_have() -> None:
     scalable = objects.openshift("eu-central-1a", 1)
-    assert FLAVOURS["openshift"].bought(scalable) is not None
-    assert FLAVOURS["cluster-api"].bought(objects.infrastructure()) is not None
-    assert FLAVOURS["gardener"].bought(objects.machine_class(objects.gardener("eu-central-1a", 1))) is not None
+    assert FLAVOURS["openshift"].nodes.bought(scalable) is not None
+    assert FLAVOURS["cluster-api"].nodes.bought(objects.infrastructure()) is not None
+    assert FLAVOURS["gardener"].nodes.bought(objects.machine_class(objects.gardener("eu-central-1a", 1))) is not None
 
 
 @given(json_values())
 def test_whatever_an_object_looks_like_nothing_is_raised(value: Any) -> None:
     for flavour in FLAVOURS.values():
-        flavour.bought(value)
+        flavour.nodes.bought(value)
     by_machine_class({"provider": "AWS", "providerSpec": value, "nodeTemplate": value})
     by_provider_spec({"kind": "AWSMachineProviderConfig", "instanceType": value, "placement": value})

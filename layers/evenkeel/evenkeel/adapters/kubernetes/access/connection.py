@@ -1,0 +1,101 @@
+"""The connection that each way of access results in, and the client for it.
+
+Errors of libraries can quote a secret. So an AccessError quotes no value, and is raised without the library's error.
+"""
+
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kubernetes.client import ApiClient, Configuration
+
+from evenkeel.adapters.kubernetes.client.transport import connections, tls_context
+from evenkeel.application.errors import AccessError
+from evenkeel.domain.model.servers import read_server
+
+_T = TypeVar("_T")
+
+
+def redacting(
+    call: Callable[[], _T],
+    errors: type[Exception] | tuple[type[Exception], ...],
+    failure: str | Callable[[Any], AccessError],
+) -> _T:
+    """Return the call's result; where it raises one of these errors, raise the failure alone."""
+    try:
+        return call()
+    except errors as error:
+        problem = AccessError(failure) if isinstance(failure, str) else failure(error)
+    raise problem  # outside of the except, so that the library's error is not its context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """An API server, its authority, and static credentials."""
+
+    server: str
+    ca: str = field(repr=False)  # PEM, which creating the client verifies
+    ca_place: str  # the field that a person has to correct
+    token: str | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)  # PEM
+    key: bytes | None = field(default=None, repr=False)
+    tls_server_name: str | None = None
+
+
+def checked_server(value: object, where: str) -> str:
+    """Return the URL of a server. Raises AccessError."""
+    return redacting(lambda: read_server(value), ValueError, lambda error: AccessError(f"{where} {error}"))
+
+
+def decoded(value: object, where: str) -> bytes:
+    """Return the bytes of a base64 text. Raises AccessError."""
+    return redacting(lambda: base64.b64decode(str(value), validate=True), ValueError, f"{where} is not base64")
+
+
+def pem(data: bytes, where: str) -> str:
+    """Return a PEM certificate as text. Raises AccessError."""
+    return redacting(lambda: data.decode("ascii"), ValueError, f"{where} is not a PEM certificate")
+
+
+def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
+    """Return the client of a connection: verified TLS, no proxy from the environment, no retries.
+
+    Raises:
+        AccessError: the authority, or the client certificate with its key, cannot be used.
+    """
+    configuration = Configuration(host=connection.server, retries=False)
+    configuration.proxy = None
+    problem = f"{connection.ca_place} is not a PEM certificate"
+    context = redacting(lambda: tls_context(connection.ca), (ssl.SSLError, ValueError), problem)
+    if connection.certificate is not None and connection.key is not None:
+        _load_certificate(context, connection.certificate, connection.key, where)
+    client = ApiClient(configuration)
+    client.rest_client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
+    return client
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
+    """Load a client certificate. The ssl module reads files only: private ones, deleted at once."""
+    files = [_write_file(certificate), _write_file(key)]
+    problem = f"{where}: client-certificate-data and client-key-data are no PEM certificate with its open key"
+    try:
+        redacting(
+            lambda: context.load_cert_chain(files[0], files[1], password=lambda: ""),
+            (ssl.SSLError, ValueError),
+            problem,
+        )
+    finally:
+        for file in files:
+            Path(file).unlink()
+
+
+def _write_file(data: bytes) -> str:
+    handle, path = tempfile.mkstemp(prefix="evenkeel-")  # mode 0600
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    return path

@@ -1,0 +1,108 @@
+"""Access to EKS: AWS names endpoint and authority, and a presigned STS request is the token."""
+
+import base64
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from evenkeel.access_config import EksAccess
+from evenkeel.adapters.aws_faults import AWS_ERRORS, access_error, code_of, part_of
+from evenkeel.adapters.kubernetes.access.aws_identity import MAKING
+from evenkeel.adapters.kubernetes.access.connection import Connection, checked_server, decoded, pem, redacting
+from evenkeel.application.errors import AccessError
+
+# EKS accepts a token for 15 minutes after its signing, whatever its URL says
+# (aws-iam-authenticator pkg/token/token.go). A fresh one costs no call.
+_TOKEN_KEPT = timedelta(minutes=10)
+_URL_SECONDS = 60
+_PROBLEMS = {
+    "ResourceNotFoundException": "there is none: correct access.name and access.region",
+    "AccessDeniedException": "missing permission eks:DescribeCluster",
+}
+
+
+def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
+    """Return the endpoint and authority of an EKS cluster, from AWS (eks:DescribeCluster) and never from a record.
+
+    Raises:
+        AccessError: no such cluster, not to be seen, or not up yet.
+    """
+    name = f"{where}: EKS cluster {access.name} in {access.region}"
+
+    def failure(error: Exception) -> AccessError:
+        code, verb = code_of(error), "refused" if isinstance(error, ClientError) else "not answered"
+        problem = _PROBLEMS.get(code, f"eks:DescribeCluster was {verb}: {code}")
+        return access_error(error)(f"{name}: {problem}")
+
+    cluster = redacting(lambda: part_of(client.describe_cluster(name=access.name), "cluster"), AWS_ERRORS, failure)
+    server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
+    if not server or not authority.get("data"):
+        raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")
+    ca_place = f"{name}: certificateAuthority.data"
+    return Connection(
+        server=checked_server(server, f"{name}: its endpoint"),
+        ca=pem(decoded(authority["data"], f"{name}: data"), ca_place),
+        ca_place=ca_place,
+    )
+
+
+class EksCredential:
+    """Signs tokens for EKS: ``sts:GetCallerIdentity``, regional, with the cluster's name among the signed headers."""
+
+    def __init__(
+        self, access: EksAccess, session: Any, now: Callable[[], datetime], role: Callable[[Any], Any] | None = None
+    ) -> None:
+        """``session``: botocore's. ``role``: returns a role's credentials, other ones than it is given."""
+        self._access = access
+        self._session = session
+        self._now = now
+        self._role = role
+        self._signer: Any = None  # of the last token
+        self._cached: tuple[str, datetime] | None = None
+
+    def token(self, *, fresh: bool) -> str | None:
+        """Return ``k8s-aws-v1.`` and the URL in base64. Raises AccessError where there are no AWS credentials."""
+        if fresh or self._cached is None or self._now() >= self._cached[1]:
+            refused = self._signer if fresh else None  # a role's sessions may have been revoked
+            self._cached = (self._presign(refused), self._now() + _TOKEN_KEPT)
+        return self._cached[0]
+
+    def _credentials(self, refused: Any) -> Any:
+        def failure(error: Exception) -> AccessError:
+            kind = type(error).__name__
+            return AccessError(f"the AWS credentials to sign the EKS token with cannot be read: {kind}")
+
+        if self._role is not None:
+            return self._role(refused)
+        with MAKING:
+            return redacting(self._session.get_credentials, AWS_ERRORS, failure)
+
+    def _presign(self, refused: Any = None) -> str:
+        from botocore.model import ServiceId
+        from botocore.signers import RequestSigner
+
+        region = self._access.region
+        self._signer = credentials = self._credentials(refused)
+        if credentials is None:
+            raise AccessError("no AWS credentials to sign the EKS token with")
+        # An explicit host: neither AWS_ENDPOINT_URL nor the global endpoint can replace it.
+        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        request = {
+            "method": "GET",
+            "url": f"https://sts.{region}.{suffix}/?Action=GetCallerIdentity&Version=2011-06-15",
+            "body": {},
+            "headers": {"x-k8s-aws-id": self._access.name},
+            "context": {},
+        }
+        events = self._session.get_component("event_emitter")
+        signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, events)
+        url = redacting(
+            lambda: signer.generate_presigned_url(
+                request, region_name=region, expires_in=_URL_SECONDS, operation_name=""
+            ),
+            AWS_ERRORS,
+            lambda error: AccessError(f"the EKS token cannot be signed: {type(error).__name__}"),
+        )
+        return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")

@@ -1,0 +1,309 @@
+"""Reads the node groups of a cluster: one check."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import versions_of
+from evenkeel.adapters.kubernetes.client.transport import Allowance
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.objects import (
+    CONFIG_MAP,
+    NODE,
+    ZONE_ID_LABEL,
+    ZONE_LABEL,
+    Object,
+    get_path,
+    labels_of,
+    name_of,
+)
+from evenkeel.adapters.kubernetes.read.dedupe import counted_once
+from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.read.list_cache import ListCache, ReadGroups
+from evenkeel.adapters.kubernetes.read.lister import Lists, ObjectLister
+from evenkeel.adapters.kubernetes.read.machines import (
+    by_scalable,
+    nodes_of,
+    read_machine,
+    scalable_of,
+    with_autoscaler_status,
+    with_machines,
+)
+from evenkeel.adapters.kubernetes.read.node_templates import (
+    NodeSources,
+    described,
+    is_empty,
+    is_unseen,
+    needs_template,
+    running_nodes,
+    template_of,
+    with_offerings,
+)
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalancing.ports import MachineNode
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.observations import Skipped
+from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.record import ClusterPolicy, ClusterRecord
+
+_log = logging.getLogger("evenkeel.kubernetes")
+
+
+@dataclass(kw_only=True)
+class ClusterObjects:
+    """The objects of one check. Writes keep machines current."""
+
+    members: dict[GroupKey, GroupObjects]
+    machines: dict[GroupKey, list[Object]]  # of the groups whose machines were listed
+    skipped: tuple[Skipped, ...]
+    fingerprints: Mapping[str, str]  # of the groups' lists, by place; empty where the lists have none
+
+
+class ClusterReader:
+    """Reads one cluster. ``list_cache``: keeps groups while their lists are unchanged; None: a full check."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        policy: ClusterPolicy,
+        remaining: Remaining,
+        *,
+        list_cache: ListCache | None = None,
+        max_bytes: int = 0,
+    ) -> None:
+        """A reader with a list cache receives at most ``max_bytes``."""
+        self._api = api
+        self._policy = policy
+        self._remaining = remaining
+        self._list_cache = list_cache
+        self.lister = ObjectLister(
+            api, policy.namespaces, remaining, None if list_cache is None else Allowance(max_bytes)
+        )
+        self._rules = policy.policy().pools
+        # Pending pods are tried on nodes of every group, and so are pods that a release left without nodes.
+        views = isinstance(policy, ClusterRecord) and policy.workload is not None
+        self._has_demand = policy.demand_stage is not DemandStage.OFF
+        self._tries_pods = self._has_demand or bool(views and policy.policy().autoscaler)
+
+    def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
+        """List every kind of every flavour, then machines, templates and nodes where they are needed.
+
+        Args:
+            with_machines_of: Groups whose machines are listed, also where every node is there.
+            buyer: Reads the offerings of groups with failed machines, and of those that other clusters' reports affect.
+        """
+        self._api.begin_check()
+        members: list[GroupObjects] = []
+        skipped: list[Skipped] = []
+        machines: dict[GroupKey, list[Object]] = {}
+        fingerprints: dict[str, str | None] = {}
+        served = False
+        status = self._autoscaler_status()
+        for flavour in (FLAVOURS[name] for name in self._policy.flavours):
+            lists = self.lister.list_flavour(flavour)
+            if lists is None:
+                continue
+            served = True
+            self._api.confirm_clock(self._remaining)
+            groups, others = self._read_groups(flavour, lists)
+            skipped += others
+            fingerprints |= self._fingerprints(flavour, lists, groups)
+            groups = with_autoscaler_status(groups, flavour, status)
+            groups = self._with_machines(flavour, groups, with_machines_of, machines)
+            members += self._with_templates(flavour, groups, with_machines_of, buyer)
+        if not served:
+            names = ", ".join(self._policy.flavours)
+            raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
+        counted, copies = counted_once(members)
+        known = {place: text for place, text in fingerprints.items() if text is not None}
+        return ClusterObjects(
+            members={member.group.key: member for member in counted},
+            machines=machines,
+            skipped=(*skipped, *copies, *self._refused_kinds()),
+            fingerprints=known if len(known) == len(fingerprints) else {},
+        )
+
+    def _autoscaler_status(self) -> str:
+        """Return the text of cluster-autoscaler-status; empty where the record names no place, or it is unreadable."""
+        namespace = self._policy.autoscaler_status
+        if namespace is None:
+            return ""
+        path = CONFIG_MAP.path("v1", namespace, "cluster-autoscaler-status")
+        return str(get_path(self._api.get(path, self._remaining), ("data", "status")) or "")
+
+    def _read_groups(self, flavour: Flavour, lists: Lists) -> ReadGroups:
+        discoveries = self._policy.discoveries
+
+        def read() -> ReadGroups:
+            listing = Listing(flavour=flavour)
+            for kind, received in lists.items():
+                listing.objects[kind] = [item for page in received for item in page.objects()]
+            return read_groups(listing, discoveries)
+
+        if self._list_cache is None:
+            return read()
+        received = [received for of_kind in lists.values() for received in of_kind]
+        return self._list_cache.groups((self._api.name, flavour.name), received, discoveries, read)
+
+    def _fingerprints(self, flavour: Flavour, lists: Lists, groups: Iterable[GroupObjects]) -> dict[str, str | None]:
+        """Return the fingerprint of each list that has groups, for a later quick check to compare."""
+        if self._list_cache is None:
+            return {}
+        kinds = {member.group.kind for member in groups}
+        return {
+            f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": versions_of(lists[kind.kind])
+            for kind in flavour.scalables
+            if kind.kind in kinds
+        }
+
+    def is_unchanged(self, fingerprints: Mapping[str, str]) -> bool:
+        """Return True where lists of metadata have these fingerprints. An unknown place counts as a change."""
+        for place, fingerprint in fingerprints.items():
+            name, _, rest = place.partition("/")
+            scalable, _, version = rest.partition("/")
+            scalables = FLAVOURS[name].scalables if name in FLAVOURS else ()
+            kind = next((kind for kind in scalables if kind.kind == scalable), None)
+            received = None if kind is None else self.lister.list_version(kind, version, metadata_only=True)
+            if received is None or versions_of(received) != fingerprint:
+                return False
+        return bool(fingerprints)
+
+    def _has_pool(self, group: NodeGroup) -> bool:
+        """Return True where a label or a rule of the record puts the group into a pool."""
+        return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
+
+    def _with_machines(
+        self,
+        flavour: Flavour,
+        members: list[GroupObjects],
+        named: Collection[GroupKey],
+        machines: dict[GroupKey, list[Object]],
+    ) -> list[GroupObjects]:
+        """Return the groups, with machines where one may be waiting for its node, or the group is named."""
+
+        def needs_machines(group: NodeGroup) -> bool:
+            is_complete = group.requested == group.running and group.zone is not None
+            takes_part = self._policy.discovered_pools is not None or self._has_pool(group)
+            return group.key in named or (not is_complete and takes_part)
+
+        listed = {member.group.key: member.group for member in members if needs_machines(member.group)}
+        owned = by_scalable(flavour, self.lister.list_machines(flavour, listed.values()))
+        now = self._api.now()
+        counted = []
+        for member in members:
+            key = member.group.key
+            if key in listed:
+                items = machines[key] = owned.get(scalable_of(member.group), [])
+                group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+                member = replace(member, group=group)
+            counted.append(member)
+        return counted
+
+    def _with_templates(
+        self, flavour: Flavour, members: list[GroupObjects], named: Collection[GroupKey], buyer: Buyer | None
+    ) -> list[GroupObjects]:
+        """Return the groups with node templates and offerings.
+
+        Other objects are listed only where an empty group has no cpu and memory itself, where groups are compared, or
+        where a group's offering is needed.
+        """
+        similar = self._policy.discovered_pools
+
+        def with_templates(sources: NodeSources) -> list[GroupObjects]:
+            every = bool(similar) or self._has_demand
+            return [
+                described(member, flavour, sources)
+                if every or is_empty(member) or (self._tries_pods and is_unseen(member))
+                else member
+                for member in members
+            ]
+
+        buying = [] if buyer is None else [member for member in members if _needs_offering(member, named, buyer)]
+        offered = {member.group.key for member in buying}
+        members = with_templates(NodeSources())
+        compared = [member for member in members if not self._has_pool(member.group)] if similar else []
+        unknown = [
+            member
+            for member in members
+            if (needs_template(member) or (self._tries_pods and is_unseen(member))) and self._has_pool(member.group)
+        ]
+        templates, kinds = self._list_templates(flavour, [*compared, *unknown, *buying])
+        nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
+        sources = NodeSources(templates=templates, kinds=kinds, nodes=nodes)
+        if kinds or nodes:
+            members = with_templates(sources)
+        return members if buyer is None or not offered else with_offerings(members, offered, flavour, sources, buyer)
+
+    def _list_templates(
+        self, flavour: Flavour, groups: Iterable[GroupObjects]
+    ) -> tuple[dict[tuple[str, str, str, str], Object], set[tuple[str, str]]]:
+        """Return the templates of these groups, and the kinds that could be listed."""
+        references = [template_of(flavour, member.scalable) for member in groups]
+        kinds = {(ref.kind.group, ref.kind.kind): ref.kind for ref in references if ref is not None}
+        lists = {key: self.lister.list_if_allowed(kind) for key, kind in kinds.items()}
+        templates = {(*key, *name_of(item)): item for key, items in lists.items() for item in items or ()}
+        return templates, {key for key, items in lists.items() if items is not None}
+
+    def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
+        """Return a running node of each group, where the same API serves the workload cluster's nodes."""
+        nodes = self.lister.list_if_allowed(NODE)
+        if nodes is None:
+            _log.warning("%s: nodes may not be listed, so templates describe them", self._api.name)
+        machines = (self.lister.list_if_allowed(flavour.machines.kind) or ()) if nodes else ()
+        return running_nodes(flavour, groups, machines, nodes or ())
+
+    def _refused_kinds(self) -> Sequence[Skipped]:
+        """Return the kinds that the check omits, because listing them is forbidden."""
+        scalables = {kind for flavour in FLAVOURS.values() for kind in flavour.scalables}
+        return [
+            Skipped(
+                namespace="",
+                name=kind.plural,
+                reason=Reason.of(Rule.KIND_FORBIDDEN)
+                if kind in scalables
+                else Reason.of(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group),
+            )
+            for kind in sorted(self.lister.refused, key=lambda kind: kind.plural)
+        ]
+
+    def nodes(self, objects: ClusterObjects) -> Mapping[str, MachineNode]:
+        """Return the nodes of the groups, and list the machines that the check did not."""
+        nodes: dict[str, MachineNode] = {}
+        for flavour, members in _by_flavour(objects):
+            unlisted = [
+                group
+                for group in (member.group for member in members)
+                if group.key not in objects.machines and (group.requested or group.running)
+            ]
+            owned = by_scalable(flavour, self.lister.list_machines(flavour, unlisted))
+            for member in members:
+                key = member.group.key
+                items = objects.machines.get(key) or owned.get(scalable_of(member.group), [])
+                nodes |= nodes_of(flavour, key, member.scalable, items, self._api.now())
+        return nodes
+
+    def zone_ids(self, objects: ClusterObjects) -> Mapping[str, str]:
+        """Return the zone names by AWS's zone ids, as running nodes of the groups have them as labels."""
+        names: dict[str, str] = {}
+        for flavour, members in _by_flavour(objects):
+            for labels in map(labels_of, self._running_nodes(flavour, members).values()):
+                if ZONE_ID_LABEL in labels and ZONE_LABEL in labels:
+                    names[labels[ZONE_ID_LABEL]] = labels[ZONE_LABEL]
+        return names
+
+
+def _by_flavour(objects: ClusterObjects) -> list[tuple[Flavour, list[GroupObjects]]]:
+    members: dict[str, list[GroupObjects]] = {}
+    for key, member in objects.members.items():
+        members.setdefault(key.flavour, []).append(member)
+    return [(FLAVOURS[name], of_flavour) for name, of_flavour in members.items()]
+
+
+def _needs_offering(member: GroupObjects, named: Collection[GroupKey], buyer: Buyer) -> bool:
+    group = member.group
+    return group.key in named or bool(group.refused_machines) or buyer.is_concerned(group.zone)

@@ -1,0 +1,156 @@
+"""Lists the objects of one check."""
+
+from collections.abc import Iterable
+from urllib.parse import quote as url_quote
+
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.client.lists import ReceivedList
+from evenkeel.adapters.kubernetes.client.transport import Allowance
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path
+from evenkeel.application.errors import AccessRefusedError, ClusterUnavailableError
+from evenkeel.application.ports import Remaining
+from evenkeel.domain.model.groups import NodeGroup
+
+Lists = dict[str, list[ReceivedList]]
+"""By kind, one list for each namespace."""
+
+# A selector of this many names stays well below the 8 KB that proxies allow a URL.
+_NAMES_PER_SELECTOR = 50
+
+
+class ObjectLister:
+    """Lists objects in a cluster's namespaces, or in all.
+
+    ``allowance``: the bytes and values that all lists of a quick check may have together; None: a full check.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, namespaces: Iterable[str] | None, remaining: Remaining, allowance: Allowance | None
+    ) -> None:
+        self._api = api
+        self._namespaces = tuple(namespaces or ())
+        self._remaining = remaining
+        self._allowance = allowance
+        self.refused: set[Kind] = set()  # kinds that the check omits, because listing them is forbidden
+
+    def version(self, kind: Kind) -> str | None:
+        """Return the version to use: the only one that is known, or the first that is served."""
+        if len(kind.versions) == 1:
+            return kind.versions[0]
+        served = self._api.served(kind.group, self._remaining)
+        return next((version for version in kind.versions if version in served), None)
+
+    def list_flavour(self, flavour: Flavour) -> Lists | None:
+        """Return all objects of a flavour, machines aside; None where the cluster does not serve it."""
+        lists: Lists = {}
+        for kind in flavour.kinds:
+            if kind.named_by and not _is_named(kind, lists):
+                continue
+            received = self._list_kind(kind)
+            if received is not None:
+                lists[kind.kind] = received
+            elif not kind.optional:
+                return None
+        return lists
+
+    def _list_kind(self, kind: Kind) -> list[ReceivedList] | None:
+        """Return all objects of a kind; None where the cluster does not serve it.
+
+        Raises:
+            ClusterUnavailableError: also where the kind is served and its list was not found. No objects would mean
+                that no other object owns these bounds.
+        """
+        version = self.version(kind)
+        lists = self.list_version(kind, version) if version else None
+        if lists is None and kind not in self.refused:
+            self._check_absence(kind)
+        return lists
+
+    def list_version(self, kind: Kind, version: str, *, metadata_only: bool = False) -> list[ReceivedList] | None:
+        """Return one list for each namespace of the record; None where one is not found."""
+        lists: list[ReceivedList] = []
+        for namespace in (self._namespaces if kind.namespaced else ()) or (None,):
+            path = kind.path(version, namespace)
+            received = self._list_path(path, optional=kind.may_be_refused, metadata_only=metadata_only)
+            if received is None and kind.may_be_refused:
+                try:
+                    received = self._list_path(path)  # distinguishes not found from forbidden
+                except AccessRefusedError:
+                    self.refused.add(kind)
+            if received is None:
+                return None
+            lists.append(received)
+        return lists
+
+    def _list_path(
+        self, path: str, selector: str | None = None, *, optional: bool = False, metadata_only: bool = False
+    ) -> ReceivedList | None:
+        return self._api.list_all(
+            path, self._remaining, selector, optional=optional, allowance=self._allowance, metadata_only=metadata_only
+        )
+
+    def _check_absence(self, kind: Kind) -> None:
+        """Raise ClusterUnavailableError unless discovery, too, does not have a kind that was not found."""
+        groups = self._discovered("/apis", "groups")
+        if groups is not None and kind.group not in groups:
+            return
+        served = self._api.served(kind.group, self._remaining)
+        if groups is None and not served:
+            return
+        paths = [f"/apis/{url_quote(kind.group)}/{version}" for version in kind.versions if version in served]
+        listed = [self._discovered(path, "resources") for path in paths]
+        if served and all(names is not None and kind.plural not in names for names in listed):
+            return
+        raise ClusterUnavailableError(
+            f"{self._api.name} serves {kind.plural} of {kind.group} and does not find them: nothing follows from that"
+        )
+
+    def _discovered(self, path: str, key: str) -> set[str] | None:
+        """Return the names in a discovery document; None where it could not be read."""
+        entries = get_path(self._api.get(path, self._remaining), (key,))
+        return {str(get_path(entry, ("name",))) for entry in entries} if isinstance(entries, list) else None
+
+    def list_if_allowed(self, kind: Kind) -> list[Object] | None:
+        """Return all objects of a kind, in the first served version that has it; None where none has, or no right."""
+        preferred = self.version(kind) if kind.versions else None
+        for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
+            objects: list[Object] = []
+            for namespace in (() if kind is NODE else self._namespaces) or (None,):
+                received = self._list_path(kind.path(version, namespace), optional=True)
+                if received is None:
+                    break
+                objects += received.objects()
+            else:
+                return objects
+        return None
+
+    def list_machines(self, flavour: Flavour, groups: Iterable[NodeGroup]) -> list[Object]:
+        """Return these groups' machines: one list per namespace and kind of scalable, by label."""
+        names_by_kind: dict[tuple[str, str], list[str]] = {}
+        for group in groups:
+            names_by_kind.setdefault((group.key.namespace, group.kind), []).append(group.key.name)
+        api = flavour.machines
+        machines: list[Object] = []
+        for (namespace, kind), names in names_by_kind.items():
+            label = api.labels.get(kind)
+            selectors: list[str | None] = [
+                f"{label} in ({','.join(names[i : i + _NAMES_PER_SELECTOR])})"
+                for i in range(0, len(names), _NAMES_PER_SELECTOR)
+            ]
+            for selector in selectors if label is not None else [None]:
+                received = self._list_path(api.kind.path(self.machine_version(flavour), namespace), selector)
+                if received is None:
+                    raise ClusterUnavailableError(f"{self._api.name} does not serve {api.kind.plural}")
+                machines += received.objects()
+        return machines
+
+    def machine_version(self, flavour: Flavour) -> str:
+        """Return the version of the machines' API to use."""
+        return self.version(flavour.machines.kind) or flavour.machines.kind.versions[0]
+
+
+def _is_named(kind: Kind, lists: Lists) -> bool:
+    """Return True where a list contains the text that names a kind which few clusters have."""
+    text = kind.named_by.encode()
+    return any(text in page for of_kind in lists.values() for received in of_kind for page in received.pages)

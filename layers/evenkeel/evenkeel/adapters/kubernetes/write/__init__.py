@@ -1,0 +1,1 @@
+"""Writes to scalables, their owners, machines, events and the status ConfigMap."""

@@ -1,0 +1,142 @@
+"""Marks the machines that go first when replicas fall, and removes the marks."""
+
+from collections.abc import Collection, Iterable
+
+from evenkeel.adapters.kubernetes.client.api import KubernetesApi
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.objects import Object, name_of
+from evenkeel.adapters.kubernetes.read.cluster import ClusterObjects
+from evenkeel.adapters.kubernetes.read.lister import ObjectLister
+from evenkeel.adapters.kubernetes.read.machines import by_scalable, read_machine, scalable_of
+from evenkeel.adapters.kubernetes.write.patcher import Patcher, resource_version
+from evenkeel.application.errors import ConflictError, RejectedError
+from evenkeel.application.ports import Remaining
+from evenkeel.domain.model.groups import Machine, NodeGroup
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.removals import disagree
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.writes import Patch
+from evenkeel.texts.english import sentence
+
+
+class Marker:
+    """Writes the delete marks of one check's machines."""
+
+    def __init__(
+        self, api: KubernetesApi, objects: ClusterObjects, lister: ObjectLister, patcher: Patcher, remaining: Remaining
+    ) -> None:
+        self._api = api
+        self._objects = objects
+        self._lister = lister
+        self._patcher = patcher
+        self._remaining = remaining
+
+    def candidates(self, patch: Patch) -> tuple[str, ...]:
+        """Return the names of the machines that will go, in order (``domain.rebalancing.replicas.deletion``)."""
+        if patch.plan.removes:
+            return self._named(patch.plan)
+        group, requested = patch.plan.group, patch.requested or 0
+        staying = [machine for machine, _ in self._staying(group)]
+        names = deletion_candidates(
+            staying,
+            requested,
+            may_remove_running=patch.plan.may_remove_running,
+            keeps=patch.plan.keeps,
+            provision_timeout=patch.plan.provision_timeout,
+            now=self._api.now(),
+        )
+        preserved = sum(machine.preserved for machine in staying)
+        if preserved and len(names) < min(group.requested, len(staying)) - requested:
+            # Preserved machines go last, so another one, or one of them, would go.
+            raise RejectedError(
+                f"{group.key}: {preserved} of its {len(staying)} machines are preserved, so spec.replicas {requested} "
+                "would take others than it should: give back less, or end their preservation"
+            )
+        return names
+
+    def _named(self, plan: GroupPlan) -> tuple[str, ...]:
+        """Return the machines that the plan names. Raises ConflictError where one is gone or preserved."""
+        staying = {machine.ref: machine for machine, _ in self._staying(plan.group)}
+        for ref in plan.removes:
+            machine = staying.get(ref)
+            if machine is None or machine.preserved:
+                change = "is gone" if machine is None else "is preserved"
+                raise ConflictError(f"machine {ref} of {plan.group.key} {change} since it was read")
+        return tuple(ref.name for ref in plan.removes)
+
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
+        """Mark these machines, and remove Evenkeel's marks from the others.
+
+        Each mark carries the machine's resourceVersion: a machine that has become a node is a conflict, and the next
+        run plans with it. Machines that are marked already are listed again for the same reason.
+        """
+        group, mark = patch.plan.group, FLAVOURS[patch.plan.group.key.flavour].machines.mark
+        if names:
+            self._patcher.check_owner(self._objects.members[group.key], patch.plan)
+        staying = self._staying(group)
+        if patch.plan.removes:
+            reason = disagree((machine for machine, _ in staying), group.requested, ours)
+            if reason is not None:
+                raise ConflictError(f"{group.key}: {sentence(reason)}")
+        for machine, item in staying:
+            # Gardener's mark names no author. Left on a node, it would remove that node instead of a named machine.
+            is_ours = mark.is_ours or machine.name in ours
+            if machine.name not in names and is_ours and mark.is_set_on(item):
+                self._set_mark(group, item, None)
+        targets = [(machine, item) for machine, item in staying if machine.name in names]
+        marked = [machine for machine, item in targets if mark.is_set_on(item)]
+        if marked:
+            self._check_unchanged(group, marked)
+        for _, item in targets:
+            if not mark.is_set_on(item):
+                self._set_mark(group, item, mark.value)
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        """Remove Evenkeel's marks from these machines; return False while one of the group's machines must still go."""
+        mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
+        if not nobody_goes((machine for machine, _ in staying), group.requested):
+            return False
+        for machine, item in staying:
+            if machine.name in names and mark.is_set_on(item):
+                self._set_mark(group, item, None)
+        return True
+
+    def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
+        """Raise ConflictError where one of these machines has joined, is going, or is preserved, since it was read."""
+        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
+        listed = [read_machine(flavour, item, now) for item in self._list(group)]
+        newest = {machine.name: machine for machine in listed if not machine.deleting}
+        for machine in machines:
+            newer = newest.get(machine.name)
+            if newer is None:
+                change = "is going"
+            elif newer.preserved != machine.preserved:
+                change = "is preserved" if newer.preserved else "is preserved no more"
+            elif newer.has_node != machine.has_node:
+                change = "has become a node" if newer.has_node else "has lost its node"
+            else:
+                continue
+            raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
+
+    def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
+        """Return a group's machines that are not being deleted. Lists them where the check did not."""
+        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
+        if group.key not in self._objects.machines:
+            self._objects.machines[group.key] = self._list(group)
+        machines = [(read_machine(flavour, item, now), item) for item in self._objects.machines[group.key]]
+        return [(machine, item) for machine, item in machines if not machine.deleting]
+
+    def _list(self, group: NodeGroup) -> list[Object]:
+        flavour, member = FLAVOURS[group.key.flavour], self._objects.members[group.key]
+        machines = self._lister.list_machines(flavour, [member.group])
+        return by_scalable(flavour, machines).get(scalable_of(group), [])
+
+    def _set_mark(self, group: NodeGroup, item: Object, value: str | None) -> None:
+        flavour = FLAVOURS[group.key.flavour]
+        api, version = flavour.machines, self._lister.machine_version(flavour)
+        metadata = {"resourceVersion": resource_version(item), "annotations": {api.mark.annotation: value}}
+        path = api.kind.path(version, *name_of(item))
+        answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
+        # A second mark of the run needs the new resourceVersion.
+        machines = self._objects.machines
+        machines[group.key] = [answer if machine is item else machine for machine in machines[group.key]]
