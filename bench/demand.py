@@ -1,4 +1,4 @@
-"""What a look's demand costs: CPU of scale_up() and scale_down() by size, as ratios to the smallest, and what comes out."""
+"""The CPU that demand takes in a check: scale_up() and scale_down() by size, as ratios to the smallest."""
 
 from __future__ import annotations
 

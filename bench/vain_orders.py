@@ -49,7 +49,7 @@ def show_stories(number: int) -> None:
 
 
 def _forgetting() -> patch:  # type: ignore[valid-type]
-    return patch.object(OrderMemory, "vain", lambda _, __: {})
+    return patch.object(OrderMemory, "ineffective_groups", lambda _, __: {})
 
 
 def _row(counts: list[int]) -> str:

@@ -108,7 +108,7 @@ def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (
     kinds = PodGroups(Volumes(workload))
     snapshot = ClusterSnapshot(workload.namespaces)
     for each in workload.nodes:
-        snapshot.add(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
+        snapshot.add_node(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
     return snapshot.failing_filter(kinds.of(asking), snapshot.node_infos[there.name])
 
 

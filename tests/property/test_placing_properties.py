@@ -160,7 +160,7 @@ def placed(nodes: list[Node], standing: list[Pod]) -> tuple[ClusterSnapshot, Pod
     kinds = PodGroups(Volumes(workload))
     snapshot = ClusterSnapshot({})
     for each in nodes:
-        snapshot.add(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
+        snapshot.add_node(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
     return snapshot, kinds
 
 
@@ -225,20 +225,20 @@ def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st
         if action == "put" and snapshot.node_infos:
             marks.append((snapshot.fork(), judged(snapshot)))
             room = snapshot.node_infos[data.draw(st.sampled_from(sorted(snapshot.node_infos)))]
-            snapshot.put(kinds.of(data.draw(st.sampled_from(asking))), room)
+            snapshot.add_pod(kinds.of(data.draw(st.sampled_from(asking))), room)
         elif action == "add":
             marks.append((snapshot.fork(), judged(snapshot)))
-            snapshot.add(node(f"more{step}", data.draw(st.sampled_from(ZONES))), {})
+            snapshot.add_node(node(f"more{step}", data.draw(st.sampled_from(ZONES))), {})
         elif action == "remove" and snapshot.node_infos:
             marks.append((snapshot.fork(), judged(snapshot)))
-            snapshot.remove(snapshot.node_infos[data.draw(st.sampled_from(sorted(snapshot.node_infos)))])
+            snapshot.remove_node(snapshot.node_infos[data.draw(st.sampled_from(sorted(snapshot.node_infos)))])
         elif marks:
             fork, before = marks.pop()
             snapshot.revert(fork)
             assert judged(snapshot) == before
         anew = ClusterSnapshot({})
         for room in snapshot.node_infos.values():
-            anew.add(room.node, room.kinds)
+            anew.add_node(room.node, room.pod_groups)
         assert judged(snapshot) == judged(anew)
 
 

@@ -400,7 +400,7 @@ def evenkeels(asking: Object, world: dict[str, list[Object]]) -> dict[str, str]:
     there = {node.name: [pod for pod in standing if pod.node == node.name] for node in workload.nodes}
     beside = volumes.attached_without_pod(there)
     for node in workload.nodes:
-        snapshot.add(node, Counter(kinds.of(pod) for pod in there[node.name]), beside.get(node.name, {}))
+        snapshot.add_node(node, Counter(kinds.of(pod) for pod in there[node.name]), beside.get(node.name, {}))
     kind = kinds.of(waiting)
     answers = {name: snapshot.failing_filter(kind, room) for name, room in snapshot.node_infos.items()}
     return {name: "" if reason is None else reason.rule.value for name, reason in answers.items()}

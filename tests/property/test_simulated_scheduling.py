@@ -70,7 +70,7 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
     for room in board.node_infos.values():
         standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})
-        snapshot.add(node_of(room, OURS, NOW), standing)
+        snapshot.add_node(node_of(room, OURS, NOW), standing)
     for kind in found:
         for name, room in board.node_infos.items():
             reason = snapshot.failing_filter(one_of[kind], snapshot.node_infos[name])

@@ -67,7 +67,7 @@ class TestWhoIsTold:
     def test_explain_says_for_each_zone_why_a_pod_does_not_fit(self) -> None:
         waiting = pod("zonal", node_selector={"topology.kubernetes.io/zone": "d"})
         said = house(Workload(pods=(waiting,))).ask("explain", pool="workers")["message"]
-        assert "Pod default/zonal waits since" in said
+        assert "Pod default/zonal has been waiting since" in said
         assert "its node selector requires topology.kubernetes.io/zone d" in said
 
     def test_status_counts_those_without_a_node(self) -> None:
@@ -90,7 +90,7 @@ class TestWhoIsTold:
         (kept,) = plan["pools"][0]["demand"]["needed"]
         assert (kept["node"], kept["rule"]) == ("n-a", "pod-not-placeable")
         assert why in kept["reason"]
-        assert f"Needed is n-a: {why}" in made.ask("explain", pool="workers")["message"]
+        assert f"n-a is needed: {why}" in made.ask("explain", pool="workers")["message"]
         (section,) = page_of_plan(json.dumps(plan), "plan").sections
         assert any(why in words for pool in section.pools for words in pool.demand)
 
@@ -107,8 +107,8 @@ class TestWhoIsTold:
             console = Console(width=200, record=True, file=StringIO())
             print_answer({**answer, "action": action, "ok": True}, console)
             printed = console.export_text()
-            assert "3 pods that wait have room on nodes that are there or on their way." in printed
-            assert "Not counted is Pod default/odd: scheduler volcano places it" in printed
+            assert "3 pending pods fit on existing or upcoming nodes." in printed
+            assert "Pod default/odd is not counted: scheduler volcano places it" in printed
 
 
 class TestCosts:
@@ -291,7 +291,7 @@ class TestAWorkloadThatIsAway:
         def broken(*_: object) -> object:
             raise ZeroDivisionError("a secret of the pod")
 
-        monkeypatch.setattr(advice, "demand", broken)
+        monkeypatch.setattr(advice, "scale_up", broken)
         made = house(WAITING, demand="full", autoscaler="none")
         made.fail("a")
         made.run()

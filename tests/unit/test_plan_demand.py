@@ -169,7 +169,7 @@ class TestDemand:
         (needed,) = pool["demand"]["needed"]
         assert (needed["node"], needed["rule"]) == ("ip-1", "pod-not-placeable")
         assert needed["reason"] == f"Evenkeel cannot place pod prod/train on another node: {why}"
-        assert any(words.startswith("Needed is ip-1: Evenkeel cannot place") for words in pool["demand"]["says"])
+        assert any(words.startswith("ip-1 is needed: Evenkeel cannot place") for words in pool["demand"]["says"])
 
     def test_a_budget_volumes_and_daemons_are_read_too(self, command: Command) -> None:
         zone = ZONES[0]
@@ -202,9 +202,9 @@ class TestDemand:
     def test_the_table_says_it_in_sentences(self, command: Command) -> None:
         result = command.run([*GROUPS, a_pod("web"), a_pod("large", cpu="64")])
         assert result.exit_code == 0
-        assert "Pod prod/web waits since 2026-01-15T11:50:00Z, for a node of this pool" in result.stdout
-        assert "It would be asked for 1 node: 1 for demo-workers-" in result.stdout
-        assert "Pod prod/large waits since 2026-01-15T11:50:00Z, and no node is asked for" in result.stdout
+        assert "Pod prod/web has been waiting since 2026-01-15T11:50:00Z for a node of this pool" in result.stdout
+        assert "This plan would request 1 node: 1 for demo-workers-" in result.stdout
+        assert "Pod prod/large has been waiting since 2026-01-15T11:50:00Z, and no node is requested" in result.stdout
 
     def test_without_demand_in_the_cluster_file_pods_are_passed_over_and_that_is_said(self, command: Command) -> None:
         found = command.plan(*GROUPS, a_pod("web"), cluster={"pools": ADVISE["pools"]})

@@ -543,11 +543,11 @@ def test_who_tolerates_everything_still_needs_room() -> None:
 
 def test_whoever_comes_later_keeps_pods_away_as_well() -> None:
     snapshot, kinds = ClusterSnapshot({}), PodGroups(Volumes(Workload()))
-    node_infos = [snapshot.add(each, {}) for each in (A, B)]
+    node_infos = [snapshot.add_node(each, {}) for each in (A, B)]
     web = kinds.of(pod(labels=WEB))
     seen = []
     for number, room in enumerate(node_infos):
         hermit = pod("hermit", cpu=f"{number}", anti_affinity=(with_web(),))
-        snapshot.put(kinds.of(hermit), room)
+        snapshot.add_pod(kinds.of(hermit), room)
         seen.append([snapshot.failing_filter(web, each) is None for each in node_infos])
     assert seen == [[False, True], [False, False]]

@@ -1,4 +1,4 @@
-"""What demand says of a pool and of a cluster: for programs, and in sentences for people."""
+"""Demand's advice for a pool and for a cluster, as documents for programs and as sentences for people."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,24 +19,24 @@ from evenkeel.texts.pool_numbers import MOST_NAMED
 
 
 def pool_demand(advice: PoolAdvice | None) -> DemandDocument | None:
-    """None: nobody has asked."""
+    """Return the document for a pool; None: there is no advice."""
     if advice is None:
         return None
     return DemandDocument(
         pending=tuple(
-            WaitingDocument(pods=_first(each.pods), count=len(each.pods), since=each.since, zones=each.zones)
-            for each in advice.asked.pending
+            WaitingDocument(pods=_first(pods.pods), count=len(pods.pods), since=pods.since, zones=pods.zones)
+            for pods in advice.asked.pending
         ),
         nodes={str(group): nodes for group, nodes in advice.asked.nodes.items()},
         unfit=(*map(_unfit, advice.asked.unfit), *_not_counted(advice.not_counted)),
         unneeded=tuple(_node(node) for node in advice.nodes if node.needed is None),
         needed=tuple(_node(node) for node in advice.nodes if node.needed is not None),
-        says=tuple(_of_pool(advice)),
+        says=tuple(_pool_sentences(advice)),
     )
 
 
 def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
-    """None: nobody has asked."""
+    """Return the document for a cluster; None: there is no advice."""
     if advice is None:
         return None
     return ClusterDemandDocument(
@@ -45,7 +45,7 @@ def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
         not_counted=tuple(_not_counted(advice.not_counted)),
         fit_already=advice.fit_already,
         look_again=advice.look_again,
-        says=tuple(_of_cluster(advice)),
+        says=tuple(_cluster_sentences(advice)),
     )
 
 
@@ -66,117 +66,110 @@ def _unfit(unfit: Unfit) -> UnfitDocument:
 
 
 def _not_counted(pods: Iterable[NotCounted]) -> Iterator[UnfitDocument]:
-    """Those with one reason together."""
-    for (words, rule), names in _by_reason((each.pod, each.reason) for each in pods).items():
-        yield UnfitDocument(pods=_first(names), count=len(names), reason=words, rule=rule)
+    for (text, rule), names in _by_reason((pod.pod, pod.reason) for pod in pods).items():
+        yield UnfitDocument(pods=_first(names), count=len(names), reason=text, rule=rule)
 
 
-def _by_reason(entries: Iterable[tuple[str, Reason]]) -> Mapping[tuple[str, str], list[str]]:
-    """Names by what is said of them, and by which rule; in the order in which they come."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+def _by_reason(entries: Iterable[tuple[str, Reason | None]]) -> Mapping[tuple[str, str], list[str]]:
+    """Return the names by sentence and rule, in their order. Names without a reason are left out."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, reason in entries:
-        found[sentence(reason), reason.rule.value].append(name)
-    return found
+        if reason is not None:
+            names[sentence(reason), reason.rule.value].append(name)
+    return names
 
 
 def _node(node: NodeAdvice) -> NodeDocument:
-    """Why it is needed, or where nobody needs it, why it does not go just now."""
-    why = node.needed or node.waits
+    reason = node.needed or node.waits
+    until = None if node.waits is None else node.waits.facts.get("until")
     return NodeDocument(
         node=node.node,
         group=str(node.group),
-        reason=None if why is None else sentence(why),
-        rule=None if why is None else why.rule.value,
+        reason=None if reason is None else sentence(reason),
+        rule=None if reason is None else reason.rule.value,
         since=node.since,
-        goes_at=_goes_at(node),
+        goes_at=until if isinstance(until, datetime) else None,
     )
-
-
-def _goes_at(node: NodeAdvice) -> datetime | None:
-    """When it may go; None: nobody can say yet."""
-    until = None if node.waits is None else node.waits.facts.get("until")
-    return until if isinstance(until, datetime) else None
 
 
 # ---------------------------------------------------------------- sentences
 
 
-def _of_pool(advice: PoolAdvice) -> Iterator[str]:
+def _pool_sentences(advice: PoolAdvice) -> Iterator[str]:
     asked = advice.asked
-    for each in asked.pending:
-        zones = f" in zone {' or '.join(each.zones)}" if each.zones else ""
-        yield f"{_waiting(each)}, for a node of this pool{zones}."
+    for pods in asked.pending:
+        zones = f" in zone {' or '.join(pods.zones)}" if pods.zones else ""
+        yield f"{_waiting(pods)} for a node of this pool{zones}."
     if asked.nodes:
         shares = ", ".join(f"{nodes} for {group.name}" for group, nodes in asked.nodes.items())
-        verb = "is" if advice.is_ordered else "would be"
-        yield f"It {verb} asked for {counted(sum(asked.nodes.values()))}: {shares}."
+        verb = "requests" if advice.is_ordered else "would request"
+        yield f"This plan {verb} {counted(sum(asked.nodes.values()))}: {shares}."
     for unfit in asked.unfit:
-        yield f"No node of it for {_named(unfit.pods)}: {_by_group(unfit)}."
-    idle = [node.node for node in advice.nodes if node.needed is None]
-    if idle:
-        yield f"Of its {counted(len(advice.nodes))}, nobody needs {_some(idle)}."
-    for words, nodes in _together((node.node, node.waits) for node in advice.nodes):
-        yield f"{_some(nodes)} {'stays' if len(nodes) == 1 else 'stay'} for now: {words}."
-    if going := [node.node for node in advice.nodes if node.goes]:
-        yield f"{_some(going)} {'goes' if len(going) == 1 else 'go'} now."
-    for node in advice.nodes:
-        if (hangs := node.hangs) is not None:
-            held = f", held by {_named(hangs.pods)}" if hangs.pods else ""
-            yield f"{node.node} is being drained since {rfc3339(hangs.since)}{held}."
-    for words, nodes in _together((node.node, node.needed) for node in advice.nodes):
-        yield f"Needed {'is' if len(nodes) == 1 else 'are'} {_some(nodes)}: {words}."
+        yield f"{_named(unfit.pods)} {_verb(unfit.pods, 'gets', 'get')} no node of this pool: {_by_group(unfit)}."
+    yield from _node_sentences(advice.nodes)
 
 
-def _together(nodes: Iterable[tuple[str, Reason | None]]) -> Iterator[tuple[str, list[str]]]:
-    """Those with one reason together; those without one are left out."""
-    for (words, _), names in _by_reason((name, reason) for name, reason in nodes if reason is not None).items():
-        yield words, names
+def _node_sentences(nodes: Sequence[NodeAdvice]) -> Iterator[str]:
+    if unneeded := [node.node for node in nodes if node.needed is None]:
+        yield f"Unneeded of {counted(len(nodes))}: {_some(unneeded)}."
+    for (text, _), names in _by_reason((node.node, node.waits) for node in nodes).items():
+        yield f"{_some(names)} {_verb(names, 'stays', 'stay')} for now: {text}."
+    if removed := [node.node for node in nodes if node.goes]:
+        yield f"{_some(removed)} {_verb(removed, 'is', 'are')} removed now."
+    for node in nodes:
+        if (drain := node.hangs) is not None:
+            held = f", held by {_named(drain.pods)}" if drain.pods else ""
+            yield f"{node.node} has been draining since {rfc3339(drain.since)}{held}."
+    for (text, _), names in _by_reason((node.node, node.needed) for node in nodes).items():
+        yield f"{_some(names)} {_verb(names, 'is', 'are')} needed: {text}."
 
 
-def _of_cluster(advice: Advice) -> Iterator[str]:
+def _cluster_sentences(advice: Advice) -> Iterator[str]:
     if advice.unread is not None:
-        words = sentence(advice.unread)
-        yield f"{words[:1].upper()}{words[1:]}."
+        text = sentence(advice.unread)
+        yield f"{text[:1].upper()}{text[1:]}."
     for name in advice.unknown_order:
         yield f"{unknown_in_order(name)}."
     if advice.look_again is not None:
-        yield f"Pods that wait are too new to be judged before {rfc3339(advice.look_again)}."
+        yield f"Pending pods are too new to act on before {rfc3339(advice.look_again)}."
     if advice.fit_already:
-        waiting = "1 pod that waits has" if advice.fit_already == 1 else f"{advice.fit_already} pods that wait have"
-        yield f"{waiting} room on nodes that are there or on their way."
+        verb = "fits" if advice.fit_already == 1 else "fit"
+        yield f"{counted(advice.fit_already, 'pending pod')} {verb} on existing or upcoming nodes."
     for unfit in advice.unmet:
-        yield f"{_waiting(unfit)}, and no node is asked for: {_all_pools(unfit)}."
-    for (words, _), names in _by_reason((each.pod, each.reason) for each in advice.not_counted).items():
-        yield f"Not counted {'is' if len(names) == 1 else 'are'} {_named(names)}: {words}."
+        yield f"{_waiting(unfit)}, and no node is requested: {_all_pools(unfit)}."
+    for (text, _), names in _by_reason((pod.pod, pod.reason) for pod in advice.not_counted).items():
+        yield f"{_named(names)} {_verb(names, 'is', 'are')} not counted: {text}."
 
 
 def _all_pools(unfit: Unfit) -> str:
-    why = unfit.reason.facts.get("why")
-    pools = [sentence(reason) for reason in why if isinstance(reason, Reason)] if isinstance(why, tuple) else []
+    reasons = unfit.reason.facts.get("why")
+    pools = [sentence(reason) for reason in reasons if isinstance(reason, Reason)] if isinstance(reasons, tuple) else []
     return "; ".join(pools) or sentence(unfit.reason)
 
 
 def _by_group(unfit: Unfit) -> str:
-    """Once where all zones say the same, which they often do."""
-    said = _by_reason((group.name, reason) for group, reason in sorted(unfit.by_group.items()))
-    if len(said) < 2:
+    """Return one sentence if all groups have the same reason, which is usual."""
+    groups = _by_reason((group.name, reason) for group, reason in sorted(unfit.by_group.items()))
+    if len(groups) < 2:
         return sentence(unfit.reason)
-    return "; ".join(f"{', '.join(groups)}: {words}" for (words, _), groups in said.items())
+    return "; ".join(f"{', '.join(names)}: {text}" for (text, _), names in groups.items())
 
 
-def _waiting(kind: PendingPods | Unfit) -> str:
-    verb = "waits" if len(kind.pods) == 1 else "wait"
-    return f"{_named(kind.pods)} {verb} since {rfc3339(kind.since)}"
+def _waiting(pods: PendingPods | Unfit) -> str:
+    return f"{_named(pods.pods)} {_verb(pods.pods, 'has', 'have')} been waiting since {rfc3339(pods.since)}"
+
+
+def _verb(names: Sequence[str], one: str, several: str) -> str:
+    return one if len(names) == 1 else several
 
 
 def _named(pods: Sequence[str]) -> str:
-    """How many, and the first of them by name."""
     return f"{counted(len(pods), 'pod')} ({_some(pods)})" if len(pods) > 1 else f"Pod {pods[0]}"
 
 
 def _some(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(_first(names)) + (f" and {more} more" if more > 0 else "")
 
 
 def _first(names: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.offers import with_coming
 from evenkeel.domain.demand.scale_down import SCALE_DOWN_DISABLED, find_places
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.demand.taints import is_going
+from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
@@ -75,7 +75,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
     """The pods that would move with a node, all of which may and have a place; or the first reason why it stays."""
     if node.machine is None or node.machine.preserved:
         return Reason.of(Rule.CONVERGE_NO_MACHINE)
-    if is_going(node, simulation.now):
+    if is_being_deleted(node, simulation.now):
         return Reason.of(Rule.NODE_GOING)
     if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
         return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)

@@ -1,6 +1,6 @@
-"""Pods that no pool can serve only because of the DaemonSets that come with each new node.
+"""Pending pods that fit no pool's new node only because of the DaemonSets that come with it.
 
-Nothing is ordered for them, so no order shows it. Pods that fit no node by their own spec are not among them.
+No node is ordered for them, so no order shows it. Pods that their own spec keeps from every node are not among them.
 """
 
 from collections import Counter
@@ -16,56 +16,55 @@ from evenkeel.domain.model.past_orders import BlockedPods
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import Pod
 
-Left = Mapping[PodGroup, Sequence[Pod]]
-# DaemonSets that are named, the one that claims most first.
+# DaemonSets that are named, the largest first.
 _MOST_NAMED = 3
 
 
 class Blocked:
-    """Pods that fit a new node of no pool, and that DaemonSets keep from one. Full and fenced groups count as well."""
+    """Pods that fit no new node, and would without its DaemonSets. Full and fenced groups count too."""
 
-    def __init__(self, simulation: Simulation, left: Left) -> None:
-        self._world, self._left = simulation, left
-        self._misfits = {group: self._misfits_of(group) for group in simulation.template_nodes} if left else {}
-        self._fit_none = [kind for kind in left if all(kind in found for found in self._misfits.values())]
+    def __init__(self, simulation: Simulation, left: Mapping[PodGroup, Sequence[Pod]]) -> None:
+        self._simulation, self._left = simulation, left
+        groups = simulation.template_nodes if left else ()
+        self._rejected = {group: self._rejected_by(group) for group in groups}
+        self._fit_none = [group for group in left if all(group in rejected for rejected in self._rejected.values())]
 
     def of_pool(self, pool: PoolOffer) -> tuple[BlockedPods, ...]:
         """Return the pods that a new node of a pool would hold without its DaemonSets."""
-        known = [offer.group for offer in pool.groups if offer.group in self._misfits]
-        found = []
-        for kind in self._fit_none:
-            groups = [group for group in known if self._fits_without_daemons(kind, group)]
+        known = [offer.group for offer in pool.groups if offer.group in self._rejected]
+        blocked = []
+        for pod_group in self._fit_none:
+            groups = [group for group in known if self._fits_without_daemons(pod_group, group)]
             if groups:
-                why = self._misfits[groups[0]][kind]
-                daemons = self._daemons(groups[0], str(why.facts.get("resource", "")))
-                names = tuple(str(pod) for pod in self._left[kind])
-                found.append(BlockedPods(pods=names, why=why, daemons=daemons, groups=tuple(map(str, groups))))
-        return tuple(sorted(found, key=lambda each: each.pods))
+                reason = self._rejected[groups[0]][pod_group]
+                daemons = self._daemons(groups[0], str(reason.facts.get("resource", "")))
+                names = tuple(str(pod) for pod in self._left[pod_group])
+                blocked.append(BlockedPods(pods=names, why=reason, daemons=daemons, groups=tuple(map(str, groups))))
+        return tuple(sorted(blocked, key=lambda pods: pods.pods))
 
-    def _misfits_of(self, group: GroupKey) -> dict[PodGroup, Reason]:
-        """Return the kinds that a new node of a group does not hold, each with the first rule that says so."""
-        snapshot = self._world.snapshot
+    def _rejected_by(self, group: GroupKey) -> dict[PodGroup, Reason]:
+        snapshot = self._simulation.snapshot
         fork = snapshot.fork()
-        room = self._world.add_template_node(group)
-        found = {kind: why for kind in self._left if (why := snapshot.failing_filter(kind, room)) is not None}
+        node_info = self._simulation.add_template_node(group)
+        reasons = {pod_group: snapshot.failing_filter(pod_group, node_info) for pod_group in self._left}
         snapshot.revert(fork)
-        return found
+        return {pod_group: reason for pod_group, reason in reasons.items() if reason is not None}
 
-    def _fits_without_daemons(self, kind: PodGroup, group: GroupKey) -> bool:
-        snapshot, template_nodes = self._world.snapshot, self._world.template_nodes[group]
-        others = Counter(self._world.pod_groups.of(pod) for pod in template_nodes.pods if not is_daemon(pod))
+    def _fits_without_daemons(self, pod_group: PodGroup, group: GroupKey) -> bool:
+        snapshot, template = self._simulation.snapshot, self._simulation.template_nodes[group]
+        others = Counter(self._simulation.pod_groups.of(pod) for pod in template.pods if not is_daemon(pod))
         fork = snapshot.fork()
-        room = snapshot.add(template_nodes.named(f"{group} (without DaemonSets)"), others)
-        fits = snapshot.failing_filter(kind, room) is None
+        node_info = snapshot.add_node(template.named(f"{group} (without DaemonSets)"), others)
+        fits = snapshot.failing_filter(pod_group, node_info) is None
         snapshot.revert(fork)
         return fits
 
     def _daemons(self, group: GroupKey, resource: str) -> tuple[tuple[str, str], ...]:
-        """Return the DaemonSets of a new node by name, each with what it claims of a resource, the largest first."""
-        pods = [pod for pod in self._world.template_nodes[group].pods if is_daemon(pod)]
-        claims = Counter({_owner(pod): request_of(pod).get(resource, 0) for pod in pods})
-        named = sorted(claims.items(), key=lambda item: (-item[1], item[0]))
-        return tuple((name, amount_text(resource, claim) if claim else "") for name, claim in named[:_MOST_NAMED])
+        """Return the DaemonSets of a new node by name, each with its request of a resource, the largest first."""
+        pods = [pod for pod in self._simulation.template_nodes[group].pods if is_daemon(pod)]
+        requests = Counter({_owner(pod): request_of(pod).get(resource, 0) for pod in pods})
+        named = sorted(requests.items(), key=lambda item: (-item[1], item[0]))
+        return tuple((name, amount_text(resource, request) if request else "") for name, request in named[:_MOST_NAMED])
 
 
 def _owner(pod: Pod) -> str:

@@ -1,93 +1,128 @@
-"""Which pods let their node go: Cluster Autoscaler's rules, in its order; the first answer holds.
+"""Which pods let their node be removed: cluster-autoscaler's rules in its order; the first answer holds.
 
-simulator/drainability/rules/rules.go:52-80. Its rule of replica counts is not here: it is off unless an option asks
-for it, and needs rights to read every kind of controller. Two rules are Evenkeel's own: a pod that it cannot place
-keeps its node, and so does a pod of two disruption budgets.
+simulator/drainability/rules/rules.go:52-80. The rule of replica counts is left out: it is off by default, and needs
+rights to read every controller. Two rules are Evenkeel's own, because machine controllers never give up a drain:
+
+1. Evenkeel evicts no pod that it cannot place again. The annotation safe-to-evict finds no place.
+2. A pod of two disruption budgets keeps its node: the eviction API rejects it (registry/core/pod/storage/eviction.go).
 """
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from evenkeel.domain.demand.drainability import Budgets
-from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone, unplaceable
+from evenkeel.domain.demand.pods import comes_with_node, is_overdue, unplaceable
+from evenkeel.domain.demand.selectors import matches
+from evenkeel.domain.model.demand import KeptNodes
+from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import Pod
+from evenkeel.domain.model.workload import Pod, PodDisruptionBudget
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 _SYSTEM = "kube-system"
 _SYSTEM_POD_STAYS = timedelta(hours=1)
-# Controllers of which it is known that they make a pod anew.
+# Controllers that create a deleted pod again.
 _REPLICATING = frozenset({"ReplicationController", "ReplicaSet", "Job", "StatefulSet"})
 
 
+class Budgets:
+    """The evictions that disruption budgets still allow (cluster-autoscaler's RemainingPdbTracker)."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = defaultdict(list)
+        self.left: dict[str, int] = {}
+        for budget in sorted(budgets, key=str):
+            self._by_namespace[budget.namespace].append(budget)
+            self.left[str(budget)] = max(0, budget.allowed)
+
+    def of(self, pod: Pod) -> list[PodDisruptionBudget]:
+        """Return the budgets that select a pod."""
+        return [budget for budget in self._by_namespace.get(pod.namespace, ()) if matches(budget.selector, pod.labels)]
+
+    def exhausted(self, pod: Pod) -> PodDisruptionBudget | None:
+        """Return the first budget that allows no eviction of a pod; None: all allow one."""
+        return next((budget for budget in self.of(pod) if self.left[str(budget)] < 1), None)
+
+    def allow_all(self, pods: Iterable[Pod]) -> bool:
+        """Return True if the budgets allow the eviction of all these pods at once."""
+        return all(count <= self.left[budget] for budget, count in self._evictions(pods).items())
+
+    def take(self, pods: Iterable[Pod]) -> None:
+        """Count these pods as evicted. A budget that does not allow all of them at once is used up."""
+        for budget, count in self._evictions(pods).items():
+            self.left[budget] = max(0, self.left[budget] - count)
+
+    def _evictions(self, pods: Iterable[Pod]) -> Counter[str]:
+        return Counter(str(budget) for pod in pods for budget in self.of(pod))
+
+
 class DrainDecision(StrEnum):
-    """What becomes of a pod whose node goes."""
+    """The end of a pod whose node is drained."""
 
     ENDS = "ends"  # with its node, or has ended
     MOVES = "moves"  # needs another place
-    WAITED_FOR = "waited-for"  # the node goes once it has completed
+    WAITED_FOR = "waited-for"  # the node is removed once it has completed
 
 
 def drain_decision(pod: Pod, budgets: Budgets, now: datetime) -> DrainDecision | Reason:
-    """What becomes of a pod whose node goes, or the rule by which it keeps the node."""
+    """Return how a pod ends when its node is drained, or the rule by which it keeps the node."""
     if ends_with_node(pod, now):
         return DrainDecision.ENDS
-    said = pod.annotations.get(SAFE_TO_EVICT)
-    if said == "on-completion":
+    safe_to_evict = pod.annotations.get(SAFE_TO_EVICT)
+    if safe_to_evict == "on-completion":
         return DrainDecision.WAITED_FOR
-    if reason := _never_evicted(pod, budgets):
-        return reason
-    if said == "true":
+    if reason := unplaceable(pod):
+        return Reason.of(Rule.POD_NOT_PLACEABLE, pod=str(pod), why=reason)
+    of_pod = budgets.of(pod)
+    if pod.deleted_at is None and len(of_pod) > 1:
+        return Reason.of(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(map(str, of_pod)))
+    if safe_to_evict == "true":
         return DrainDecision.MOVES
-    return _blocked(pod, said, budgets, now) or DrainDecision.MOVES
+    if not is_replicated(pod):
+        return Reason.of(Rule.NOT_REPLICATED, pod=str(pod))
+    if pod.namespace == _SYSTEM and not of_pod:
+        # An old system pod may move, whatever the rules below say about it.
+        is_young = now - pod.created_at <= _SYSTEM_POD_STAYS
+        return Reason.of(Rule.SYSTEM_POD, pod=str(pod)) if is_young else DrainDecision.MOVES
+    if safe_to_evict == "false":
+        return Reason.of(Rule.NOT_SAFE_TO_EVICT, pod=str(pod))
+    if volume := _local_volume(pod):
+        return Reason.of(Rule.LOCAL_STORAGE, pod=str(pod), volume=volume)
+    if budget := budgets.exhausted(pod):
+        return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
+    return DrainDecision.MOVES
 
 
 def ends_with_node(pod: Pod, now: datetime) -> bool:
-    """Return True if a pod needs no other place when its node goes."""
-    return is_mirror(pod) or should_be_gone(pod, now) or is_daemon(pod) or pod.has_ended
-
-
-def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:
-    """Return why a pod keeps its node whatever its annotations say.
-
-    Evenkeel evicts no pod that it cannot place again: safe-to-evict lifts the rules of eviction, and finds no place.
-    The API evicts no pod of two budgets, whatever they allow (registry/core/pod/storage/eviction.go): a drain by it
-    would never end. Cluster Autoscaler gives up such a node after two minutes; machine controllers do not.
-    """
-    if why := unplaceable(pod):
-        return Reason.of(Rule.POD_NOT_PLACEABLE, pod=str(pod), why=why)
-    found = budgets.of(pod) if pod.deleted_at is None else ()
-    if len(found) < 2:
-        return None
-    return Reason.of(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(str(budget) for budget in found))
+    """Return True if a pod needs no other place when its node is removed."""
+    return comes_with_node(pod) or is_overdue(pod, now) or pod.has_ended
 
 
 def is_replicated(pod: Pod) -> bool:
-    """Return whether its controller is known to make the pod anew, on any node."""
+    """Return True if the pod's controller creates it again, on any node."""
     return pod.owner is not None and pod.owner.kind in _REPLICATING
 
 
-def _blocked(pod: Pod, said: str | None, budgets: Budgets, now: datetime) -> Reason | None:
-    if not is_replicated(pod):
-        return Reason.of(Rule.NOT_REPLICATED, pod=str(pod))
-    if pod.namespace == _SYSTEM and not budgets.of(pod):
-        # What is old enough may move, whatever the rules below say of it.
-        young = now - pod.created_at <= _SYSTEM_POD_STAYS
-        return Reason.of(Rule.SYSTEM_POD, pod=str(pod)) if young else None
-    if said == "false":
-        return Reason.of(Rule.NOT_SAFE_TO_EVICT, pod=str(pod))
-    if local := _local_volume(pod):
-        return Reason.of(Rule.LOCAL_STORAGE, pod=str(pod), volume=local)
-    budget = budgets.exhausted(pod)
-    return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget)) if budget is not None else None
-
-
 def _local_volume(pod: Pod) -> str | None:
-    """The first volume that stays behind and that nobody has said may be lost."""
-    named = pod.annotations.get(SAFE_VOLUMES, "").split(",")
+    """Return the first volume whose data the node keeps, unless the annotation names it."""
+    safe = pod.annotations.get(SAFE_VOLUMES, "").split(",")
     for volume in pod.needs.volumes:
         local = volume.kind == "hostPath" or (volume.kind == "emptyDir" and not volume.in_memory)
-        if local and volume.name not in named:
+        if local and volume.name not in safe:
             return volume.name
     return None
+
+
+def kept_nodes(observation: Observation, now: datetime) -> KeptNodes | None:
+    """Return the nodes that no request removes, because Evenkeel cannot place their pods; None: pods were not read."""
+    workload = observation.workload
+    if workload is None or not workload.whole:
+        return None
+    named = {pod.node for pod in workload.pods if pod.node and not ends_with_node(pod, now) and unplaceable(pod)}
+    nodes = [node for node in workload.nodes if node.name in named]
+    return KeptNodes(
+        machines=frozenset(node.machine.ref for node in nodes if node.machine is not None),
+        by_group=Counter(node.group for node in nodes if node.group is not None),
+    )

@@ -1,56 +1,36 @@
-"""A node while places are sought: what is free on it, and what stands there."""
+"""A node in the snapshot: its pods, and the resources that they leave free."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from fractions import Fraction
 
 from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts
-from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, counts, is_gpu
+from evenkeel.domain.demand.taints import TO_BE_DELETED
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Node
 
+# A node with one of these labels has a GPU before its driver reports it (GPULabel of two providers).
+_GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
+_DEFAULT_GPU = "nvidia.com/gpu"  # cluster-autoscaler's meaning of such a label
+
 
 class Shape:
-    """Nodes that differ by name only, and what is known of kinds of pod on any of them."""
-
-    __slots__ = ("standing", "volumes")
+    """Nodes that differ in their names only, with the answers that all of them share (``domain.demand.filters``)."""
 
     def __init__(self) -> None:
-        self.pods_on: dict[PodGroup, Reason | None] = {}
-        self.volumes: dict[PodGroup, Reason | None] = {}
+        self.by_node: dict[PodGroup, Reason | None] = {}
+        self.by_volumes: dict[PodGroup, Reason | None] = {}
 
 
-class Shapes:
-    """One shape for all nodes with the same labels, but for the hostname, and the same taints."""
-
-    def __init__(self) -> None:
-        self._found: dict[Hashable, Shape] = {}
-
-    def of(self, node: Node) -> Shape:
-        labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
-        return self._found.setdefault((labels, frozenset(node.taints), node.unschedulable), Shape())
+def shape_of(node: Node) -> Hashable:
+    """Return a key that is equal for nodes with equal taints and equal labels except the hostname."""
+    labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
+    return labels, frozenset(node.taints), node.unschedulable
 
 
 class NodeInfo:
-    """A node and what is free on it, counted as ``domain.demand.requests`` does."""
-
-    __slots__ = (
-        "allocatable",
-        "attached",
-        "cpu",
-        "free",
-        "is_open",
-        "kinds",
-        "labels",
-        "limits",
-        "memory",
-        "name",
-        "node",
-        "pods",
-        "ports",
-        "shape",
-        "user_of",
-    )
+    """A node with its pods by group and its free resources, counted as ``domain.demand.requests`` does."""
 
     def __init__(self, node: Node, shape: Shape, attached: Mapping[str, int]) -> None:
         self.node = node
@@ -65,29 +45,44 @@ class NodeInfo:
         self.limits = node.attach_limits
         self.attached: Counter[str] = Counter(attached)  # volumes by CSI driver
         self.ports: Counter[HostPort] = Counter()
-        self.user_of: Counter[str] = Counter()  # claims that no second pod may use
         self.pod_groups: Counter[PodGroup] = Counter()
-        going = node.deleting or any(taint.key == GOING for taint in node.taints)
-        # Cluster Autoscaler looks for places on no cordoned node, whatever a pod tolerates (plugin_runner.go:106-110).
-        self.is_open = node.ready and not node.unschedulable and not going
+        deleting = node.deleting or any(taint.key == TO_BE_DELETED for taint in node.taints)
+        # Cluster-autoscaler uses no cordoned node, whatever a pod tolerates (plugin_runner.go:106-110).
+        self.is_schedulable = node.ready and not node.unschedulable and not deleting
 
-    def change(self, kind: PodGroup, count: int) -> None:
-        """So many pods of a kind come; negative: go."""
-        self.pod_groups[kind] += count
-        if not self.pod_groups[kind]:
-            del self.pod_groups[kind]
-        self.cpu -= kind.cpu * count
-        self.memory -= kind.memory * count
+    def change(self, pod_group: PodGroup, count: int) -> None:
+        """Add pods of a group, or remove them if the count is negative."""
+        self.pod_groups[pod_group] += count
+        if not self.pod_groups[pod_group]:
+            del self.pod_groups[pod_group]
+        self.cpu -= pod_group.cpu * count
+        self.memory -= pod_group.memory * count
         self.pods -= count
-        for name, each in kind.rest:
-            self.free[name] = self.free.get(name, 0) - each * count
-        for driver, each in kind.volumes.drivers:
-            self.attached[driver] += each * count
-        for port in kind.ports:
+        for name, request in pod_group.rest:
+            self.free[name] = self.free.get(name, 0) - request * count
+        for driver, volumes in pod_group.volumes.drivers:
+            self.attached[driver] += volumes * count
+        for port in pod_group.ports:
             self.ports[port] += count
-        for claim in kind.volumes.exclusive:
-            self.user_of[claim] += count
 
-    @property
-    def taken_ports(self) -> list[HostPort]:
-        return [port for port, count in self.ports.items() if count > 0]
+
+def utilization(node_info: NodeInfo) -> tuple[str, Fraction] | None:
+    """Return the most requested resource and its share (simulator/utilization/info.go:44-134); None: unknown.
+
+    On a node with a GPU only the GPU counts, because it makes the price. A GPU that is not reported yet is unused.
+    """
+    allocatable = node_info.allocatable
+    gpu = next((name for name, amount in sorted(node_info.node.capacity.items()) if is_gpu(name) and amount), None)
+    gpu = gpu or next((name for name, count in sorted(allocatable.items()) if is_gpu(name) and count), None)
+    if gpu is None and not _GPU_LABELS.isdisjoint(node_info.labels):
+        gpu = _DEFAULT_GPU
+    if gpu is not None:
+        total = allocatable.get(gpu, 0)
+        return gpu, Fraction(total - node_info.free.get(gpu, 0), total) if total else Fraction(0)
+    if not allocatable.get(CPU) or not allocatable.get(MEMORY):
+        return None
+    share, name = max(
+        (Fraction(allocatable[name] - free, allocatable[name]), name)
+        for name, free in ((CPU, node_info.cpu), (MEMORY, node_info.memory))
+    )
+    return name, share

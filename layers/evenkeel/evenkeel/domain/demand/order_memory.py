@@ -1,25 +1,25 @@
-"""What earlier orders say about the pods that wait: which nodes did not help them, and when the next one is ordered.
+"""Past orders for the pending pods: which nodes did not help them, and when the next one is ordered.
 
-The first order for pods of one kind and one expected node is free. If its node has arrived, is Ready and would not
-hold one of the pods even if it were empty, the next order waits: 10 min, doubled each time, at most 1 h. Then one node
-is ordered, and none while that one is on its way. Where other pools, or other nodes of the same pool, have not been
-tried for them, one node is ordered at once, up to three times; if it helps, the rest follow.
+1. The first order for pods with equal needs and one expected node is free.
+2. It did not help if its node is Ready and would not hold one of the pods even without other pods.
+3. The next order then waits 10 min, doubled each time, at most 1 h. It is one node, and none while that is upcoming.
+4. A pool or node that was not tried for these pods gets one node at once, up to three times. If it helps, more follow.
 
     order       node is no use     one node          one node                        one node
     |-- boots --|                  |                 |                               |
     *-----------x - - 10 min - - - *- - - 20 min - - *- - - - - - 40 min - - - - - - *- - - 1 h - - -
 
-A digest of what the pods need and of what they read of the expected node is the key. A change of either is another
-key, so it is ordered at once. Names and labels of pods are not part of it: a controller makes its pods anew.
+The key is a digest of the pods' needs and of the parts of the expected node that they read. A change of either is
+another key. Names and labels of pods are not part of it: a controller creates its pods anew.
 """
 
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 
 from evenkeel.domain.demand.drainability import is_replicated
 from evenkeel.domain.demand.pod_groups import PodGroup
@@ -27,7 +27,7 @@ from evenkeel.domain.demand.pods import comes_with_node
 from evenkeel.domain.demand.requests import PODS, counts, request_of
 from evenkeel.domain.demand.selectors import matches
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.demand.taints import is_going
+from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.demand.template_node import TemplateNode
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -45,412 +45,366 @@ from evenkeel.domain.model.workload import HOSTNAME, Node, NodeSelectorTerm, Pod
 
 Orders = Mapping[str, PastOrder]
 
-# Rules that may let a pod in once other nodes have come.
+# Filters that may accept a pod once other nodes exist.
 CHANGING = frozenset({Rule.SPREAD_SKEW, Rule.WITHOUT_COMPANY})
-# Amounts that differ by less are equal: machines of one type differ by some KiB.
+# Machines of one type differ by some KiB: amounts within this factor are equal.
 _ALIKE = 1.05
-_NOTHING: Mapping[GroupKey, PastOrder] = {}
 
 
 class OrderMemory:
-    """The orders that the pools remember, as one check sees them."""
+    """The stored orders of all pools, updated with what the nodes of this check show."""
 
     def __init__(self, workload: Workload, simulation: Simulation, pools: Sequence[PoolOffer]) -> None:
-        self._workload, self._world, self._pools, self._now = workload, simulation, pools, simulation.now
-        self._fresh = simulation.template_nodes
-        self._digests: dict[PodGroup, str] = {}
-        self._vain: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
-        self._until: dict[PodGroup, datetime | None] = {}
-        self._latest = _latest(pools)
-        self._waiting = self._pods_with_orders()
-        self._kept = {pool.pool: self._unexpired(pool) for pool in pools}
-        self._on_its_way: Counter[GroupKey] = Counter(simulation.starting.values())
-        self._on_its_way.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
-        self._helped: set[tuple[PoolId, str]] = set()  # orders of which every group's node helps
-        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # where other nodes did not help a kind, and these may
-        for pool in pools:
-            self._judge_all(pool)
+        self._workload, self._simulation, self._pools, self._now = workload, simulation, pools, simulation.now
+        self._digest = cache(pods_digest)
+        self._retry_time = cache(self._find_retry_time)
+        self._ineffective: dict[PodGroup, Mapping[GroupKey, PastOrder]] = {}
+        self._latest: dict[str, datetime] = {}  # the last order for pods, in any pool
+        for key, order in ((key, order) for pool in pools for key, order in pool.orders.items()):
+            self._latest[_of_pods(key)] = max(order.at, self._latest.get(_of_pods(key), order.at))
+        self._pending = self._pending_by_digest if self._latest else {}
+        self._upcoming: Counter[GroupKey] = Counter(simulation.starting.values())
+        self._upcoming.update({offer.group: offer.coming for pool in pools for offer in pool.groups})
+        self._helped: set[tuple[PoolId, str]] = set()  # orders whose nodes help in each group
+        self._untried: set[tuple[PodGroup, GroupKey]] = set()  # where the pods' other nodes did not help
+        self._orders = {pool.pool: self._updated(pool) for pool in pools}
+
+    @cached_property
+    def _pending_by_digest(self) -> dict[str, list[Pod]]:
+        pending: dict[str, list[Pod]] = {}
+        for pod_group, pods in self._simulation.pod_groups.group(self._simulation.pending).items():
+            pending.setdefault(self._digest(pod_group), []).extend(pods)
+        return pending
+
+    # ---------------------------------------------------------------- do the nodes that have arrived help?
 
     def _unexpired(self, pool: PoolOffer) -> dict[str, PastOrder]:
-        """The orders that count: while their pods wait, and for as long as any pool still orders for the same pods.
+        """Return the orders whose pods are pending, or were ordered for lately in any pool.
 
-        A time in the future counts as now: the clock has been set back.
+        A time in the future counts as now: the clock was set back.
         """
         return {
             key: replace(order, at=min(order.at, self._now))
             for key, order in pool.orders.items()
-            if self._now - self._latest[_of_pods(key)] < ORDERS_KEPT or _of_pods(key) in self._waiting
+            if self._now - self._latest[_of_pods(key)] < ORDERS_KEPT or _of_pods(key) in self._pending
         }
 
-    def _pods_with_orders(self) -> dict[str, list[Pod]]:
-        """The pods that wait and for which nodes were ordered, by the digest of their needs."""
-        known = self._latest.keys()
-        if not known:
-            return {}
-        found: dict[str, list[Pod]] = {}
-        for kind, pods in self._world.pod_groups.group(self._world.waiting).items():
-            if (digest := self.digest(kind)) in known:
-                found.setdefault(digest, []).extend(pods)
-        return found
+    def _updated(self, pool: PoolOffer) -> dict[str, PastOrder]:
+        orders = {}
+        for key, order in self._unexpired(pool).items():
+            pods = self._pending.get(_of_pods(key))
+            updated = self._evaluated(pool.pool, key, order, pods[0]) if pods else order
+            if updated is not None:
+                orders[key] = updated
+        return orders
 
-    def digest(self, kind: PodGroup) -> str:
-        """Return the digest of what a kind needs."""
-        if kind not in self._digests:
-            self._digests[kind] = pods_digest(kind)
-        return self._digests[kind]
+    def _evaluated(self, pool: PoolId, key: str, order: PastOrder, pod: Pod) -> PastOrder | None:
+        """Return an order with the groups whose nodes hold its pods or not; None: it has helped after all.
 
-    # ---------------------------------------------------------------- whether nodes that have come help
-
-    def _judge_all(self, pool: PoolOffer) -> None:
-        for key, order in self._kept[pool.pool].items():
-            pods = self._waiting.get(_of_pods(key))
-            if pods:
-                self._judge(pool.pool, key, order, pods[0])
-
-    def _judge(self, pool: PoolId, key: str, order: PastOrder, pod: Pod) -> None:
-        """Note whether the nodes of an order hold such a pod, group by group: zones may differ in what they make."""
-        misfits: dict[str, tuple[str, Reason]] = {}
-        helps: set[str] = set()
+        Zones may differ in the nodes that they make, so each group counts on its own.
+        """
+        rejecting: dict[str, tuple[str, Reason]] = {}
+        helping: set[str] = set()
         arrived = sorted(self._arrived(order), key=lambda node: (node.ready, node.created_at, node.name))
         is_any_ready = any(node.ready for node in arrived)
         for node in arrived:
             if is_any_ready and not node.ready:
                 continue
-            reason = self._misfit_if_empty(pod, node) if node.ready else Reason.of(Rule.NODE_NOT_READY)
+            reason = self._rejects_if_empty(node, pod) if node.ready else Reason.of(Rule.NODE_NOT_READY)
             if reason is None:
-                helps.add(str(node.group))
-            elif reason.rule not in CHANGING or not self._is_awaited(order):
-                misfits[str(node.group)] = node.name, reason
-        failed_in = {*order.failed_in, *misfits} - helps
-        if not misfits.keys() - helps:
-            if helps and not failed_in:
-                self._helped.add((pool, key))
-                if order.failed:
-                    del self._mutable(pool)[key]
-            elif helps:
-                self._learn(pool, key, replace(order, is_open=False), failed_in, helps)
-            return
-        name, why = misfits[max(misfits.keys() - helps, key=lambda group: misfits[group][0])]
-        if order.is_open:
-            order = replace(order, is_open=False, failed=order.failed + 1, node=name, why=why)
-        self._learn(pool, key, order, failed_in, helps)
+                helping.add(str(node.group))
+            elif reason.rule not in CHANGING or not self._is_upcoming(order):
+                rejecting[str(node.group)] = node.name, reason
+        failing = rejecting.keys() - helping
+        failed_in = {*order.failed_in, *rejecting} - helping
+        if helping and not failed_in:
+            self._helped.add((pool, key))
+            return None if order.failed else order
+        if not helping and not failing:
+            return order
+        if order.is_open and failing:
+            node_name, reason = max(rejecting[group] for group in failing)
+            order = replace(order, failed=order.failed + 1, node=node_name, why=reason)
+        helped_in = {*order.helped_in, *helping} - failed_in
+        return replace(order, is_open=False, failed_in=tuple(sorted(failed_in)), helped_in=tuple(sorted(helped_in)))
 
-    def _learn(self, pool: PoolId, key: str, order: PastOrder, failed_in: set[str], helps: set[str]) -> None:
-        helped_in = tuple(sorted({*order.helped_in, *helps} - failed_in))
-        after = replace(order, failed_in=tuple(sorted(failed_in)), helped_in=helped_in)
-        if after != self._kept[pool][key]:
-            self._mutable(pool)[key] = after
-
-    def _mutable(self, pool: PoolId) -> dict[str, PastOrder]:
-        self._kept[pool] = dict(self._kept[pool])
-        return self._kept[pool]
-
-    def _arrived(self, order: PastOrder) -> Iterable[Node]:
-        """The nodes that were created after an order, where it expected them, and that are what they will be."""
-        for node in self._workload.nodes:
-            if (
-                node.group is not None
-                and str(node.group) in order.groups
-                and node.created_at is not None
-                and node.created_at > order.seen
-                and node.name in self._world.there
-                and not is_going(node, self._now)
-            ):
+    def _arrived(self, order: PastOrder) -> Iterator[Node]:
+        """Yield the started nodes in an order's groups that were created after it."""
+        for node in self._started_nodes:
+            if str(node.group) in order.groups and node.created_at is not None and node.created_at > order.seen:
                 yield node
 
-    def _misfit_if_empty(self, pod: Pod, node: Node) -> Reason | None:
-        """Return the first rule that keeps a pod from a node without the pods that could be elsewhere.
+    @cached_property
+    def _started_nodes(self) -> list[Node]:
+        return [
+            node
+            for node in self._workload.nodes
+            if node.group is not None
+            and node.name in self._simulation.started
+            and not is_being_deleted(node, self._now)
+        ]
 
-        Those that come with it stay, and those that some controller has made for this one node.
+    def _rejects_if_empty(self, node: Node, pod: Pod) -> Reason | None:
+        """Return the filter that rejects a pod on a node without the pods that could run elsewhere.
+
+        Pods that come with the node stay, and those that a controller has created for this one node.
         """
-        simulation = self._imagined
-        kind = simulation.pod_groups.of(pod)
-        pod_groups = [(each, simulation.pod_groups.of(each)) for each in simulation.pods_on[node.name]]
-        pods_on = Counter(other for each, other in pod_groups if other.by_node or _is_made_for(each, node))
-        fork = simulation.snapshot.fork()
-        simulation.snapshot.remove(simulation.snapshot.node_infos[node.name])
-        room = simulation.add_node(node, pods_on)
-        reason = simulation.snapshot.failing_filter(kind, room)
-        simulation.snapshot.revert(fork)
+        simulation = self._copy
+        snapshot, pod_groups = simulation.snapshot, simulation.pod_groups
+        grouped = [(other, pod_groups.of(other)) for other in simulation.pods_on[node.name]]
+        staying = Counter(group for other, group in grouped if group.by_node or _is_made_for(other, node))
+        fork = snapshot.fork()
+        snapshot.remove_node(snapshot.node_infos[node.name])
+        reason = snapshot.failing_filter(pod_groups.of(pod), simulation.add_node(node, staying))
+        snapshot.revert(fork)
         return reason
 
     @cached_property
-    def _imagined(self) -> Simulation:
-        """A world of its own: taking nodes away and back changes the order in which places are sought."""
-        return Simulation(self._workload, tuple(self._pools), self._world.policy, self._now)
+    def _copy(self) -> Simulation:
+        """Another simulation: a node that is removed and added again changes the order in which places are sought."""
+        return Simulation(self._workload, tuple(self._pools), self._simulation.policy, self._now)
 
-    def _is_awaited(self, order: PastOrder) -> bool:
-        """Whether a node is on its way where an order expects one."""
-        return any(self._on_its_way[group] for group in self._on_its_way if str(group) in order.groups)
+    def _is_upcoming(self, order: PastOrder) -> bool:
+        return any(count and str(group) in order.groups for group, count in self._upcoming.items())
 
-    # ---------------------------------------------------------------- what follows from it
+    # ---------------------------------------------------------------- the next order
 
-    def vain(self, kind: PodGroup) -> Mapping[GroupKey, PastOrder]:
-        """Return the groups whose expected node did not help pods of a kind, each with the last order there."""
-        if kind not in self._vain:
-            self._vain[kind] = self._find_vain(kind)
-        return self._vain[kind]
+    def ineffective_groups(self, pod_group: PodGroup) -> Mapping[GroupKey, PastOrder]:
+        """Return the groups whose expected node did not help the pods, each with the last order there."""
+        if pod_group not in self._ineffective:
+            self._ineffective[pod_group] = self._find_ineffective(pod_group)
+        return self._ineffective[pod_group]
 
-    def _find_vain(self, kind: PodGroup) -> Mapping[GroupKey, PastOrder]:
-        if not any(order.failed for orders in self._kept.values() for order in orders.values()):
-            return _NOTHING
-        own = max(self._failed_of(self.digest(kind)), key=lambda order: order.at, default=None)
-        found = {}
+    def _find_ineffective(self, pod_group: PodGroup) -> Mapping[GroupKey, PastOrder]:
+        if not any(self._failed.values()):
+            return {}
+        of_pods = (order for order in self._orders_of(self._digest(pod_group)) if order.failed)
+        own = max(of_pods, key=lambda order: order.at, default=None)
+        groups = {}
         for pool in self._pools:
-            orders = self._kept[pool.pool]
-            failed = [order for order in orders.values() if order.failed]
-            # So many kinds of pods had no use of the pool's nodes that the next kind has to wait as well.
-            last = max(failed, key=lambda order: order.at) if len(failed) >= MOST_ORDERS else None
+            of_pool = self._failed[pool.pool]
+            # The pool's nodes did not help so many pod groups that the next one waits too.
+            last = max(of_pool, key=lambda order: order.at) if len(of_pool) >= MOST_ORDERS else None
             if own is None and last is None:
                 continue
-            for offer in pool.groups:
-                if offer.group not in self._fresh:
-                    continue
-                key, group = self.key(kind, offer.group), str(offer.group)
-                order = orders.get(key)
-                if order is not None and group in order.failed_in:
-                    found[offer.group] = order
-                elif (pool.pool, key) in self._helped or (order is not None and group in order.helped_in):
+            for group in (offer.group for offer in pool.groups if offer.group in self._simulation.template_nodes):
+                key = self._key(pod_group, group)
+                order = self._orders[pool.pool].get(key)
+                if order is not None and str(group) in order.failed_in:
+                    groups[group] = order
+                elif (pool.pool, key) in self._helped or (order is not None and str(group) in order.helped_in):
                     continue
                 elif own is not None:
-                    found[offer.group] = own
-                    self._untried.add((kind, offer.group))
-                elif last is not None and not self._fits_some_node(kind, offer.group):
-                    found[offer.group] = last
-        return found
+                    groups[group] = own
+                    self._untried.add((pod_group, group))
+                elif last is not None and not self._fits_a_node(pod_group, group):
+                    groups[group] = last
+        return groups
 
-    def _fits_some_node(self, kind: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
-        """Return whether a Ready node of a group, of any age unless given, would hold a kind if it were empty."""
-        pod = self._pods_by_digest.get(self.digest(kind))
+    @cached_property
+    def _failed(self) -> dict[PoolId, list[PastOrder]]:
+        return {pool: [order for order in orders.values() if order.failed] for pool, orders in self._orders.items()}
+
+    def _fits_a_node(self, pod_group: PodGroup, group: GroupKey, younger_than: timedelta = timedelta.max) -> bool:
+        """Return True if a Ready node of a group would hold the pods if it were empty."""
+        pods = self._pending_by_digest.get(self._digest(pod_group))
         nodes = (
             node
-            for node in self._workload.nodes
+            for node in self._started_nodes
             if node.group == group
             and node.ready
-            and node.name in self._world.there
-            and not is_going(node, self._now)
             and node.created_at is not None
             and self._now - node.created_at < younger_than
         )
-        return pod is not None and any(self._misfit_if_empty(pod, node) is None for node in nodes)
+        return pods is not None and any(self._rejects_if_empty(node, pods[0]) is None for node in nodes)
 
-    @cached_property
-    def _pods_by_digest(self) -> dict[str, Pod]:
-        """A pod of each kind that waits."""
-        return {self.digest(kind): pods[0] for kind, pods in self._world.pod_groups.group(self._world.waiting).items()}
+    def _key(self, pod_group: PodGroup, group: GroupKey) -> str:
+        return f"{self._digest(pod_group)}/{node_digest(pod_group, self._simulation.template_nodes[group])}"
 
-    def key(self, kind: PodGroup, group: GroupKey) -> str:
-        """Return the key of an order for a kind in a group."""
-        return f"{self.digest(kind)}/{node_digest(kind, self._fresh[group])}"
+    def _find_retry_time(self, pod_group: PodGroup) -> datetime | None:
+        """Return when the next node may be ordered for pods that earlier nodes did not help; None: one is upcoming.
 
-    def until(self, kind: PodGroup) -> datetime | None:
-        """Return when the next node may be ordered for a kind that earlier nodes did not help; None: one is coming.
-
-        All orders for the kind count, of whatever pool: it does not go from one pool to the next without effect.
+        All orders for the pods count, so that they do not go from pool to pool without effect.
         """
-        if kind not in self._until:
-            self._until[kind] = self._find_until(kind)
-        return self._until[kind]
-
-    def _find_until(self, kind: PodGroup) -> datetime | None:
-        mine = self._orders_of(self.digest(kind))
-        if any(order.is_open and self._is_awaited(order) for order in mine):
+        own = self._orders_of(self._digest(pod_group))
+        if any(order.is_open and self._is_upcoming(order) for order in own):
             return None
-        # An open order of which nothing is on its way, and nothing has come, was lost.
-        known = [order for order in mine or self.vain(kind).values() if order.failed and not order.is_open]
+        ineffective = self.ineffective_groups(pod_group)
+        # An open order without an upcoming or arrived node was lost.
+        known = [order for order in own or ineffective.values() if order.failed and not order.is_open]
         if not known:
             return self._now
-        counted = sum(order.counted for order in known) if mine else max(order.counted for order in known)
-        if counted > 1 and any(self._fits_some_node(kind, group, HELP_COUNTS) for group in self.vain(kind)):
-            counted = 1
+        failed = sum(order.counted for order in known) if own else max(order.counted for order in known)
+        if failed > 1 and any(self._fits_a_node(pod_group, group, HELP_COUNTS) for group in ineffective):
+            failed = 1
         last = max(known, key=lambda order: order.at)
-        return last.at + max(last.wait, wait_after(counted))
+        return last.at + max(last.wait, wait_after(failed))
 
     def _orders_of(self, digest: str) -> list[PastOrder]:
-        return [order for orders in self._kept.values() for key, order in orders.items() if _of_pods(key) == digest]
+        return [order for orders in self._orders.values() for key, order in orders.items() if _of_pods(key) == digest]
 
-    def _failed_of(self, digest: str) -> list[PastOrder]:
-        return [order for order in self._orders_of(digest) if order.failed]
-
-    def due(self, kind: PodGroup) -> list[GroupKey]:
-        """Return the groups in which a node may be ordered again for a kind: untried ones, then that tried first."""
-        vain = self.vain(kind)
-        until = self.until(kind) if vain else None
+    def due(self, pod_group: PodGroup) -> list[GroupKey]:
+        """Return the groups that may get a node again for the pods: untried ones, then the one tried longest ago."""
+        ineffective = self.ineffective_groups(pod_group)
+        until = self._retry_time(pod_group) if ineffective else None
         if until is None:
             return []
-        retrying = {
-            pool
-            for pool, orders in self._kept.items()
-            if any(order.failed and order.is_open and self._is_awaited(order) for order in orders.values())
-        }
-        homes = {offer.group: pool.pool for pool in self._pools for offer in pool.groups}
-        untried = [group for group in vain if (kind, group) in self._untried]
-        failed = sum(order.failed for order in self._orders_of(self.digest(kind)))
+        untried = [group for group in ineffective if (pod_group, group) in self._untried]
+        failed = sum(order.failed for order in self._orders_of(self._digest(pod_group)))
         at_once = untried if failed < FREE_ORDERS else ()
-        open_now = vain if until <= self._now else at_once
-        groups = sorted(group for group in open_now if homes[group] not in retrying)
-        # Each retry begins with another group: one may be what it is for good, and the others fixed.
-        turn = {group: (place - vain[group].failed) % len(groups) for place, group in enumerate(groups)}
-        return sorted(groups, key=lambda group: (group not in untried, vain[group].at, turn[group]))
+        allowed = ineffective if until <= self._now else at_once
+        groups = sorted(
+            offer.group
+            for pool in self._pools
+            if not any(order.is_open and self._is_upcoming(order) for order in self._failed[pool.pool])
+            for offer in pool.groups
+            if offer.group in allowed
+        )
+        # Each retry begins with another group: one may stay broken while the others are fixed.
+        turn = {group: (place - ineffective[group].failed) % len(groups) for place, group in enumerate(groups)}
+        return sorted(groups, key=lambda group: (group not in untried, ineffective[group].at, turn[group]))
 
-    def why_not(self, kind: PodGroup, group: GroupKey) -> Reason | None:
-        """Return why no node is ordered in a group for a kind that would fit one; None: it may be."""
-        order = self.vain(kind).get(group)
+    def no_order_because(self, pod_group: PodGroup, group: GroupKey) -> Reason | None:
+        """Return why a group gets no node for pods that would fit it; None: it may."""
+        order = self.ineffective_groups(pod_group).get(group)
         if order is None:
             return None
-        until = self.until(kind) or self._now + self._world.policy.startup
+        until = self._retry_time(pod_group) or self._now + self._simulation.policy.startup
         return Reason.of(Rule.ORDER_DID_NOT_HELP, node=order.node, why=order.why, until=until)
 
     def ineffective(self, pool: PoolId) -> tuple[IneffectiveOrder, ...]:
-        """Return the orders of a pool whose nodes have arrived, and whose pods wait all the same."""
+        """Return the orders of a pool whose nodes have arrived and whose pods are still pending."""
         return tuple(
             IneffectiveOrder(
-                pods=tuple(str(pod) for pod in self._waiting[_of_pods(key)]),
+                pods=tuple(map(str, self._pending[_of_pods(key)])),
                 since=order.at,
                 node=order.node,
                 why=order.why,
                 groups=order.groups,
             )
-            for key, order in sorted(self._kept[pool].items())
-            if order.why is not None and self._waiting.get(_of_pods(key))
+            for key, order in sorted(self._orders[pool].items())
+            if order.why is not None and self._pending.get(_of_pods(key))
         )
 
-    # ---------------------------------------------------------------- what is remembered
+    # ---------------------------------------------------------------- orders to store
 
     def orders(self, pool: PoolOffer) -> Orders:
-        """Return what a pool remembers if it orders nothing. What has expired stays until something else changes."""
-        kept = self._kept[pool.pool]
-        return pool.orders if kept == self._unexpired(pool) else kept
+        """Return the orders to store if the pool orders nothing. Expired ones stay until another change is written."""
+        orders = self._orders[pool.pool]
+        return pool.orders if orders == self._unexpired(pool) else orders
 
     def with_ordered(self, pool: PoolId, ordered: Mapping[PodGroup, Collection[GroupKey]]) -> Orders:
-        """Return what a pool remembers once nodes are ordered, for each kind in these groups."""
-        orders = dict(self._kept[pool])
-        pod_groups = sorted(ordered.items(), key=lambda item: item[0].name)
-        for kind, groups in pod_groups if orders else pod_groups[:MOST_ORDERS]:
+        """Return the orders to store once nodes are ordered in these groups."""
+        orders = dict(self._orders[pool])
+        by_name = sorted(ordered.items(), key=lambda item: item[0].name)
+        for pod_group, groups in by_name if orders else by_name[:MOST_ORDERS]:
             for group in sorted(groups):
-                key = self.key(kind, group)
-                orders[key] = self._ordered(orders.get(key), group, is_new=(pool, key) in self._helped)
+                key = self._key(pod_group, group)
+                before = None if (pool, key) in self._helped else orders.get(key)
+                orders[key] = self._ordered(before, group)
         by_age = sorted(orders.items(), key=lambda item: (item[1].failed > 0, item[1].at, item[0]))
         return dict(sorted(by_age[-MOST_ORDERS:]))
 
-    def _ordered(self, before: PastOrder | None, group: GroupKey, *, is_new: bool) -> PastOrder:
-        """An order that goes on keeps the time by which it tells its nodes from older ones."""
-        if before is None or is_new:
+    def _ordered(self, before: PastOrder | None, group: GroupKey) -> PastOrder:
+        if before is None:
             return PastOrder(at=self._now, seen=self._seen, groups=(str(group),))
+        # An open order keeps the time that tells its nodes from older ones.
+        seen = before.seen if before.is_open else self._seen
         groups = tuple(sorted({*before.groups, str(group)}))
-        if before.is_open:
-            return replace(before, at=self._now, groups=groups)
-        return replace(before, at=self._now, seen=self._seen, groups=groups, is_open=True)
+        return replace(before, at=self._now, seen=seen, groups=groups, is_open=True)
 
     @cached_property
     def _seen(self) -> datetime:
         """The latest time in any object that was read, as the API server sets them."""
-        nodes = [node.created_at for node in self._workload.nodes if node.created_at is not None]
+        nodes = (node.created_at for node in self._workload.nodes if node.created_at is not None)
         return max([*nodes, *(pod.created_at for pod in self._workload.pods)], default=self._now)
 
     @cached_property
     def retry_at(self) -> datetime | None:
-        """When time alone lets a node be ordered again."""
-        pod_groups = [kind for kind in self._vain if self._vain[kind]]
-        moments = [until for kind in pod_groups if (until := self.until(kind)) is not None and until > self._now]
-        return min(moments, default=None)
-
-
-def _latest(pools: Iterable[PoolOffer]) -> dict[str, datetime]:
-    """Return when nodes were last ordered for which pods, in whatever pool."""
-    found: dict[str, datetime] = {}
-    for pool in pools:
-        for key, order in pool.orders.items():
-            pods = _of_pods(key)
-            found[pods] = max(order.at, found.get(pods, order.at))
-    return found
+        """When the passing of time allows the next order."""
+        times = (self._retry_time(pod_group) for pod_group, groups in self._ineffective.items() if groups)
+        return min((time for time in times if time is not None and time > self._now), default=None)
 
 
 def _of_pods(key: str) -> str:
     return key.partition("/")[0]
 
 
+def _is_made_for(pod: Pod, node: Node) -> bool:
+    """Return True for pods that exist because their node does: a DaemonSet's, or one of a controller per node.
+
+    A controller of unknown kind may replicate pods all the same. Then it created them before the node.
+    """
+    if comes_with_node(pod):
+        return True
+    is_younger = node.created_at is not None and pod.created_at >= node.created_at
+    return is_younger and pod.owner is not None and not is_replicated(pod)
+
+
 # ---------------------------------------------------------------- digests
 
 
-def pods_digest(kind: PodGroup) -> str:
-    """Return a digest of what pods need of a node, equal for the pods that a controller makes in their place."""
-    needs = kind.needs
+def pods_digest(pod_group: PodGroup) -> str:
+    """Return a digest of what pods need of a node. A controller's new pods have the same one."""
+    needs, volumes = pod_group.needs, pod_group.volumes
     terms = (*needs.affinity, *needs.anti_affinity)
-    selectors = [*(each.selector for each in needs.spread), *(each.selector for each in terms)]
-    itself = [matches(selector, kind.labels) for selector in selectors]
-    volumes = kind.volumes
-    return _digest(
-        {name: count for name, count in kind.request.items() if count},
-        sorted(map(repr, kind.ports)),
+    selectors = [*(constraint.selector for constraint in needs.spread), *(term.selector for term in terms)]
+    matches_itself = [matches(selector, pod_group.labels) for selector in selectors]
+    return _hash(
+        dict(pod_group.request),
+        sorted(map(repr, pod_group.ports)),
         needs.node_selector,
         needs.node_terms,
         needs.tolerations,
         needs.spread,
         terms,
-        itself,
-        kind.namespace if itself else "",
+        matches_itself,
+        pod_group.namespace if selectors else "",
         sorted(repr(_plain((reach.terms, reach.labels))) for reach in volumes.reaches),
         volumes.drivers,
         len(volumes.exclusive),
     )
 
 
-def node_digest(kind: PodGroup, template_nodes: TemplateNode) -> str:
-    """Return a digest of what pods of a kind read of an expected node. All else may differ from node to node."""
-    node = template_nodes.node
-    whole, taken = counts(node.allocatable), Counter[str]()
-    for pod in template_nodes.pods:
-        taken.update(request_of(pod))
-        taken[PODS] += 1
-    amounts = {
-        name: _rounded(whole.get(name, 0) - taken[name])
-        for name in (PODS, *(name for name, asked in kind.request.items() if asked))
-    }
-    limits = {driver: node.attach_limits.get(driver) for driver, _ in kind.volumes.drivers}
-    return _digest({key: node.labels.get(key) for key in _keys_read(kind)}, amounts, limits)
+def node_digest(pod_group: PodGroup, template: TemplateNode) -> str:
+    """Return a digest of what pods read of an expected node. Anything else may differ from node to node."""
+    node = template.node
+    free = Counter(counts(node.allocatable))
+    for pod in template.pods:
+        free.subtract({**request_of(pod), PODS: 1})
+    amounts = {name: _rounded(free[name]) for name in (PODS, *pod_group.request)}
+    limits = {driver: node.attach_limits.get(driver) for driver, _ in pod_group.volumes.drivers}
+    return _hash({key: node.labels.get(key) for key in _keys_read(pod_group)}, amounts, limits)
 
 
-def _keys_read(kind: PodGroup) -> set[str]:
-    """The labels of a node that decide where a kind may be. Each node has a hostname of its own."""
-    needs, reaches = kind.needs, kind.volumes.reaches
-    keys = {*needs.node_selector, *_keys_of(needs.node_terms), *(each.key for each in needs.spread)}
-    keys |= {each.key for each in (*needs.affinity, *needs.anti_affinity)}
+def _keys_read(pod_group: PodGroup) -> set[str]:
+    """Return the labels of a node that decide whether the pods fit, except the hostname: each node has its own."""
+    needs, reaches = pod_group.needs, pod_group.volumes.reaches
+    keys = {*needs.node_selector, *_keys_of(needs.node_terms), *(constraint.key for constraint in needs.spread)}
+    keys |= {term.key for term in (*needs.affinity, *needs.anti_affinity)}
     for reach in reaches:
         keys |= {*_keys_of(reach.terms), *(key for key, _ in reach.labels)}
     return keys - {HOSTNAME}
 
 
-def _keys_of(terms: tuple[NodeSelectorTerm, ...] | None) -> set[str]:
-    return {each.key for term in terms or () for each in term.expressions}
+def _keys_of(terms: Iterable[NodeSelectorTerm] | None) -> set[str]:
+    return {requirement.key for term in terms or () for requirement in term.expressions}
 
 
 def _rounded(amount: int) -> int:
     return round(math.log(amount) / math.log(_ALIKE)) if amount > 0 else -1
 
 
-def _digest(*parts: object) -> str:
+def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(_plain(parts)).encode()).hexdigest()[:12]
 
 
 def _plain(value: object) -> object:
-    """The value with all that has no order of its own sorted, so that each process has the same digest."""
+    """Return the value with unordered parts sorted, so that each process has the same digest."""
     if is_dataclass(value) and not isinstance(value, type):
-        return tuple(_plain(getattr(value, each.name)) for each in fields(value))
+        return tuple(_plain(getattr(value, part.name)) for part in fields(value))
     if isinstance(value, Mapping):
         return tuple((key, _plain(value[key])) for key in sorted(value))
     if isinstance(value, set | frozenset):
         return tuple(sorted(map(repr, map(_plain, value))))
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
-
-
-def _is_made_for(pod: Pod, node: Node) -> bool:
-    """Return whether a pod exists only because its node does: a DaemonSet's, or one of a controller per node.
-
-    A controller that is not known to replicate pods may do so all the same. Pods for which it waited are older than
-    the node.
-    """
-    if comes_with_node(pod):
-        return True
-    is_younger = node.created_at is not None and pod.created_at >= node.created_at
-    return is_younger and pod.owner is not None and not is_replicated(pod)

@@ -1,11 +1,11 @@
-"""From what pods need to requests for nodes, which are carried out as everybody's are: journal, limits, fences.
+"""The requests for nodes that follow from advice, and the unneeded clocks that a plan stores.
 
-What was ordered is not remembered. It is requested, and what is requested and not there yet is on its way: pods with
-room on it ask for nothing more. So a run that dies at any step, a message that comes twice and a look that comes late
-lead to the same nodes, and to no second ones.
+Requests go through journal, limits and fences like all others. An order for pods is not stored: a requested node that
+does not exist yet is upcoming, and pods that fit it need no other. A crash at any step, a repeated message or a late
+check therefore leads to the same nodes.
 
-    look    pods 3, on their way 0  ->  order 3: journal, a +2, (crash)
-    look    pods 3, on their way 2  ->  order 1
+    check   pods 3, upcoming 0  ->  order 3: journal, a +2, (crash)
+    check   pods 3, upcoming 2  ->  order 1
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,16 @@ from datetime import datetime
 from evenkeel.domain.demand.advice import Advised, advise
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import PoolDemand, PoolOffer, Removal, ScaleDownState
-from evenkeel.domain.model.groups import MachineRef, NodeGroup, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, MachineRef, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import FOR_PODS, UNNEEDED_NODES, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Rule
-from evenkeel.domain.model.states import Release
+from evenkeel.domain.model.states import ClusterState, GroupState, Release
 
 # Another scheduler, or the same one a moment later, may find that these pods need a node.
-_UNJUDGED = frozenset(
+_UNDECIDED = frozenset(
     {
         Rule.POD_NOT_TRIED_YET,
         Rule.POD_YOUNG,
@@ -33,47 +34,74 @@ _UNJUDGED = frozenset(
         Rule.POD_OF_UNKNOWN_VOLUME,
     }
 )
-# Nodes that an autoscaler allows to be missing in a group.
-_MISSING_NODES, _MISSING_SHARE = 3, 0.45
 _UNKNOWN_NODES = frozenset({Rule.FRESH_NODE_UNKNOWN, Rule.CPU_AND_MEMORY_UNKNOWN})
+# Cluster-autoscaler orders nothing in a group that misses more nodes (--ok-total-unready-count,
+# --max-total-unready-percentage; clusterstate.go, IsNodeGroupHealthy).
+_MISSING_NODES, _MISSING_SHARE = 3, 0.45
+
+
+# ---------------------------------------------------------------- requests
 
 
 def orders_for_pods(
     advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
 ) -> dict[PoolId, ScaleRequest]:
-    """Return a request for each pool that pods ask for nodes.
+    """Return a request for each pool whose nodes pending pods need.
 
-    A pool carries out one request in a run: an operator's goes first, but its rest after max_step goes after pods.
+    A run carries out one request per pool. An operator's goes first, but its rest after max_step goes after pods.
     """
     orders = {}
-    for pool, said in advised.pools.items():
-        under_way = requests.get(pool)
-        if said.asked.nodes and (under_way is None or under_way.is_of_plan or under_way.is_rest):
-            shares = {str(group): nodes for group, nodes in said.asked.nodes.items()}
+    for pool, advice in advised.pools.items():
+        request = requests.get(pool)
+        if advice.asked.nodes and (request is None or request.is_of_plan or request.is_rest):
+            shares = {str(group): nodes for group, nodes in advice.asked.nodes.items()}
             orders[pool] = ScaleRequest(id=FOR_PODS, nodes=sum(shares.values()), at=now, pool=str(pool), shares=shares)
     return orders
+
+
+def removals_of_unneeded(
+    advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
+) -> dict[PoolId, ScaleRequest]:
+    """Return a request to remove exactly the unneeded nodes, for each pool that has some to remove."""
+    removals: dict[PoolId, list[Removal]] = {}
+    for removal in advised.idle.go if advised.idle is not None else ():
+        request = requests.get(removal.pool)
+        if request is None or request.is_of_plan:
+            removals.setdefault(removal.pool, []).append(removal)
+    return {pool: _removal_request(pool, of_pool, now) for pool, of_pool in removals.items()}
+
+
+def _removal_request(pool: PoolId, removals: Sequence[Removal], now: datetime) -> ScaleRequest:
+    machines: dict[str, tuple[MachineRef, ...]] = {}
+    for removal in removals:
+        if removal.machine is not None:
+            key = str(removal.group)
+            machines[key] = (*machines.get(key, ()), removal.machine)
+    count = sum(map(len, machines.values()))
+    return ScaleRequest(id=UNNEEDED_NODES, nodes=-count, at=now, pool=str(pool), machines=machines)
+
+
+# ---------------------------------------------------------------- released nodes
 
 
 def nodes_for_released(
     observation: Observation, pools: Sequence[tuple[PoolPlan, PoolOffer]], now: datetime
 ) -> dict[PoolId, dict[str, int]]:
-    """Return the nodes that waiting pods want of those that pools released, by group.
+    """Return the nodes that pending pods need of those that pools released, by group.
 
-    A pool is left out where this is unknown: pods were not read, or some of them cannot be judged.
-
-    Only healthy groups of these pools are asked, for as many as were released and not ordered again. What is on its way
-    anywhere serves its pods first.
+    A pool is left out if this is unknown: pods were not read, or some of them cannot be placed. Only healthy groups
+    count, for as many nodes as were released and not ordered again. Upcoming nodes anywhere serve their pods first.
     """
-    offers = [_only_released(plan, offer) for plan, offer in pools]
+    offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.look_again is not None:
         return {}
     asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.asks_waiting}
-    is_judged = not any(pod.reason.rule in _UNJUDGED for pod in advised.cluster.not_counted)
+    is_decided = not any(pod.reason.rule in _UNDECIDED for pod in advised.cluster.not_counted)
     return {
         id: {str(group): nodes for group, nodes in pool.nodes.items()}
         for id, pool in asked.items()
-        if pool.nodes or (is_judged and not _has_unknown_nodes(pool))
+        if pool.nodes or (is_decided and not _has_unknown_nodes(pool))
     }
 
 
@@ -82,58 +110,63 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
     return any(reason.rule in _UNKNOWN_NODES for reason in reasons)
 
 
-def _only_released(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
-    ordered = _ordered(plan)
+def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
+    release = plan.remembered.release
+    # Once Evenkeel has ordered the whole release again, the autoscaler orders what pods need beyond it.
+    ordered = release if release is not None and release.ordered and not plan.untaken else None
     able = {
         group.group.key
         for group in plan.groups
         if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
     }
+    room = offer.room if ordered else min(offer.room, plan.untaken)
     return replace(
         offer,
-        room=_room(plan, offer) if plan.asks_waiting else 0,
+        room=room if plan.asks_waiting else 0,
         groups=tuple(group if group.group in able else replace(group, room=0) for group in offer.groups),
     )
 
 
-def _ordered(plan: PoolPlan) -> Release | None:
-    """Return the release that Evenkeel has ordered again whole: the autoscaler orders what pods want beyond it."""
-    release = plan.remembered.release
-    return release if release is not None and release.ordered and not plan.untaken else None
-
-
-def _room(plan: PoolPlan, offer: PoolOffer) -> int:
-    """Return what is left of the release; once it is ordered, what the pool has room for."""
-    return offer.room if _ordered(plan) else min(offer.room, plan.untaken)
-
-
 def _seems_broken(group: NodeGroup, release: Release) -> bool:
-    """Return True if an autoscaler may give a group no order, because too many nodes are missing.
+    """Return True if an autoscaler may order nothing in a group, because too many nodes are missing.
 
-    It does not miss what it has ordered itself, but a restart forgets that: here all of it counts. Cluster Autoscaler
-    allows 3, or 45 % of the nodes (--ok-total-unready-count, --max-total-unready-percentage; clusterstate.go,
-    IsNodeGroupHealthy).
+    It does not miss nodes that it ordered itself, but forgets that when it restarts. So all of them count.
     """
     return release.awaited(group) > max(_MISSING_NODES, _MISSING_SHARE * group.running)
 
 
-def removals_of_unneeded(
-    advised: Advised, requests: Mapping[PoolId, ScaleRequest], now: datetime
-) -> dict[PoolId, ScaleRequest]:
-    """A request to give back exactly the nodes that nobody needs, for each pool that has some."""
-    removals: dict[PoolId, list[Removal]] = {}
-    for removal in advised.idle.go if advised.idle is not None else ():
-        under_way = requests.get(removal.pool)
-        if under_way is None or under_way.is_of_plan:
-            removals.setdefault(removal.pool, []).append(removal)
-    return {pool: _given_back(pool, going, now) for pool, going in removals.items()}
+# ---------------------------------------------------------------- unneeded clocks
 
 
-def _given_back(pool: PoolId, going: Sequence[Removal], now: datetime) -> ScaleRequest:
-    machines: dict[str, tuple[MachineRef, ...]] = {}
-    for removal in going:
-        if removal.machine is not None:
-            key = str(removal.group)
-            machines[key] = (*machines.get(key, ()), removal.machine)
-    count = sum(map(len, machines.values()))
-    return ScaleRequest(id=UNNEEDED_NODES, nodes=-count, at=now, pool=str(pool), machines=machines)
+def scale_down_state(state: ClusterState, now: datetime) -> ScaleDownState:
+    """Return the clocks and times of earlier checks and runs. A time in the future counts as now."""
+    clocks = {name: min(since, now) for group in state.groups.values() for name, since in group.unneeded.items()}
+    grew = (pool.grew_at for pool in state.pools.values() if pool.grew_at is not None)
+    # A removal failed if the API refused a write of a group with a marked machine.
+    failed = (group.write_refused_at for group in state.groups.values() if group.marked and group.write_refused_at)
+    return ScaleDownState(
+        clocks=clocks,
+        grew_at=min(max(times), now) if (times := list(grew)) else None,
+        failed_at=min(max(times), now) if (times := list(failed)) else None,
+    )
+
+
+def with_clocks(
+    before: Mapping[GroupKey, GroupState], advised: Advised | None, observation: Observation, policy: Policy
+) -> dict[GroupKey, GroupState]:
+    """Return the states of the groups in which a clock starts or ends.
+
+    Clocks are stored by group: one more is then a write of a few nodes and not of a thousand. A check without nodes
+    changes none. Without removals none runs.
+    """
+    clocks: dict[GroupKey, dict[str, datetime]] = {}
+    if policy.demand.removes:
+        if advised is None or advised.idle is None or observation.workload is None:
+            return {}
+        groups = {node.name: node.group for node in observation.workload.nodes}
+        for name, since in sorted(advised.idle.clocks.items()):
+            if (group := groups.get(name)) is not None:
+                clocks.setdefault(group, {})[name] = since
+    running = {key for key, state in before.items() if state.unneeded}
+    states = {key: (before.get(key, GroupState()), clocks.get(key, {})) for key in sorted(running | clocks.keys())}
+    return {key: replace(state, unneeded=own) for key, (state, own) in states.items() if dict(state.unneeded) != own}

@@ -1,19 +1,20 @@
-"""Pods that are equal in everything that placing reads, as one kind: what is found out for one holds for all."""
+"""Pods that placing cannot tell apart, as one group: the answer for one pod holds for all of them."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from evenkeel.domain.demand.requests import CPU, MEMORY, host_ports, request_of
-from evenkeel.domain.demand.selectors import names_a_node
+from evenkeel.domain.demand.selectors import selects_by_node
 from evenkeel.domain.demand.volumes import VolumeNeeds, Volumes
 from evenkeel.domain.model.workload import HOSTNAME, HostPort, Needs, Pod, Requirement, TopologySpreadConstraint
 
 
-@dataclass(eq=False, slots=True)  # compared by identity: there is one object per kind and simulation
+@dataclass(eq=False, slots=True)  # compared by identity: there is one object per group and simulation
 class PodGroup:
-    """One kind of pod. ``request`` and its parts as ``domain.demand.requests`` counts them."""
+    """Pods with equal needs. ``request`` and its parts as ``domain.demand.requests`` counts them."""
 
-    name: str  # of one of its pods, for people
+    name: str  # of one of its pods, for display
     namespace: str
     labels: Mapping[str, str]
     needs: Needs
@@ -22,11 +23,11 @@ class PodGroup:
     volumes: VolumeNeeds
     spread: tuple[TopologySpreadConstraint, ...]  # with matchLabelKeys in their selectors
     priority: int
-    is_leaving: bool  # pods that are being deleted
+    is_terminating: bool
     cpu: int = field(init=False)
     memory: int = field(init=False)
-    rest: tuple[tuple[str, int], ...] = field(init=False)  # everything else that it asks for
-    by_node: bool = field(init=False)  # nodes that look alike are not alike for it
+    rest: tuple[tuple[str, int], ...] = field(init=False)  # the request without cpu and memory
+    by_node: bool = field(init=False)  # nodes of one shape differ for it
 
     def __post_init__(self) -> None:
         self.cpu = self.request.get(CPU, 0)
@@ -34,91 +35,76 @@ class PodGroup:
         self.rest = tuple(sorted((name, count) for name, count in self.request.items() if name not in (CPU, MEMORY)))
         self.by_node = (
             HOSTNAME in self.needs.node_selector
-            or names_a_node(self.needs.node_terms, HOSTNAME)
-            or any(reach.node or names_a_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
+            or selects_by_node(self.needs.node_terms, HOSTNAME)
+            or any(reach.node or selects_by_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """What needs come to. It keeps them, so that no others can take their place in memory."""
+class _Requested(NamedTuple):
+    """The result of reading one spec. It keeps the spec, so that its ``id`` stays unique."""
 
     needs: Needs
     request: Mapping[str, int]
     ports: tuple[HostPort, ...]
-    alike: int  # the same for needs that are equal in all that placing reads
+    alike: int  # equal for specs that are equal in all that placing reads
 
 
 class PodGroups:
-    """Finds each pod's kind, always the same object for equal pods."""
+    """Finds the group of each pod: the same object for pods with equal needs."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
-        self._found: dict[Hashable, PodGroup] = {}
-        self._asked: dict[tuple[int, bool], _Asked] = {}  # by the needs themselves, which many pods share
+        self._groups: dict[Hashable, PodGroup] = {}
+        self._requested: dict[tuple[int, bool], _Requested] = {}  # by the spec's id: many pods share one spec
         self._alike: dict[Hashable, int] = {}
 
     def of(self, pod: Pod) -> PodGroup:
+        """Return the group of a pod."""
         needs = pod.needs
         volumes = self._volumes.needs_of(pod)
-        asked = self._asked.get((id(needs), pod.resize_infeasible)) or self._ask(pod)
-        request, ports = asked.request, asked.ports
-        leaving = pod.deleted_at is not None
-        equal = (
-            pod.namespace,
-            frozenset(pod.labels.items()),
-            asked.alike,
-            volumes.alike,
-            (pod.priority or 0, leaving),
-        )
-        kind = self._found.get(equal)
-        if kind is None:
-            kind = self._found[equal] = PodGroup(
+        requested = self._requested.get((id(needs), pod.resize_infeasible)) or self._read(pod)
+        terminating, priority = pod.deleted_at is not None, pod.priority or 0
+        labels = frozenset(pod.labels.items())
+        key = pod.namespace, labels, requested.alike, volumes.alike, priority, terminating
+        pod_group = self._groups.get(key)
+        if pod_group is None:
+            pod_group = self._groups[key] = PodGroup(
                 str(pod),
                 pod.namespace,
                 pod.labels,
                 needs,
-                request,
-                ports,
+                requested.request,
+                requested.ports,
                 volumes,
                 tuple(_with_label_keys(constraint, pod.labels) for constraint in needs.spread),
-                pod.priority or 0,
-                leaving,
+                priority,
+                terminating,
             )
-        return kind
+        return pod_group
 
-    def _ask(self, pod: Pod) -> "_Asked":
-        """Work out what a pod asks for: once for each template, where its pods share their needs."""
+    def _read(self, pod: Pod) -> _Requested:
         needs, request, ports = pod.needs, request_of(pod), host_ports(pod.needs)
-        equal = (
+        key = (
             frozenset(request.items()),
             ports,
             frozenset(needs.node_selector.items()),
             (needs.node_terms, needs.tolerations, needs.spread, needs.affinity, needs.anti_affinity),
         )
-        alike = self._alike.setdefault(equal, len(self._alike))
-        asked = _Asked(needs=needs, request=request, ports=ports, alike=alike)
-        self._asked[id(needs), pod.resize_infeasible] = asked
-        return asked
+        requested = _Requested(needs, request, ports, self._alike.setdefault(key, len(self._alike)))
+        self._requested[id(needs), pod.resize_infeasible] = requested
+        return requested
 
     def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:
-        """Pods by kind, the oldest first; the same whatever the order given."""
-        found: dict[PodGroup, list[Pod]] = {}
+        """Return pods by group, the oldest first, whatever their order."""
+        groups: dict[PodGroup, list[Pod]] = {}
         for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
-            found.setdefault(self.of(pod), []).append(pod)
-        return found
+            groups.setdefault(self.of(pod), []).append(pod)
+        return groups
 
 
 def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> TopologySpreadConstraint:
-    """A constraint whose selector asks for the pod's own values of matchLabelKeys as well."""
+    """Add the pod's own values of matchLabelKeys to the constraint's selector."""
     own = tuple(Requirement(key, "In", (labels[key],)) for key in constraint.label_keys if key in labels)
     if not own or constraint.selector is None:
         return constraint
-    return TopologySpreadConstraint(
-        key=constraint.key,
-        max_skew=constraint.max_skew,
-        selector=(*constraint.selector, *own),
-        min_domains=constraint.min_domains,
-        honors_affinity=constraint.honors_affinity,
-        honors_taints=constraint.honors_taints,
-    )
+    return replace(constraint, selector=(*constraint.selector, *own), label_keys=())

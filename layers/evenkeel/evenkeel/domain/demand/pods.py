@@ -1,60 +1,143 @@
-"""What kind of pod a pod is, for those who add and take away nodes."""
+"""Pods as scale-up and scale-down see them: which come with a node, can be placed, or are demand.
 
-from collections.abc import Iterable
+utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571.
+"""
+
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.workload import Pod
+from evenkeel.domain.demand.requests import is_gpu
+from evenkeel.domain.demand.volumes import unknown_kinds
+from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.workload import SCHEDULERS, Pod
 
-_DAEMON = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 _MIRROR = "kubernetes.io/config.mirror"
-_LINGERS = timedelta(seconds=30)
+_GRACE = timedelta(seconds=30)
+_UNSCHEDULABLE = "Unschedulable"
+
+# ---------------------------------------------------------------- pods that come with a node
+
+
+def is_of_daemon_set(pod: Pod) -> bool:
+    """Return True if a DaemonSet of any API group owns the pod."""
+    return pod.owner is not None and pod.owner.kind == "DaemonSet"
 
 
 def is_daemon(pod: Pod) -> bool:
-    """Owned by a DaemonSet, of whatever API group, or said to be like one (utils/pod/pod.go:36-43)."""
-    return (pod.owner is not None and pod.owner.kind == "DaemonSet") or pod.annotations.get(_DAEMON) == "true"
+    """Return True if a DaemonSet owns the pod, or if an annotation says so (utils/pod/pod.go:36-43)."""
+    return is_of_daemon_set(pod) or pod.annotations.get(_DAEMON_SET_POD) == "true"
 
 
 def is_mirror(pod: Pod) -> bool:
-    """What a kubelet runs by itself, as the API shows it."""
+    """Return True for the API's copy of a static pod of a kubelet."""
     return _MIRROR in pod.annotations
 
 
 def comes_with_node(pod: Pod) -> bool:
-    """Whether it is there because the node is."""
+    """Return True if a pod runs on a node because the node exists."""
     return is_daemon(pod) or is_mirror(pod)
 
 
-def should_be_gone(pod: Pod, now: datetime) -> bool:
-    """Deleted so long ago that it only lingers: grace period and half a minute."""
-    return pod.deleted_at is not None and pod.deleted_at + pod.grace + _LINGERS < now
+def is_overdue(pod: Pod, now: datetime) -> bool:
+    """Return True if a deleted pod has outlived its grace period by half a minute."""
+    return pod.deleted_at is not None and pod.deleted_at + pod.grace + _GRACE < now
 
 
-def wants_gpu(pod: Pod) -> bool:
-    """Whether any container asks for a resource that is called a gpu."""
-    asked = (request for item in pod.needs.containers for request in item.requests.items())
-    return any(is_gpu(name) and amount > 0 for name, amount in asked)
+def daemon_sets_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Return the newest pod of each DaemonSet, as the DaemonSet would start it on any node.
 
-
-# With these a node has a GPU, also before its driver shows it (GPULabel of the clusterapi and the MCM provider).
-GPU_LABELS = frozenset({"cluster-api/accelerator", "gardener.cloud/accelerator"})
-
-
-def is_gpu(resource: str) -> bool:
-    """As every vendor's device plugin calls it: nvidia.com/gpu, amd.com/gpu."""
-    return resource.endswith("/gpu")
-
-
-def daemons_seen(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """One pod of each DaemonSet, the newest, as it would be on any node.
-
-    The controller puts the name of the node in the place of the template's node affinity, so that a pod does not tell
-    any more what that was: it counts where its node selector and its tolerations let it, which may be too often and is
-    never too seldom.
+    The controller replaces the template's node affinity by the name of the node. Without it, the pod's node selector
+    and tolerations decide, so a DaemonSet may count on too many nodes and never on too few.
     """
     newest: dict[tuple[str, str], Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.namespace, pod.name)):
-        if pod.owner is not None and pod.owner.kind == "DaemonSet" and not pod.has_ended and pod.deleted_at is None:
+        if pod.owner is not None and is_of_daemon_set(pod) and not pod.has_ended and pod.deleted_at is None:
             newest[pod.namespace, pod.owner.name] = pod
     return tuple(replace(pod, node="", needs=replace(pod.needs, node_terms=None)) for pod in newest.values())
+
+
+# ---------------------------------------------------------------- can Evenkeel place this pod?
+
+
+def unplaceable(pod: Pod) -> Reason | None:
+    """Return the first need of a pod that Evenkeel cannot evaluate; None: Evenkeel can place the pod.
+
+    Scale-up, scale-down and convergence all ask this. A node ordered for such a pod may not help it, and a pod whose
+    node is removed may find no other.
+    """
+    needs = pod.needs
+    if needs.gates:
+        return Reason.of(Rule.POD_GATED, gates=needs.gates)
+    if needs.scheduler not in SCHEDULERS:
+        return Reason.of(Rule.POD_OF_OTHER_SCHEDULER, scheduler=needs.scheduler)
+    if needs.resource_claims:
+        return Reason.of(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)
+    if needs.unread:
+        return Reason.of(Rule.POD_NEEDS_UNKNOWN, fields=needs.unread)
+    kinds = unknown_kinds(pod)
+    return Reason.of(Rule.POD_OF_UNKNOWN_VOLUME, kinds=kinds) if kinds else None
+
+
+# ---------------------------------------------------------------- pending pods
+
+
+def node_of(pod: Pod, nodes: Container[str]) -> str:
+    """Return the node whose resources a pod takes: its own, or an existing node nominated for it; empty: none."""
+    if pod.node or pod.deleted_at is not None:
+        return pod.node
+    return pod.nominated if pod.nominated in nodes else ""
+
+
+def is_expendable(pod: Pod, policy: DemandPolicy) -> bool:
+    """Return True if the priority is so low that the pod gets no node and others may take its place."""
+    return pod.priority is not None and pod.priority < policy.expendable_below
+
+
+def not_demand_because(pod: Pod, policy: DemandPolicy, now: datetime) -> Reason | None:
+    """Return why a pod without a node raises no demand; None: it does.
+
+    Only a pod that the scheduler found unschedulable counts. Without that condition the scheduler has not tried yet.
+    """
+    if reason := not_rescheduled_because(pod, policy):
+        return reason
+    if pod.unscheduled is None or not pod.unscheduled.reason:
+        return Reason.of(Rule.POD_NOT_TRIED_YET)
+    if pod.unscheduled.reason != _UNSCHEDULABLE:
+        return Reason.of(Rule.POD_HELD_BACK, state=pod.unscheduled.reason)
+    until = pod.created_at + pod.scale_up_delay
+    return Reason.of(Rule.POD_YOUNG, until=until) if pod.scale_up_delay and now <= until else None
+
+
+def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
+    """Return why a pod raises no demand when its node is drained; None: it does."""
+    if pod.deleted_at is not None:
+        return Reason.of(Rule.POD_GOING)
+    if comes_with_node(pod):
+        return Reason.of(Rule.POD_COMES_WITH_NODE)
+    if is_expendable(pod, policy):
+        return Reason.of(Rule.POD_EXPENDABLE, priority=pod.priority, least=policy.expendable_below)
+    return unplaceable(pod)
+
+
+def settled_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
+    """Return when the oldest pending pod is old enough to act on; None: no pod is pending.
+
+    Until then the scheduler may still be placing all of them. A pod with a creation time in the future counts as old
+    enough. Otherwise it would wait until a slow clock has caught up.
+    """
+    pending = list(pods)
+
+    def old_at(pod: Pod, patience: timedelta) -> datetime:
+        return now if pod.created_at > now else pod.created_at + patience
+
+    ends = [old_at(pod, policy.patience) for pod in pending]
+    gpu = [old_at(pod, policy.patience_gpu) for pod in pending if _requests_gpu(pod)]
+    return max(min(ends), min(gpu, default=min(ends))) if ends else None
+
+
+def _requests_gpu(pod: Pod) -> bool:
+    requests = (request for container in pod.needs.containers for request in container.requests.items())
+    return any(is_gpu(name) and amount > 0 for name, amount in requests)

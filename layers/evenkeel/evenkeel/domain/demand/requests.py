@@ -1,7 +1,6 @@
-"""How much of a node a pod asks for (component-helpers resource/helpers.go:151-322).
+"""The resources that a pod requests of a node (component-helpers resource/helpers.go:151-322).
 
-Cores are counted in thousandths, rounded up, everything else in whole bytes or pieces, rounded up: so the scheduler
-counts them, and so they are integers from here on.
+The scheduler counts cpu in millicores and everything else in whole units, both rounded up. So does Evenkeel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,16 +14,16 @@ MEMORY = "memory"
 PODS = "pods"
 
 Counts = Mapping[str, int]
-"""Amounts by resource: thousandths of a core, bytes, pieces."""
+"""Amounts by resource: millicores, bytes, pieces."""
 
 
 def counts(amounts: Amounts) -> dict[str, int]:
-    """Amounts as the scheduler counts them."""
+    """Return amounts as the scheduler counts them."""
     return {name: ceil(amount * 1000) if name == CPU else ceil(amount) for name, amount in amounts.items()}
 
 
 def amount_text(resource: str, count: int) -> str:
-    """A count as Kubernetes writes it: 1500m, 2, 6Gi."""
+    """Return a count as Kubernetes writes it: 1500m, 2, 6Gi."""
     if resource == CPU:
         return f"{count // 1000}" if count % 1000 == 0 else f"{count}m"
     for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
@@ -33,12 +32,16 @@ def amount_text(resource: str, count: int) -> str:
     return str(count)
 
 
-def request_of(pod: Pod) -> dict[str, int]:
-    """What a pod takes of a node; resources of which it takes nothing are left out. Limits play no part.
+def is_gpu(resource: str) -> bool:
+    """Return True for the resource of any vendor's device plugin: nvidia.com/gpu, amd.com/gpu."""
+    return resource.endswith("/gpu")
 
-    Containers and sidecars together, or what the start needs where that is more: an init container runs beside the
-    sidecars listed before it. What the pod as a whole asks for (cpu, memory, huge pages) takes the place of that sum.
-    Overhead comes on top.
+
+def request_of(pod: Pod) -> dict[str, int]:
+    """Return the resources that a pod takes of a node, without those of which it takes none. Limits do not count.
+
+    The larger of two sums counts: containers with sidecars, or the most that the start takes. An init container runs
+    together with the sidecars listed before it. Requests of the pod as a whole replace that sum. Overhead is added.
     """
     needs = pod.needs
     total = _sum(_of_container(container, pod) for container in needs.containers)
@@ -50,14 +53,12 @@ def request_of(pod: Pod) -> dict[str, int]:
             start = _most(start, sidecars)
         else:
             start = _most(start, _sum((sidecars, container.requests)))
-    total = _most(_sum((total, sidecars)), start)
-    total |= _of_pod(pod)
-    total = _sum((total, needs.overhead))
-    return {name: count for name, count in counts(total).items() if count > 0}
+    total = _most(_sum((total, sidecars)), start) | _of_pod(pod)
+    return {name: count for name, count in counts(_sum((total, needs.overhead))).items() if count > 0}
 
 
 def _of_container(container: Container, pod: Pod) -> Amounts:
-    """A container that is being resized takes the most of what it has and what it wants, unless that is infeasible."""
+    """During a resize the larger of actual and desired requests counts, or the actual ones if it is infeasible."""
     if container.running_with is None:
         return container.requests
     actual = _most(container.running_with, container.allocated or {})
@@ -65,26 +66,22 @@ def _of_container(container: Container, pod: Pod) -> Amounts:
 
 
 def _of_pod(pod: Pod) -> dict[str, Fraction]:
-    """Return what a pod asks for as a whole; nothing where only its containers ask.
-
-    While it is resized, it takes the most of what it has, was granted and wants, unless that is infeasible. The status
-    counts the overhead as well, which comes on top of all.
-    """
+    """Return the requests of the pod as a whole, by the same rule for a resize. The status includes the overhead."""
     needs = pod.needs
-    if not any(map(_may_be_asked_by_pod, needs.pod_requests)):
+    if not any(map(_is_pod_level, needs.pod_requests)):
         return {}
-    has = [_without(part, needs.overhead) for part in (needs.pod_running_with, needs.pod_allocated) if part is not None]
-    most: Amounts = {} if has and pod.resize_infeasible else needs.pod_requests
-    for part in has:
+    actual = [
+        {name: max(Fraction(0), amount - needs.overhead.get(name, Fraction(0))) for name, amount in part.items()}
+        for part in (needs.pod_running_with, needs.pod_allocated)
+        if part is not None
+    ]
+    most: Amounts = {} if actual and pod.resize_infeasible else needs.pod_requests
+    for part in actual:
         most = _most(most, part)
-    return {name: amount for name, amount in most.items() if _may_be_asked_by_pod(name)}
+    return {name: amount for name, amount in most.items() if _is_pod_level(name)}
 
 
-def _without(amounts: Amounts, part: Amounts) -> dict[str, Fraction]:
-    return {name: max(Fraction(0), amount - part.get(name, Fraction(0))) for name, amount in amounts.items()}
-
-
-def _may_be_asked_by_pod(resource: str) -> bool:
+def _is_pod_level(resource: str) -> bool:
     return resource in (CPU, MEMORY) or resource.startswith("hugepages-")
 
 
@@ -101,6 +98,6 @@ def _most(a: Amounts, b: Amounts) -> dict[str, Fraction]:
 
 
 def host_ports(needs: Needs) -> tuple[HostPort, ...]:
-    """The ports of the host that a pod takes: of its containers and sidecars, not of what only runs at the start."""
-    staying = (*needs.containers, *(container for container in needs.init_containers if container.stays))
-    return tuple(dict.fromkeys(port for container in staying for port in container.ports if port.port > 0))
+    """Return the host ports of a pod's containers and sidecars. Init containers that end take none."""
+    running = (*needs.containers, *(container for container in needs.init_containers if container.stays))
+    return tuple(dict.fromkeys(port for container in running for port in container.ports if port.port > 0))

@@ -1,21 +1,25 @@
-"""Nodes that nobody needs: since when, which of them go now, and why each other one stays.
+"""Scale-down: the unneeded nodes, which of them are removed now, and why the others stay (core/scaledown).
 
-As Cluster Autoscaler does it (core/scaledown), from the fullest zone first. What is remembered from look to look is
-one moment per node, written when it begins and when it ends: a look that is missed changes nothing.
+Five principles decide. A special case names the upstream rule or the measured world that needs it.
+
+1. A node is removed only if each of its pods ends with it or has a place elsewhere. No place is given twice.
+2. Minimums count nodes. A requested replica without a node may never get one.
+3. A lasting reason makes a node needed and ends its clock. A passing reason makes it wait, and its clock runs on.
+4. A check that cannot evaluate the pods starts and ends no clock.
+5. Removals that have begun go first, then empty nodes. Among equals the fullest zone gives.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from fractions import Fraction
+from datetime import datetime
 
-from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision
-from evenkeel.domain.demand.node_info import NodeInfo
-from evenkeel.domain.demand.pods import is_gpu, judged_from
+from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision, ends_with_node
+from evenkeel.domain.demand.node_info import NodeInfo, utilization
+from evenkeel.domain.demand.pods import settled_at
+from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
-from evenkeel.domain.demand.taints import GOING, is_going
-from evenkeel.domain.demand.utilization import utilization
+from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
 from evenkeel.domain.model.demand import (
     DemandPolicy,
     GroupOffer,
@@ -31,157 +35,164 @@ from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Pod, Workload
 
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+_Zone = tuple[PoolId, str]
 
 
-def unneeded(
-    workload: Workload, pools: Iterable[PoolOffer], remembered: ScaleDownState, policy: DemandPolicy, now: datetime
+def scale_down(
+    workload: Workload, pools: Iterable[PoolOffer], state: ScaleDownState, policy: DemandPolicy, now: datetime
 ) -> Unneeded:
-    """Which nodes of one complete look are not needed, and which of them may go now. Pure: nothing is taken away.
+    """Return the unneeded nodes of one complete check, and those to remove now. It changes nothing.
 
-    A node is unneeded if it uses no more than the threshold of itself, nothing on it holds it, and all its pods have a
-    place elsewhere: a place that is not given to anybody else in this look, neither to waiting pods nor to those of
-    another node. Its clock runs from the first look that finds so to the first that does not. Whoever has been
-    unneeded for long enough goes, if neither growth nor a failure was too recent: empty nodes at once, others one by
-    one, never below a min. A node whose drain hangs holds the others of its pool, and not those of other pools. The
-    answer's ``clocks`` are what to remember; ``go`` is what may be done now.
+    A node is unneeded if it uses no more than its threshold, no rule keeps it, and its pods have places elsewhere. Its
+    clock runs from the first check that finds this to the first that does not. After the unneeded time, and without a
+    recent growth or failure, empty nodes are removed together and others one at a time.
     """
-    simulation = Simulation(workload, tuple(pools), policy, now)
-    return _Shrinking(simulation, workload, tuple(pools), remembered).run()
+    offers = tuple(pools)
+    return _ScaleDown(Simulation(workload, offers, policy, now), workload, offers, state).run()
 
 
 @dataclass
 class _Candidate:
-    """A node that is not needed, with what would become of its pods."""
+    """A node that may be unneeded. ``moves``: it has pods that need another place."""
 
-    room: NodeInfo
+    node_info: NodeInfo
     pool: PoolOffer
     offer: GroupOffer
+    is_marked: bool
+    has_clock: bool
+    moves: bool
+    moving: list[Pod] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
-    is_risky: bool = False  # its budgets do not allow all its pods at once
-    waits_for: str = ""  # a pod that is to complete before
+    exceeds_budgets: bool = False  # its budgets do not allow the eviction of all its pods at once
+    waits_for: str = ""  # a pod that completes first
 
     @property
     def name(self) -> str:
-        return self.room.name
+        return self.node_info.name
+
+    @property
+    def zone(self) -> _Zone:
+        return self.pool.pool, self.offer.zone
+
+    def turn(self, nodes_in_zone: int) -> tuple[bool, bool, bool, int, bool, str]:
+        """Principle 5: the lowest goes first.
+
+        The zone comes before the clock. By clocks, as cluster-autoscaler sorts, the zone with the newest nodes would
+        give most: they have the fewest pods, so their clocks start first.
+        """
+        return not self.is_marked, self.moves, self.exceeds_budgets, -nodes_in_zone, not self.has_clock, self.name
 
 
-class _Shrinking:
-    """One look for nodes to take away."""
+def _in_turn(candidates: Iterable[_Candidate], nodes_in: Mapping[_Zone, int]) -> Iterator[_Candidate]:
+    """Yield candidates by their turns. The caller lowers ``nodes_in`` for each node that it removes."""
+    queues: dict[_Zone, list[_Candidate]] = defaultdict(list)
+    for candidate in sorted(candidates, key=lambda candidate: candidate.turn(0), reverse=True):
+        queues[candidate.zone].append(candidate)
+    while queues:
+        zone = min(queues, key=lambda zone: queues[zone][-1].turn(nodes_in[zone]))
+        yield queues[zone].pop()
+        if not queues[zone]:
+            del queues[zone]
+
+
+class _ScaleDown:
+    """One check for nodes to remove."""
 
     def __init__(
-        self, simulation: Simulation, workload: Workload, pools: Sequence[PoolOffer], remembered: ScaleDownState
+        self, simulation: Simulation, workload: Workload, pools: Sequence[PoolOffer], state: ScaleDownState
     ) -> None:
-        self._world = simulation
-        self._placing = simulation.snapshot
+        self._simulation = simulation
+        self._snapshot = simulation.snapshot
         self._policy = simulation.policy
         self._now = simulation.now
-        self._remembered = remembered
+        self._state = state
         self._budgets = Budgets(workload.budgets)
-        self._homes = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
+        self._offers = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
         self._nodes = {node.name: node for node in workload.nodes}
-        self._on: dict[str, list[Pod]] = defaultdict(
-            list
-        )  # every pod that stands on a node, those of one that goes too
+        self._deleting = {node.name for node in workload.nodes if is_being_deleted(node, self._now)}
+        self._pods_on: dict[str, list[Pod]] = defaultdict(list)  # those of nodes being deleted included
         for pod in workload.pods:
-            self._on[pod.node].append(pod)
-        self._places: list[str] = []  # nodes that are there, in the order in which places are sought on them
+            self._pods_on[pod.node].append(pod)
+        self._destinations: list[str] = []  # started nodes, in the order in which places are sought on them
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
-        self._there = Counter(
-            node.group for node in workload.nodes if node.group is not None and not is_going(node, simulation.now)
-        )
 
     def run(self) -> Unneeded:
-        clocks = {name: since for name, since in self._remembered.clocks.items() if self._runs(name, since)}
+        clocks = {name: since for name, since in self._state.clocks.items() if self._is_of_node(name, since)}
         hanging = self._hanging()
-        judged_at = judged_from(self._world.waiting, self._policy, self._now)
-        if judged_at is not None and self._now < judged_at:
-            # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
-            held = Reason.of(Rule.PODS_TOO_NEW, until=judged_at)
-            pods_on = {name: since for name, since in clocks.items() if name in self._nodes}
-            gone = frozenset(self._remembered.clocks.keys() - pods_on.keys())
-            return Unneeded(clocks=pods_on, ended=gone, waits=dict.fromkeys(pods_on, held), hanging=hanging)
-        self._world.schedule_pending()
-        fork = self._placing.fork()
-        found = self._find()
-        self._placing.revert(fork)
-        now_clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in found}
-        go = self._choose(found, now_clocks, hanging)
-        return Unneeded(
-            clocks=now_clocks,
-            started=frozenset(now_clocks.keys() - clocks.keys()),
-            ended=frozenset(self._remembered.clocks.keys() - now_clocks.keys()),
-            go=tuple(go),
-            hanging=hanging,
-            waits=self._waits,
-            needed=self._needed,
-        )
+        settled = settled_at(self._simulation.pending, self._policy, self._now)
+        if settled is not None and self._now < settled:  # principle 4
+            clocks = {name: since for name, since in clocks.items() if name in self._nodes}
+            waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=settled))
+            return Unneeded(clocks=clocks, waits=waits, hanging=hanging)
+        self._simulation.schedule_pending()
+        fork = self._snapshot.fork()
+        candidates = self._find_unneeded()
+        self._snapshot.revert(fork)
+        clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in candidates}
+        removals = self._remove(candidates, clocks, hanging)
+        return Unneeded(clocks=clocks, go=removals, waits=self._waits, needed=self._needed, hanging=hanging)
 
-    def _runs(self, name: str, since: datetime) -> bool:
-        """Whether a clock is of the node that is there now, and not of one before it that was called the same."""
+    def _is_of_node(self, name: str, since: datetime) -> bool:
+        """Return False for the clock of an earlier node with the same name."""
         node = self._nodes.get(name)
         return node is None or node.created_at is None or node.created_at <= since
 
-    # ---------------------------------------------------------------- who is not needed
+    # ---------------------------------------------------------------- unneeded nodes
 
-    def _find(self) -> list[_Candidate]:
-        """Every node that is not needed, in the order in which places were given away for their pods."""
+    def _find_unneeded(self) -> list[_Candidate]:
+        """Return the unneeded nodes in the order in which their pods got places."""
         candidates = []
         for name, node in sorted(self._nodes.items()):
-            home = self._homes.get(node.group) if node.group is not None else None
-            reason = self._kept(node, home)
-            if reason is not None:
+            home = self._offers.get(node.group) if node.group is not None else None
+            if home is None:
+                self._needed[name] = Reason.of(Rule.NODE_OF_NO_GROUP)
+            elif reason := self._lasting_reason(node, *home):
                 self._needed[name] = reason
-            elif home is not None:
-                candidates.append(_Candidate(self._placing.node_infos[name], *home))
-        self._sort(candidates)
-        # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
-        # well is needed for what came from another.
-        going = [candidate.name for candidate in candidates]
-        staying = self._nodes.keys() - set(going) - self._world.starting.keys()
-        self._places = sorted(staying) + going[::-1]
-        found = []
-        for candidate in candidates:
-            reason = self._try(candidate)
-            if reason is None:
-                found.append(candidate)
             else:
+                candidates.append(self._candidate(name, *home))
+        nodes_in = self._nodes_in()
+        order = []
+        for candidate in _in_turn(candidates, nodes_in):
+            nodes_in[candidate.zone] -= 1
+            order.append(candidate)
+        # Nodes that stay anyway take pods first, then those that would be removed last: otherwise an unneeded node
+        # would be needed for the pods of another one.
+        names = [candidate.name for candidate in order]
+        self._destinations = sorted(self._nodes.keys() - set(names) - self._simulation.starting.keys()) + names[::-1]
+        unneeded_nodes = []
+        for candidate in order:
+            if reason := self._try(candidate):
                 self._needed[candidate.name] = reason
-        return found
+            else:
+                unneeded_nodes.append(candidate)
+        return unneeded_nodes
 
-    def _sort(self, candidates: list[_Candidate]) -> None:
-        """What we have marked already first, then empty ones; of each from the fullest zone, and then those whose clock
-        runs. Clocks before zones, as Cluster Autoscaler has them, the zone with the newest nodes would give most: the
-        newest have the fewest pods, so their clocks begin first, and other nodes are needed for what stands there.
+    def _candidate(self, name: str, pool: PoolOffer, offer: GroupOffer) -> _Candidate:
+        return _Candidate(
+            self._snapshot.node_infos[name],
+            pool,
+            offer,
+            is_marked=name in self._state.leaving,
+            has_clock=name in self._state.clocks,
+            moves=any(not ends_with_node(pod, self._now) for pod in self._simulation.pods_on[name]),
+        )
 
-        Each that goes leaves its zone with one less.
-        """
-        known = self._remembered
-        turns = {
-            each.name: (each.name not in known.leaving, bool(self._moving(each.name)), each.name not in known.clocks)
-            for each in candidates
-        }
-        candidates.sort(key=lambda candidate: (turns[candidate.name], candidate.name))
-        left = _in_zones(self._homes)
-        ranks: dict[str, tuple[bool, bool, int, bool, str]] = {}
-        for candidate in candidates:
-            zone, (is_new, moves, no_clock) = (candidate.pool.pool, candidate.offer.zone), turns[candidate.name]
-            ranks[candidate.name] = is_new, moves, -left[zone], no_clock, candidate.name
-            left[zone] -= 1
-        candidates.sort(key=lambda candidate: ranks[candidate.name])
+    def _nodes_in(self) -> Counter[_Zone]:
+        nodes_in: Counter[_Zone] = Counter()
+        for pool, offer in self._offers.values():
+            nodes_in[pool.pool, offer.zone] += offer.requested
+        return nodes_in
 
-    def _kept(self, node: Node, home: tuple[PoolOffer, GroupOffer] | None) -> Reason | None:
-        """What keeps a node, whatever stands on it, or because too much does."""
-        if home is None:
-            return Reason.of(Rule.NODE_OF_NO_GROUP)
-        pool, offer = home
-        if is_going(node, self._now):
+    def _lasting_reason(self, node: Node, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
+        """Return why a node is needed apart from its pods' places (principle 3); None: it may be unneeded."""
+        if node.name in self._deleting:
             return Reason.of(Rule.NODE_GOING)
         if offer.held is not None:
             return offer.held
         if node.machine is not None and node.machine.preserved:
             return Reason.of(Rule.MACHINE_PRESERVED)
-        if node.name in self._world.starting:
+        if node.name in self._simulation.starting:
             return Reason.of(Rule.NODE_STARTING)
         if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
             return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)
@@ -189,234 +200,169 @@ class _Shrinking:
             return Reason.of(Rule.GROUP_AT_ITS_MIN, min=offer.min)
         if pool.requested <= pool.min:
             return Reason.of(Rule.POOL_AT_ITS_MIN, min=pool.min)
-        used = utilization(self._placing.node_infos[node.name])
+        used = utilization(self._snapshot.node_infos[node.name])
         if used is None:
             return Reason.of(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
-        threshold = self._threshold(offer, has_gpu=is_gpu(resource))
-        if share > threshold:
-            percent, most = int(share * 100), int(threshold * 100)
-            return Reason.of(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
+        most = offer.gpu_threshold if is_gpu(resource) else offer.threshold
+        if share > most:
+            percent = int(share * 100)
+            return Reason.of(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=int(most * 100))
         return None
 
-    def _threshold(self, offer: GroupOffer, *, has_gpu: bool) -> Fraction:
-        """Return the share of a node that may be asked for while it is unneeded: its group's own, else the default."""
-        if has_gpu:
-            return self._policy.gpu_threshold if offer.gpu_threshold is None else offer.gpu_threshold
-        return self._policy.threshold if offer.threshold is None else offer.threshold
-
-    def _moving(self, node: str) -> list[Pod]:
-        """The pods of a node that would need another place, whether or not they may have one."""
-        return [
-            pod
-            for pod in self._world.pods_on[node]
-            if drain_decision(pod, self._budgets, self._now) is not DrainDecision.ENDS
-        ]
-
     def _try(self, candidate: _Candidate) -> Reason | None:
-        """Find a place for each pod, and give it away; or why the node has to stay, with everything as before."""
-        moving = []
-        for pod in self._world.pods_on[candidate.name]:
-            its = drain_decision(pod, self._budgets, self._now)
-            if isinstance(its, Reason):
-                return its
-            if its is DrainDecision.WAITED_FOR:
+        """Place all pods of a node elsewhere, or return why the node is needed, with nothing changed."""
+        moving = candidate.moving
+        for pod in self._simulation.pods_on[candidate.name]:
+            decision = drain_decision(pod, self._budgets, self._now)
+            if isinstance(decision, Reason):
+                return decision
+            if decision is DrainDecision.WAITED_FOR:
                 candidate.waits_for = candidate.waits_for or str(pod)
-            elif its is DrainDecision.MOVES:
+            elif decision is DrainDecision.MOVES:
                 moving.append(pod)
-        if reason := self._settle_elsewhere(candidate, moving):
+        if reason := self._place(candidate, moving):
             return reason
-        candidate.is_risky = not self._budgets.allow_all(moving)
+        candidate.exceeds_budgets = not self._budgets.allow_all(moving)
         self._budgets.take(moving)
         return None
 
-    def _settle_elsewhere(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
-        """A place for each of these pods, with the node gone; or why it has to stay, with everything as before."""
-        if candidate.room.pod_groups.total() > len(self._world.pods_on[candidate.name]):
+    def _place(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
+        """Place these pods without their node, or return why it stays, with nothing changed (principle 1)."""
+        if candidate.node_info.pod_groups.total() > len(self._simulation.pods_on[candidate.name]):
             return Reason.of(Rule.NODE_AWAITED)
-        node_infos = (room for name in self._places if (room := self._placing.node_infos.get(name)) and room.is_open)
-        fork = self._placing.fork()
-        places = find_places(self._world, candidate.room, moving, node_infos)
+        infos = self._snapshot.node_infos
+        destinations = (info for name in self._destinations if (info := infos.get(name)) and info.is_schedulable)
+        fork = self._snapshot.fork()
+        places = find_places(self._simulation, candidate.node_info, moving, destinations)
         if isinstance(places, Reason):
-            self._placing.revert(fork)
+            self._snapshot.revert(fork)
             return places
         candidate.places.update(places)
         return None
 
-    # ---------------------------------------------------------------- who goes now
+    # ---------------------------------------------------------------- removals
 
-    def _choose(
-        self, found: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[HangingDrain]
-    ) -> list[Removal]:
-        """Who goes: long enough unneeded, within the limits, from the fullest zone first.
+    def _remove(
+        self, candidates: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[HangingDrain]
+    ) -> tuple[Removal, ...]:
+        """Return the nodes to remove now.
 
-        Of those that were found together most may stay for now, and with them whom they keep away: so the pods of each
-        have to have their places also in a world without those alone that go.
+        Most unneeded nodes stay for now, and so do the pods that they keep away from others. The pods of each removed
+        node are therefore placed again, with only the removed nodes gone.
         """
-        held = self._held()
-        hangs = {self._homes[each.group][0].pool: each for each in hanging}
+        hanging_in = {self._offers[drain.group][0].pool: drain for drain in hanging}
         ripe = []
-        for candidate in found:
-            reason = held or candidate.offer.waits or self._unripe(candidate, clocks[candidate.name])
-            stuck = hangs.get(candidate.pool.pool)
-            if reason is None and stuck is not None and candidate.places:
-                reason = Reason.of(Rule.DRAIN_HANGS, node=stuck.node, since=stuck.since)
+        for candidate in candidates:
+            reason = self._passing_reason(candidate, clocks[candidate.name], hanging_in.get(candidate.pool.pool))
             if reason is None:
                 ripe.append(candidate)
             else:
                 self._waits[candidate.name] = reason
-        limits = _Limits(self._homes, self._policy, self._remembered.leaving, self._there, *self._under_way(hanging))
-        go = []
-        while ripe:
-            candidate = min(ripe, key=limits.turn)
-            ripe.remove(candidate)
-            reason = limits.refusal(candidate)
-            if reason is None:
-                moving = [pod for pod in self._world.pods_on[candidate.name] if str(pod) in candidate.places]
-                reason = self._settle_elsewhere(candidate, moving)
-            if reason is None:
-                limits.take(candidate)
-                go.append(
-                    Removal(
-                        node=candidate.name,
-                        pool=candidate.pool.pool,
-                        group=candidate.offer.group,
-                        machine=None if (machine := candidate.room.node.machine) is None else machine.ref,
-                        places=dict(sorted(candidate.places.items())),
-                    )
-                )
-            else:
+        nodes_in, spare = self._nodes_in(), self._spare()
+        empty, drains = self._removals_left({drain.node for drain in hanging})
+        removals = []
+        for candidate in _in_turn(ripe, nodes_in):
+            group, pool = candidate.offer.group, candidate.pool.pool
+            reason = None
+            if spare[group] < 1:
+                reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
+            elif spare[pool] < 1:
+                reason = Reason.of(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
+            elif candidate.moves and drains < 1:
+                reason = Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
+            elif not candidate.moves and empty < 1:
+                reason = Reason.of(Rule.EMPTY_AT_THEIR_MOST, most=self._policy.most_empty)
+            if reason := reason or self._place(candidate, candidate.moving):
                 self._waits[candidate.name] = reason
-        return go
+                continue
+            nodes_in[candidate.zone] -= 1
+            spare.subtract((group, pool))
+            empty, drains = empty - (not candidate.moves), drains - candidate.moves
+            removals.append(_removal(candidate))
+        return tuple(removals)
 
-    def _held(self) -> Reason | None:
-        """What holds every node for now."""
-        grew, failed = self._remembered.grew_at, self._remembered.failed_at
-        if grew is not None and self._now < (until := grew + self._policy.after_growth):
+    def _spare(self) -> Counter[GroupKey | PoolId]:
+        """Return the nodes above the minimums, by group and by pool (principle 2)."""
+        existing = Counter(node.group for name, node in self._nodes.items() if name not in self._deleting)
+        spare: Counter[GroupKey | PoolId] = Counter()
+        for group, (pool, offer) in self._offers.items():
+            nodes = min(offer.requested, existing[group])
+            spare[group] = nodes - offer.min
+            spare[pool.pool] += nodes
+        spare.subtract({pool.pool: pool.min for pool, _ in self._offers.values()})
+        return spare
+
+    def _removals_left(self, hanging: set[str]) -> tuple[int, int]:
+        """Return how many empty nodes, and how many with pods, may be removed while others are being deleted."""
+        deleting = [name for name in self._deleting - hanging if self._nodes[name].group in self._offers]
+        return self._policy.most_empty - len(deleting), 1 - sum(map(self._is_drained, deleting))
+
+    def _passing_reason(self, candidate: _Candidate, since: datetime, hanging: HangingDrain | None) -> Reason | None:
+        """Return why an unneeded node waits, limits apart; None: it does not."""
+        state, policy, offer = self._state, self._policy, candidate.offer
+        if state.grew_at is not None and self._now < (until := state.grew_at + policy.after_growth):
             return Reason.of(Rule.AFTER_GROWTH, until=until)
-        if failed is not None and self._now < (until := failed + self._policy.after_failure):
+        if state.failed_at is not None and self._now < (until := state.failed_at + policy.after_failure):
             return Reason.of(Rule.AFTER_FAILURE, until=until)
-        return None
-
-    def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
-        offer, policy = candidate.offer, self._policy
-        own, default = offer.unneeded_for, policy.unneeded_for
-        if not self._nodes[candidate.name].ready:
-            own, default = offer.unready_for, policy.unready_for
-        wanted: timedelta = default if own is None else own
-        if self._now - since <= wanted:
-            return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
+        if offer.waits is not None:
+            return offer.waits
+        until = since + (offer.unneeded_for if candidate.node_info.node.ready else offer.unready_for)
+        if self._now <= until:
+            return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=until)
         if candidate.waits_for:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
+        # Machine controllers drain for hours: without this rule a pool would lose one node after the other to pods
+        # that never leave. Other pools are not affected.
+        if hanging is not None and candidate.moves:
+            return Reason.of(Rule.DRAIN_HANGS, node=hanging.node, since=hanging.since)
         return None
 
-    def _under_way(self, hanging: Sequence[HangingDrain]) -> tuple[int, int]:
-        """Nodes of pools that are going already: all of them, and those that are still drained and do not hang."""
-        hang = {each.node for each in hanging}
-        ours = [name for name, node in self._nodes.items() if node.group in self._homes and name not in hang]
-        going = [name for name in ours if is_going(self._nodes[name], self._now)]
-        return len(going), sum(self._is_drained(name) for name in going)
-
     def _is_drained(self, name: str) -> bool:
-        return bool(self._moving(name)) or name in self._world.drained
+        pods = self._simulation.pods_on[name]
+        return name in self._simulation.drained or any(not ends_with_node(pod, self._now) for pod in pods)
 
     def _hanging(self) -> tuple[HangingDrain, ...]:
-        """Machines that were asked to go long ago, and whose nodes still have pods that should go first."""
-        found = []
+        """Return the nodes whose machines were deleted long ago, and that still have pods to drain."""
+        hanging = []
         for name, node in sorted(self._nodes.items()):
             since = None if node.machine is None else node.machine.deleting_since
-            if since is None or node.group not in self._homes or self._now - since < self._policy.drain_takes:
+            if since is None or node.group not in self._offers or self._now - since < self._policy.drain_takes:
                 continue
             if self._is_drained(name):
-                pods = tuple(sorted(str(pod) for pod in self._on.get(name, ()) if self._is_evicted(pod)))
-                found.append(HangingDrain(node=name, group=node.group, since=since, pods=pods))
-        return tuple(found)
-
-    def _is_evicted(self, pod: Pod) -> bool:
-        return drain_decision(pod, self._budgets, self._now) is not DrainDecision.ENDS
+                pods = sorted(str(pod) for pod in self._pods_on[name] if not ends_with_node(pod, self._now))
+                hanging.append(HangingDrain(node=name, group=node.group, since=since, pods=tuple(pods)))
+        return tuple(hanging)
 
 
-def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter[tuple[PoolId, str]]:
-    """What is requested in each zone of each pool."""
-    found: Counter[tuple[PoolId, str]] = Counter()
-    for pool, offer in homes.values():
-        found[pool.pool, offer.zone] += offer.requested
-    return found
+def _removal(candidate: _Candidate) -> Removal:
+    machine = candidate.node_info.node.machine
+    return Removal(
+        node=candidate.name,
+        pool=candidate.pool.pool,
+        group=candidate.offer.group,
+        machine=None if machine is None else machine.ref,
+        places=dict(sorted(candidate.places.items())),
+    )
 
 
 def find_places(
-    simulation: Simulation, room: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
+    simulation: Simulation, node_info: NodeInfo, moving: Sequence[Pod], node_infos: Iterable[NodeInfo]
 ) -> dict[str, str] | Reason:
-    """The place of each of these pods with their node gone, among these rooms; or the first pod that has none."""
-    snapshot, node = simulation.snapshot, room.node
-    snapshot.remove(room)
-    # While its pods come elsewhere, the node is still there, with nobody on it (simulator/cluster.go:190-262).
-    gone = replace(node, taints=(*node.taints, Taint(GOING, "", "NoSchedule")), unschedulable=True)
-    ghost = snapshot.add(gone, {})
-    others = [other for other in node_infos if other.name != room.name]
+    """Return the node for each of these pods without their own node, or the first pod that fits no node."""
+    snapshot, node = simulation.snapshot, node_info.node
+    snapshot.remove_node(node_info)
+    # During the drain the node still exists without pods, and its domains count (simulator/cluster.go:190-262).
+    drained = replace(node, taints=(*node.taints, Taint(TO_BE_DELETED, "", "NoSchedule")), unschedulable=True)
+    drained_info = snapshot.add_node(drained, {})
+    others = [other for other in node_infos if other.name != node_info.name]
     pod_groups = {str(pod): simulation.pod_groups.of(pod) for pod in moving}
     places = {}
-    for pod in sorted(moving, key=lambda pod: (-pod_groups[str(pod)].cpu, -pod_groups[str(pod)].memory, str(pod))):
-        place = snapshot.find(pod_groups[str(pod)], others)
+    for name in sorted(pod_groups, key=lambda name: (-pod_groups[name].cpu, -pod_groups[name].memory, name)):
+        pod_group = pod_groups[name]
+        place = next((other for other in others if snapshot.fill(pod_group, (other,), 1)), None)
         if place is None:
-            return Reason.of(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
-        places[str(pod)] = place.name
-    snapshot.remove(ghost)
+            return Reason.of(Rule.NO_PLACE_ELSEWHERE, pod=name)
+        places[name] = place.name
+    snapshot.remove_node(drained_info)
     return places
-
-
-class _Limits:
-    """How many more may go, and whose turn it is."""
-
-    def __init__(
-        self,
-        homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]],
-        policy: DemandPolicy,
-        leaving: Container[str],
-        there: Mapping[GroupKey, int],
-        going: int,
-        drained: int,
-    ) -> None:
-        # A minimum is one of nodes: what is requested and not there yet may never come.
-        self._spare = {key: min(offer.requested, there.get(key, 0)) - offer.min for key, (_, offer) in homes.items()}
-        nodes = Counter[PoolId]()
-        for key, (pool, offer) in homes.items():
-            nodes[pool.pool] += min(offer.requested, there.get(key, 0))
-        self._pool_spare = {pool.pool: nodes[pool.pool] - pool.min for pool, _ in homes.values()}
-        self._in_zone = _in_zones(homes)
-        self._leaving = leaving
-        self._empty = max(0, policy.most_empty - going)
-        self._most_empty = policy.most_empty
-        self._drains = max(0, 1 - drained)
-
-    def turn(self, candidate: _Candidate) -> tuple[bool, bool, bool, int, str]:
-        """Marked by us already before others, empty before drained, what its budgets let go at once before what they do
-        not, the fullest zone first.
-        """
-        full = self._in_zone[candidate.pool.pool, candidate.offer.zone]
-        is_new = candidate.name not in self._leaving
-        return is_new, bool(candidate.places), candidate.is_risky, -full, candidate.name
-
-    def refusal(self, candidate: _Candidate) -> Reason | None:
-        """Which limit a node has to wait for; None: it may go."""
-        group, pool = candidate.offer.group, candidate.pool.pool
-        if self._spare[group] < 1:
-            return Reason.of(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
-        if self._pool_spare[pool] < 1:
-            return Reason.of(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
-        if candidate.places and self._drains < 1:
-            return Reason.of(Rule.ONE_DRAIN_AT_A_TIME)
-        if not candidate.places and self._empty < 1:
-            return Reason.of(Rule.EMPTY_AT_THEIR_MOST, most=self._most_empty)
-        return None
-
-    def take(self, candidate: _Candidate) -> None:
-        """Count a node as going."""
-        group, pool = candidate.offer.group, candidate.pool.pool
-        if candidate.places:
-            self._drains -= 1
-        else:
-            self._empty -= 1
-        self._spare[group] -= 1
-        self._pool_spare[pool] -= 1
-        self._in_zone[pool, candidate.offer.zone] -= 1

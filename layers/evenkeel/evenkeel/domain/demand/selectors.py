@@ -1,4 +1,4 @@
-"""Label selectors and node selectors: what matches what.
+"""Label selectors and node selector terms.
 
 apimachinery pkg/labels/selector.go; component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go:55-330.
 """
@@ -19,9 +19,9 @@ _LONGEST_DOMAIN = 253
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels match every requirement. No selector matches nothing, an empty one everything.
+    """Return True if labels match every requirement. No selector matches nothing, an empty one everything.
 
-    One of which a requirement does not parse matches nothing: so the API server has it of a disruption budget.
+    A selector with a requirement that does not parse matches nothing, as in the API server's disruption budgets.
     """
     return selector is not None and all(
         _holds(requirement, labels) and _parses(requirement) for requirement in selector
@@ -29,24 +29,24 @@ def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    found = labels.get(requirement.key)
+    value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
-            return found in requirement.values
+            return value in requirement.values
         case "NotIn":
-            return found not in requirement.values
+            return value not in requirement.values
         case "Exists":
-            return found is not None
+            return value is not None
         case "DoesNotExist":
-            return found is None
-    ours, theirs = _integer(found), _integer(requirement.values[0] if requirement.values else None)
-    if ours is None or theirs is None:
+            return value is None
+    number, bound = _integer(value), _integer(requirement.values[0] if requirement.values else None)
+    if number is None or bound is None:
         return False
-    return ours > theirs if requirement.operator == "Gt" else ours < theirs
+    return number > bound if requirement.operator == "Gt" else number < bound
 
 
 def _integer(text: str | None) -> int | None:
-    """As Go's ``strconv.ParseInt`` reads it; None: it does not."""
+    """Return the number that Go's ``strconv.ParseInt`` reads; None: it reports an error."""
     if text is None or len(text) > 20 or not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -54,9 +54,9 @@ def _integer(text: str | None) -> int | None:
 
 
 def any_term_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], name: str) -> bool:
-    """Whether any of these terms matches a node of these labels and this name.
+    """Return True if any term matches a node with these labels and this name.
 
-    A term without a requirement matches nothing, and one that does not parse is passed over.
+    A term without requirements matches nothing. A term that does not parse is skipped.
     """
     return any(_term_matches(term, labels, name) for term in terms)
 
@@ -64,18 +64,14 @@ def any_term_matches(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str
 def _term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
     if not term.expressions and not term.fields:
         return False
-    of_node = {_NAME_FIELD: name}
     return matches(term.expressions, labels) and all(
-        _field_parses(requirement) and _holds(requirement, of_node) for requirement in term.fields
+        _field_parses(requirement) and _holds(requirement, {_NAME_FIELD: name}) for requirement in term.fields
     )
 
 
 @lru_cache(maxsize=4096)
 def _parses(requirement: Requirement) -> bool:
-    """Return whether the scheduler can read a requirement (labels.NewRequirement).
-
-    A value that no label can have does not parse, also where its absence is asked for.
-    """
+    """Return True if the scheduler can read a requirement (labels.NewRequirement)."""
     if not _is_label_key(requirement.key) or not all(map(_is_label_value, requirement.values)):
         return False
     match requirement.operator:
@@ -100,12 +96,10 @@ def _is_label_value(value: str) -> bool:
 
 
 def _field_parses(requirement: Requirement) -> bool:
-    """Of a node's fields only its name can be asked for, and one name at a time."""
+    """The name is the only field of a node that a term may select, with one value."""
     return requirement.key == _NAME_FIELD and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
 
 
-def names_a_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
-    """Whether any term speaks of a node by its name or by this label, so that nodes that look alike differ for it."""
-    return any(
-        bool(term.fields) or any(requirement.key == label for requirement in term.expressions) for term in terms or ()
-    )
+def selects_by_node(terms: Iterable[NodeSelectorTerm] | None, label: str) -> bool:
+    """Return True if any term reads the name of a node or this label, so that equal nodes differ for it."""
+    return any(bool(term.fields) or any(item.key == label for item in term.expressions) for term in terms or ())

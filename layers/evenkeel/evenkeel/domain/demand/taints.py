@@ -7,89 +7,70 @@ from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import Node, Toleration
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_NOT_READY = "node.kubernetes.io/not-ready"
-_UNREACHABLE = "node.kubernetes.io/unreachable"
+# Cluster-autoscaler's taint on a node that it removes (utils/taints/taints.go:41-43). Its value is a time in seconds.
+TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+# An autoscaler that no longer runs left older ones behind (eligibility.go:108-190).
+_DELETION_TAKES = timedelta(minutes=5)
 
-# What Cluster Autoscaler marks nodes with that it takes away (utils/taints/taints.go:41-43).
-GOING = "ToBeDeletedByClusterAutoscaler"
-MAY_GO = "DeletionCandidateOfClusterAutoscaler"
-# Its value is when, in seconds. What is older was left behind by one that is at work no more (eligibility.go:108-190).
-_TAKES = timedelta(minutes=5)
-
-# What says how a node is just now, not what it is (utils/taints/taints.go:71-83): no fresh node is born with it, or
-# it is taken off before the node counts as ready.
-PASSING = frozenset(
+# Taints that disappear once a new node is complete.
+_STARTUP = frozenset(
     {
-        GOING,
-        MAY_GO,
-        _NOT_READY,
-        _UNREACHABLE,
-        UNSCHEDULABLE.key,
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/disk-pressure",
-        "node.kubernetes.io/pid-pressure",
+        "node.kubernetes.io/not-ready",
         "node.kubernetes.io/network-unavailable",
         "node.cloudprovider.kubernetes.io/uninitialized",
-        "node.cloudprovider.kubernetes.io/shutdown",
         "node.cluster.x-k8s.io/uninitialized",
-        "NodeWithImpairedVolumes",
-        "cloud.google.com/impending-node-termination",
     }
 )
-_PASSING_PREFIXES = (
+# Taints that describe a node's state, not its kind (utils/taints/taints.go:71-83). No new node keeps them.
+_STATUS = _STARTUP | {
+    TO_BE_DELETED,
+    "DeletionCandidateOfClusterAutoscaler",
+    UNSCHEDULABLE.key,
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "NodeWithImpairedVolumes",
+    "cloud.google.com/impending-node-termination",
+}
+_DECLARED_PREFIXES = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "status-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 
 
-_OF_STARTUP = frozenset(
-    {
-        _NOT_READY,
-        "node.kubernetes.io/network-unavailable",
-        "node.cloudprovider.kubernetes.io/uninitialized",
-        "node.cluster.x-k8s.io/uninitialized",
-    }
-)
-
-
-def is_going(node: Node, now: datetime) -> bool:
-    """Whether a node is on its way out: its machine or itself is being deleted, or an autoscaler takes it away."""
-    return node.deleting or any(taint.key == GOING and _is_recent(taint.value, now) for taint in node.taints)
+def is_being_deleted(node: Node, now: datetime) -> bool:
+    """Return True if a node or its machine is being deleted, or if an autoscaler removes the node now."""
+    return node.deleting or any(taint.key == TO_BE_DELETED and _is_recent(taint.value, now) for taint in node.taints)
 
 
 def _is_recent(seconds: str, now: datetime) -> bool:
-    """What is no moment is none of an autoscaler that takes the node away now."""
-    is_moment = seconds.isascii() and seconds.isdigit() and len(seconds) <= len(str(2**63))
-    return is_moment and abs(now.timestamp() - int(seconds)) < _TAKES.total_seconds()
+    is_time = seconds.isascii() and seconds.isdigit() and len(seconds) <= len(str(2**63))
+    return is_time and abs(now.timestamp() - int(seconds)) < _DELETION_TAKES.total_seconds()
 
 
-def is_of_startup(taint: Taint) -> bool:
-    """Whether a taint goes by itself once a new node is complete."""
-    return taint.key in _OF_STARTUP or taint.key.startswith(_PASSING_PREFIXES)
+def is_startup_taint(taint: Taint) -> bool:
+    """Return True if a taint disappears once a new node is complete."""
+    return taint.key in _STARTUP or taint.key.startswith(_DECLARED_PREFIXES)
 
 
-def is_passing(taint: Taint) -> bool:
-    """Whether a taint of a living node says nothing of the next node of its group."""
-    return taint.key in PASSING or taint.key.startswith(_PASSING_PREFIXES)
+def is_status_taint(taint: Taint) -> bool:
+    """Return True if a taint of a node says nothing about the next node of its group."""
+    return taint.key in _STATUS or taint.key.startswith(_DECLARED_PREFIXES)
 
 
-def first_not_tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod with these tolerations away; None: it may come."""
-    given = tuple(tolerations)
-    return next(
-        (
-            taint
-            for taint in taints
-            if taint.effect in _KEEPS_AWAY and not any(_tolerates(toleration, taint) for toleration in given)
-        ),
-        None,
-    )
+def first_not_tolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """Return the first taint that rejects a pod with these tolerations; None: it may be scheduled."""
+    for taint in taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(item, taint) for item in tolerations):
+            return taint
+    return None
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """For how long plays no part. Gt and Lt stand behind a gate that is off, and tolerate nothing."""
+    """The duration does not matter. The operators Gt and Lt need a feature gate that is off: they tolerate nothing."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator == "Exists":

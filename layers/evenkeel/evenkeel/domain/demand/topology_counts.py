@@ -1,189 +1,173 @@
-"""How many pods of which kinds stand in which domain, kept up to date while pods are placed.
+"""How many matching pods each topology domain has, kept up to date while pods are placed.
 
-A domain is one value of a topology key: a zone, a host. Counting anew for each pod would make spread and pod affinity
-cost nodes x pods; here a placed pod changes the few tallies that count its kind.
+A domain is one value of a topology key, such as a zone or a host. Counting anew for each pod would cost nodes x pods.
+Here a placed pod changes the few counts that match its group.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable
 
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 
 
-class Tally:
-    """Pods of the kinds that it takes, per value of a label of nodes."""
+class TopologyCount:
+    """Matching pods per value of a node label."""
 
-    def __init__(self, key: str, takes: Callable[[PodGroup], bool]) -> None:
+    def __init__(self, key: str, matches: Callable[[PodGroup], bool]) -> None:
         self.key = key
-        self.takes = takes
+        self.matches = matches
         self.pods: Counter[str] = Counter()
         self.total = 0
 
-    def change(self, room: NodeInfo, count: int) -> None:
-        value = self.domain_of(room)
+    def change(self, node_info: NodeInfo, count: int) -> None:
+        """Count pods that come to a node; negative: that leave it."""
+        value = self.domain_of(node_info)
         if value is not None:
             self.total += count
             self._set(value, self.pods[value] + count)
 
-    def domain_of(self, room: NodeInfo) -> str | None:
-        """The domain in which a room counts; None: it counts nowhere."""
-        return room.labels.get(self.key)
+    def domain_of(self, node_info: NodeInfo) -> str | None:
+        """Return the domain in which a node's pods count; None: they do not count."""
+        return node_info.labels.get(self.key)
 
-    def at(self, room: NodeInfo) -> int:
-        """Pods in the room's domain; 0 where it has none."""
-        value = room.labels.get(self.key)
+    def at(self, node_info: NodeInfo) -> int:
+        """Return the matching pods in a node's domain; 0: it is in none."""
+        value = node_info.labels.get(self.key)
         return 0 if value is None else self.pods[value]
 
     def _set(self, value: str, count: int) -> None:
         self.pods[value] = count
 
 
-class Domains:
-    """Values of a label among the rooms that a constraint counts; one for all constraints that count the same rooms."""
+class EligibleDomains:
+    """The domains of the nodes that a spread constraint counts, shared by constraints that count the same nodes."""
 
-    def __init__(self, key: str, holds: Callable[[NodeInfo], bool]) -> None:
+    def __init__(self, key: str, is_eligible: Callable[[NodeInfo], bool]) -> None:
         self.key = key
-        self._holds = holds
-        self._domain: dict[NodeInfo, str] = {}
-        self._rooms: Counter[str] = Counter()
-        self._tallies: list[DomainTally] = []
+        self.domain_of: dict[NodeInfo, str] = {}
+        self.nodes: Counter[str] = Counter()
+        self.counts: list[SpreadCount] = []
+        self._is_eligible = is_eligible
 
-    def __len__(self) -> int:
-        return len(self._rooms)
+    def add_node(self, node_info: NodeInfo) -> None:
+        """Add a node, and with the first one its domain."""
+        if self.key in node_info.labels and self._is_eligible(node_info):
+            value = self.domain_of[node_info] = node_info.labels[self.key]
+            self.nodes[value] += 1
+            if self.nodes[value] == 1:
+                for count in self.counts:
+                    count.add_domain(value)
 
-    def of(self, room: NodeInfo) -> str | None:
-        return self._domain.get(room)
-
-    def tell(self, tally: "DomainTally") -> None:
-        """Of each domain that there is, and from now on of each that comes or goes."""
-        self._tallies.append(tally)
-        for value in self._rooms:
-            tally.domain_came(value)
-
-    def add_room(self, room: NodeInfo) -> None:
-        if self.key in room.labels and self._holds(room):
-            value = self._domain[room] = room.labels[self.key]
-            self._rooms[value] += 1
-            if self._rooms[value] == 1:
-                for tally in self._tallies:
-                    tally.domain_came(value)
-
-    def remove_room(self, room: NodeInfo) -> None:
-        value = self._domain.pop(room, None)
+    def remove_node(self, node_info: NodeInfo) -> None:
+        """Remove a node, and with the last one its domain."""
+        value = self.domain_of.pop(node_info, None)
         if value is None:
             return
-        self._rooms[value] -= 1
-        if not self._rooms[value]:
-            del self._rooms[value]
-            for tally in self._tallies:
-                tally.domain_went(value)
+        self.nodes[value] -= 1
+        if not self.nodes[value]:
+            del self.nodes[value]
+            for count in self.counts:
+                count.remove_domain(value)
 
 
-class DomainTally(Tally):
-    """A tally over these domains, which also knows the least of them."""
+class SpreadCount(TopologyCount):
+    """A count over eligible domains that knows the smallest one."""
 
-    def __init__(self, domains: Domains, takes: Callable[[PodGroup], bool]) -> None:
-        super().__init__(domains.key, takes)
+    def __init__(self, domains: EligibleDomains, matches: Callable[[PodGroup], bool]) -> None:
+        super().__init__(domains.key, matches)
         self._domains = domains
-        self._levels: Counter[int] = Counter()  # how many domains have so many pods
-        domains.tell(self)
+        self._levels: Counter[int] = Counter()  # number of pods -> number of domains
+        domains.counts.append(self)
+        for value in domains.nodes:
+            self.add_domain(value)
 
-    @property
-    def domains(self) -> int:
-        return len(self._domains)
+    def minimum(self, min_domains: int) -> int:
+        """Return the pods of the emptiest domain; with fewer domains than minDomains it is 0."""
+        return min(self._levels, default=0) if len(self._domains.nodes) >= min_domains else 0
 
-    @property
-    def least(self) -> int:
-        """Pods in the emptiest domain."""
-        return min(self._levels, default=0)
+    def domain_of(self, node_info: NodeInfo) -> str | None:
+        """Return the domain of an eligible node."""
+        return self._domains.domain_of.get(node_info)
 
-    def domain_of(self, room: NodeInfo) -> str | None:
-        return self._domains.of(room)
-
-    def domain_came(self, value: str) -> None:
+    def add_domain(self, value: str) -> None:
+        """Count a domain that has got its first node."""
         self._levels[self.pods[value]] += 1
 
-    def domain_went(self, value: str) -> None:
-        self._drop_level(self.pods[value])
-
-    def _set(self, value: str, count: int) -> None:
-        self._drop_level(self.pods[value])
-        self._levels[count] += 1
-        self.pods[value] = count
-
-    def _drop_level(self, level: int) -> None:
+    def remove_domain(self, value: str) -> None:
+        """Forget a domain that has lost its last node."""
+        level = self.pods[value]
         self._levels[level] -= 1
         if not self._levels[level]:
             del self._levels[level]
 
+    def _set(self, value: str, count: int) -> None:
+        self.remove_domain(value)
+        self._levels[count] += 1
+        self.pods[value] = count
+
 
 class TopologyCounts:
-    """Every tally that somebody has asked for, and where each kind stands."""
+    """All counts that a filter has requested so far, and the nodes of each pod group."""
 
     def __init__(self) -> None:
-        self._rooms: dict[NodeInfo, None] = {}
-        self._where: dict[PodGroup, dict[NodeInfo, int]] = defaultdict(dict)
-        self._domains: dict[Hashable, Domains] = {}
-        self._tallies: dict[Hashable, Tally] = {}
-        self._order: list[Tally] = []
-        self._counting: dict[PodGroup, tuple[int, list[Tally]]] = {}  # how many tallies were asked, and which count it
+        self._node_infos: dict[NodeInfo, None] = {}
+        self._nodes_of: dict[PodGroup, dict[NodeInfo, int]] = {}
+        self.pod_groups: list[PodGroup] = []  # that have had a pod on any node, in the order in which they came
+        self._domains: dict[Hashable, EligibleDomains] = {}
+        self._by_name: dict[Hashable, TopologyCount] = {}
+        self._counts: list[TopologyCount] = []
+        self._matching: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}  # counts compared, and those that match
 
-    @property
-    def pod_groups(self) -> list[PodGroup]:
-        """Every kind of which a pod has ever stood anywhere, in the order of their coming."""
-        return list(self._where)
+    def of(self, name: Hashable, make: Callable[[], TopologyCount]) -> TopologyCount:
+        """Return the count with this name. The first request makes it."""
+        count = self._by_name.get(name)
+        if count is None:
+            count = self._by_name[name] = make()
+            self._counts.append(count)
+            for pod_group, node_infos in self._nodes_of.items():
+                if node_infos and count.matches(pod_group):
+                    for node_info, pods in node_infos.items():
+                        count.change(node_info, pods)
+        return count
 
-    @property
-    def kinds_seen(self) -> int:
-        return len(self._where)
+    def domains(self, key: str, alike: Hashable, is_eligible: Callable[[NodeInfo], bool]) -> EligibleDomains:
+        """Return the domains of eligible nodes. ``alike`` is equal for rules that find the same nodes eligible."""
+        domains = self._domains.get((key, alike))
+        if domains is None:
+            domains = self._domains[key, alike] = EligibleDomains(key, is_eligible)
+            for node_info in self._node_infos:
+                domains.add_node(node_info)
+        return domains
 
-    def of(self, name: Hashable, make: Callable[[], Tally]) -> Tally:
-        """The tally of this name, made and counted when it is first asked for."""
-        tally = self._tallies.get(name)
-        if tally is None:
-            tally = self._tallies[name] = make()
-            self._order.append(tally)
-            for kind, node_infos in self._where.items():
-                if node_infos and tally.takes(kind):
-                    for room, count in node_infos.items():
-                        tally.change(room, count)
-        return tally
-
-    def domains(self, key: str, alike: Hashable, holds: Callable[[NodeInfo], bool]) -> Domains:
-        """Of the rooms that hold; ``alike``: the same for everything that holds the same rooms."""
-        found = self._domains.get((key, alike))
-        if found is None:
-            found = self._domains[key, alike] = Domains(key, holds)
-            for room in self._rooms:
-                found.add_room(room)
-        return found
-
-    def add_room(self, room: NodeInfo) -> None:
-        self._rooms[room] = None
+    def add_node(self, node_info: NodeInfo) -> None:
+        """Count a node with its pods."""
+        self._node_infos[node_info] = None
         for domains in self._domains.values():
-            domains.add_room(room)
-        for kind, count in room.pod_groups.items():
-            self.change(room, kind, count)
+            domains.add_node(node_info)
+        for pod_group, count in node_info.pod_groups.items():
+            self.change(node_info, pod_group, count)
 
-    def remove_room(self, room: NodeInfo) -> None:
-        for kind, count in room.pod_groups.items():
-            self.change(room, kind, -count)
+    def remove_node(self, node_info: NodeInfo) -> None:
+        """Forget a node with its pods."""
+        for pod_group, count in node_info.pod_groups.items():
+            self.change(node_info, pod_group, -count)
         for domains in self._domains.values():
-            domains.remove_room(room)
-        del self._rooms[room]
+            domains.remove_node(node_info)
+        del self._node_infos[node_info]
 
-    def change(self, room: NodeInfo, kind: PodGroup, count: int) -> None:
-        node_infos = self._where[kind]
-        node_infos[room] = node_infos.get(room, 0) + count
-        if not node_infos[room]:
-            del node_infos[room]
-        for tally in self._counters_of(kind):
-            tally.change(room, count)
-
-    def _counters_of(self, kind: PodGroup) -> list[Tally]:
-        asked, counters = self._counting.get(kind, (0, []))
-        if asked < len(self._order):
-            counters += [tally for tally in self._order[asked:] if tally.takes(kind)]
-            self._counting[kind] = len(self._order), counters
-        return counters
+    def change(self, node_info: NodeInfo, pod_group: PodGroup, count: int) -> None:
+        """Count pods that come to a node; negative: that leave it."""
+        node_infos = self._nodes_of.get(pod_group)
+        if node_infos is None:
+            node_infos = self._nodes_of[pod_group] = {}
+            self.pod_groups.append(pod_group)
+        node_infos[node_info] = node_infos.get(node_info, 0) + count
+        if not node_infos[node_info]:
+            del node_infos[node_info]
+        compared, matching = self._matching.get(pod_group, (0, []))
+        if compared < len(self._counts):
+            matching += [added for added in self._counts[compared:] if added.matches(pod_group)]
+            self._matching[pod_group] = len(self._counts), matching
+        for topology_count in matching:
+            topology_count.change(node_info, count)

@@ -1,4 +1,4 @@
-"""What pods ask for beyond the nodes that are there, which nodes nobody needs, and by which rules both are judged."""
+"""The input, the result and the limits of scale-up and scale-down."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,67 +10,93 @@ from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder, Pas
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 
+UNNEEDED_TIME = timedelta(minutes=10)
+UNREADY_TIME = timedelta(minutes=20)
+UTILIZATION_THRESHOLD = Fraction(1, 2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DemandPolicy:
-    """Constants of both directions, with Cluster Autoscaler's defaults where it has one."""
+    """Limits and times, with cluster-autoscaler's defaults where it has them."""
 
-    # growth
-    expendable_below: int = -10  # pods of a lower priority get no node, and take no room
-    patience: timedelta = timedelta(seconds=2)  # while even the oldest pod is younger, nobody is judged
+    # scale-up
+    expendable_below: int = -10  # pods of a lower priority get no node and take no resources
+    patience: timedelta = timedelta(seconds=2)  # while the oldest pending pod is younger, nothing is decided
     patience_gpu: timedelta = timedelta(seconds=30)
-    most_nodes: int = 1000  # asked for in one look
-    reserve: Fraction = Fraction(1, 10)  # of cpu, memory and disk, where a template says no allocatable
-    startup: timedelta = timedelta(minutes=15)  # a young node may still get its devices and lose its startup taints
-    order: tuple[str, ...] = ()  # pools by name or id: the first of them that fits; then the one with the least waste
-    # shrinking
-    threshold: Fraction = Fraction(1, 2)  # a node that uses more of itself is needed
-    gpu_threshold: Fraction = Fraction(1, 2)  # the same, of a node with a GPU
-    unneeded_for: timedelta = timedelta(minutes=10)
-    unready_for: timedelta = timedelta(minutes=20)
+    most_nodes: int = 1000  # ordered in one check
+    reserve: Fraction = Fraction(1, 10)  # of cpu, memory and disk, if a template has no allocatable
+    startup: timedelta = timedelta(minutes=15)  # a young node may still get devices and lose startup taints
+    order: tuple[str, ...] = ()  # pools by name or id: the first that fits, then the one with the least waste
+    # scale-down
     after_growth: timedelta = timedelta(minutes=10)
     after_failure: timedelta = timedelta(minutes=3)
-    most_empty: int = 10  # empty nodes that may go at once
-    drain_takes: timedelta = timedelta(minutes=15)  # a node that is drained for longer hangs
+    most_empty: int = 10  # empty nodes removed at once
+    drain_takes: timedelta = timedelta(minutes=15)  # a longer drain hangs
+
+
+# ---------------------------------------------------------------- input
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOffer:
-    """A node group, as far as demand has to know it. Numbers of nodes."""
+    """A node group as demand sees it, in numbers of nodes."""
 
     group: GroupKey
     zone: str
     requested: int = 0
-    before: int = 0  # what stood there before this plan
-    coming: int = 0  # of those requested, how many have no node object yet and may still get one
-    ordered: int = 0  # of those coming, how many this very plan adds
+    before: int = 0  # requested before this plan
+    coming: int = 0  # requested, without a node object, and may still get one
+    ordered: int = 0  # the part of ``coming`` that this plan adds
     room: int = 0  # how many more it may have
     min: int = 0
     template: NodeTemplate | None = None
-    closed: Reason | None = None  # why it gets no node, however much room it has
-    held: Reason | None = None  # why none of its nodes goes, whoever needs them
-    waits: Reason | None = None  # why none of them goes just now; what nobody needs is found all the same
-    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
-    unneeded_for: timedelta | None = None  # its own option; None: the policy's
-    unready_for: timedelta | None = None  # the same
-    threshold: Fraction | None = None  # the same
-    gpu_threshold: Fraction | None = None  # the same
-    provision_timeout: timedelta = timedelta(minutes=15)  # until then a node that is not Ready is still starting
+    closed: Reason | None = None  # why it gets no node, whatever its room
+    held: Reason | None = None  # why its nodes are needed, whatever their pods
+    waits: Reason | None = None  # why its unneeded nodes are not removed now
+    marked: tuple[str, ...] = ()  # machines with Evenkeel's delete mark
+    # the group's own options, with cluster-autoscaler's defaults
+    unneeded_for: timedelta = UNNEEDED_TIME
+    unready_for: timedelta = UNREADY_TIME
+    threshold: Fraction = UTILIZATION_THRESHOLD  # a node with a larger utilization is needed
+    gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # for a node with a GPU
+    provision_timeout: timedelta = timedelta(minutes=15)  # a node that is not Ready is starting until then
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOffer:
-    """A pool and its groups."""
+    """A pool with its groups."""
 
     pool: PoolId
     groups: tuple[GroupOffer, ...]
-    room: int = 0  # how many nodes more it may have: PoolMaximum less what is requested
+    room: int = 0  # PoolMaximum less the requested nodes
     min: int = 0  # PoolMinimum
-    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what it remembers of its orders for pods
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # stored orders for pods
 
     @property
     def requested(self) -> int:
+        """Return the requested nodes of all groups."""
         return sum(group.requested for group in self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleDownState:
+    """The clocks of earlier checks, and times that make unneeded nodes wait."""
+
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
+    grew_at: datetime | None = None  # when a node was last requested
+    failed_at: datetime | None = None  # when a removal last failed
+    leaving: frozenset[str] = frozenset()  # nodes with Evenkeel's mark whose replicas are still requested
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptNodes:
+    """Nodes with a pod that Evenkeel cannot place again."""
+
+    machines: frozenset[MachineRef]
+    by_group: Mapping[GroupKey, int]
+
+
+# ---------------------------------------------------------------- result of scale-up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +104,13 @@ class PendingPods:
     """Pods with equal needs that wait for a node."""
 
     pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
-    since: datetime  # the oldest
-    zones: tuple[str, ...] = ()  # where their nodes would be
+    since: datetime  # of the oldest
+    zones: tuple[str, ...] = ()  # where their nodes may be
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfit:
-    """Pods with equal needs, and why a fresh node would not hold one of them."""
+    """Pods with equal needs, and why a new node would not hold them."""
 
     pods: tuple[str, ...]
     since: datetime
@@ -93,137 +119,119 @@ class Unfit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolDemand:
-    """What one pool would be asked for."""
-
-    pool: PoolId
-    pending: tuple[PendingPods, ...] = ()  # what its new nodes are for
-    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
-    unfit: tuple[Unfit, ...] = ()  # what waits and would not fit, or gets no node here
-    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # what the pool remembers after this check
-    orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # the same, once ``nodes`` are ordered
-    ineffective: tuple[IneffectiveOrder, ...] = ()
-    blocked: tuple[BlockedPods, ...] = ()  # only by DaemonSets, and served by no pool
-
-
-@dataclass(frozen=True, kw_only=True)
 class NotCounted:
-    """A pod that has no node and raises no demand."""
+    """A pod without a node that raises no demand."""
 
     pod: str
     reason: Reason
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoolDemand:
+    """The nodes that pending pods need from one pool."""
+
+    pool: PoolId
+    pending: tuple[PendingPods, ...] = ()  # the pods for which the nodes are
+    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
+    unfit: tuple[Unfit, ...] = ()  # pending pods that get no node here
+    orders: Mapping[str, PastOrder] = field(default_factory=dict)  # to store after this check
+    orders_after: Mapping[str, PastOrder] = field(default_factory=dict)  # to store once ``nodes`` are ordered
+    ineffective: tuple[IneffectiveOrder, ...] = ()
+    blocked: tuple[BlockedPods, ...] = ()  # no pool serves them, because of DaemonSets alone
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What all waiting pods of a cluster come to."""
+    """The nodes that all pending pods of a cluster need."""
 
     pools: tuple[PoolDemand, ...] = ()
-    unmet: tuple[Unfit, ...] = ()  # for whom no pool is asked for anything; the reason is one sentence about all pools
+    unmet: tuple[Unfit, ...] = ()  # no pool serves them; one reason about all pools
     not_counted: tuple[NotCounted, ...] = ()
-    fits_already: tuple[str, ...] = ()  # pods with room on nodes that are there or on their way
-    look_again: datetime | None = None  # all that waits is too young to be judged before
-    retry_at: datetime | None = None  # when a node is ordered again for pods whose last order did not help
+    fits_already: tuple[str, ...] = ()  # pods that existing or upcoming nodes hold
+    look_again: datetime | None = None  # until then all pending pods are too young
+    retry_at: datetime | None = None  # the next order for pods whose last one did not help
 
     @property
     def nodes(self) -> int:
-        """Nodes asked for in all pools together."""
+        """Return the nodes of all pools."""
         return sum(sum(pool.nodes.values()) for pool in self.pools)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HangingDrain:
-    """A node that is going, and whose pods stay."""
-
-    node: str
-    group: GroupKey
-    since: datetime  # its machine was asked to go
-    pods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeAdvice:
-    """A node of a pool, and the first rule by which it is needed; None: nobody needs it."""
-
-    node: str
-    group: GroupKey
-    needed: Reason | None = None
-    since: datetime | None = None  # unneeded, where that is remembered
-    waits: Reason | None = None  # unneeded, and why it does not go now
-    goes: bool = False  # by this very plan
-    hangs: HangingDrain | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolAdvice:
-    """What demand says of one pool."""
-
-    asked: PoolDemand
-    is_ordered: bool = False  # what is asked for is asked for by this very plan
-    nodes: tuple[NodeAdvice, ...] = ()  # by name; none where nobody has looked for nodes that nobody needs
-    not_counted: tuple[NotCounted, ...] = ()  # the cluster's: no pool gets a node for them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advice:
-    """What demand says of a whole cluster, besides its pools."""
-
-    unread: Reason | None = None  # why nothing else is known
-    beside_another: bool | None = None  # another autoscaler orders nodes there; None: nobody has looked
-    unknown_order: tuple[str, ...] = ()  # names of expander_order that no pool has
-    unmet: tuple[Unfit, ...] = ()
-    not_counted: tuple[NotCounted, ...] = ()
-    fit_already: int = 0  # pods that wait and have room on nodes that are there or on their way
-    look_again: datetime | None = None  # all that waits is too young to be judged before
+# ---------------------------------------------------------------- result of scale-down
 
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """A node that may go now."""
+    """A node to remove now."""
 
     node: str
     pool: PoolId
     group: GroupKey
     machine: MachineRef | None = None
-    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that has room for it; empty: nothing moves
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.places
+    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that holds it; empty: no pod moves
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptNodes:
-    """Nodes with a pod that Evenkeel could not place again."""
+class HangingDrain:
+    """A node being deleted whose pods do not leave."""
 
-    machines: frozenset[MachineRef]
-    by_group: Mapping[GroupKey, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaleDownState:
-    """What is remembered between two looks, and what was learned since, for nodes that nobody needs."""
-
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
-    grew_at: datetime | None = None  # when a node was last asked for
-    failed_at: datetime | None = None  # when taking a node away last failed
-    leaving: frozenset[str] = frozenset()  # nodes with a mark of ours that was not followed by fewer replicas yet
+    node: str
+    group: GroupKey
+    since: datetime  # its machine was deleted
+    pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unneeded:
-    """Which nodes nobody needs, since when, which of them go, and why the others stay."""
+    """The unneeded nodes, those to remove now, and why the others stay."""
 
-    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since, to be remembered
-    started: frozenset[str] = frozenset()  # clocks that were not there before
-    ended: frozenset[str] = frozenset()  # clocks that are not there any more
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since, to be stored
     go: tuple[Removal, ...] = ()
-    waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded, and why it does not go now
+    waits: Mapping[str, Reason] = field(default_factory=dict)  # why an unneeded node is not removed now
     needed: Mapping[str, Reason] = field(default_factory=dict)  # the first rule that keeps a node
-    hanging: tuple[HangingDrain, ...] = ()  # drained for too long, by name
+    hanging: tuple[HangingDrain, ...] = ()  # by name
 
     @property
     def look_at(self) -> datetime | None:
-        """When time alone may let a node go."""
-        until = [reason.facts.get("until") for reason in self.waits.values()]
-        return min((moment for moment in until if isinstance(moment, datetime)), default=None)
+        """Return when the passing of time may let a node be removed."""
+        times = (reason.facts.get("until") for reason in self.waits.values())
+        return min((time for time in times if isinstance(time, datetime)), default=None)
+
+
+# ---------------------------------------------------------------- advice
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAdvice:
+    """A node of a pool, and the first rule by which it is needed; None: it is unneeded."""
+
+    node: str
+    group: GroupKey
+    needed: Reason | None = None
+    since: datetime | None = None  # unneeded since, if that is stored
+    waits: Reason | None = None  # why an unneeded node is not removed now
+    goes: bool = False  # this plan removes it
+    hangs: HangingDrain | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolAdvice:
+    """Demand's advice for one pool."""
+
+    asked: PoolDemand
+    is_ordered: bool = False  # this plan requests the nodes
+    nodes: tuple[NodeAdvice, ...] = ()  # by name; empty if unneeded nodes were not searched
+    not_counted: tuple[NotCounted, ...] = ()  # of the whole cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Demand's advice for a cluster, apart from its pools."""
+
+    unread: Reason | None = None  # why nothing else is known
+    beside_another: bool | None = None  # another autoscaler orders nodes; None: not checked
+    unknown_order: tuple[str, ...] = ()  # names of expander_order that no pool has
+    unmet: tuple[Unfit, ...] = ()
+    not_counted: tuple[NotCounted, ...] = ()
+    fit_already: int = 0  # pending pods that existing or upcoming nodes hold
+    look_again: datetime | None = None  # until then all pending pods are too young

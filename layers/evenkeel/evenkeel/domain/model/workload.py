@@ -1,7 +1,6 @@
-"""What runs in a cluster and what wants to: pods, nodes, volumes and disruption budgets, as far as placing needs them.
+"""The pods, nodes, volumes and disruption budgets of a workload cluster, reduced to the fields that placing reads.
 
-Names of fields follow the Kubernetes API; what a rule does not read is not here. Amounts are in the resource's base
-unit (cores, bytes, pieces), exact, as ``NodeTemplate`` has them.
+Names follow the Kubernetes API. Amounts are exact, in the resource's base unit (cores, bytes, pieces).
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ Amounts = Mapping[str, Fraction]
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 DEFAULT_SCHEDULER = "default-scheduler"
-# Profiles of kube-scheduler with its own filters. Gardener's second one only prefers other nodes
+# Profiles of kube-scheduler with the default filters. Gardener's second one only scores nodes differently
 # (gardener/gardener, pkg/component/kubernetes/scheduler/templates).
 SCHEDULERS = frozenset({DEFAULT_SCHEDULER, "bin-packing-scheduler"})
 
-# A kubelet that stops at once is seen after the grace period of the node monitor, five minutes at most in use.
+# The node controller's grace period is at most five minutes: then it has noticed a kubelet that stopped at once.
 FIRST_MINUTES = timedelta(minutes=5)
 
 
@@ -35,7 +34,7 @@ class Requirement:
 
 
 Selector = tuple[Requirement, ...]
-"""Requirements that all hold; none: everything matches. Where the API has a null selector, it is None: nothing does."""
+"""Requirements that all have to hold; none matches everything. None, the API's null selector, matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Toleration:
 
 @dataclass(frozen=True)
 class HostPort:
-    """A port of the host that a container takes. An empty address is every address."""
+    """A host port of a container. An empty address is every address."""
 
     port: int
     protocol: str = "TCP"
@@ -79,7 +78,7 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologySpreadConstraint:
-    """A topology spread constraint that has to be met (``whenUnsatisfiable: DoNotSchedule``)."""
+    """A required topology spread constraint (``whenUnsatisfiable: DoNotSchedule``)."""
 
     key: str
     max_skew: int
@@ -102,17 +101,17 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True)
 class PodVolume:
-    """A volume of a pod. ``kind`` is the name of the field that says what it is, such as ``emptyDir``."""
+    """A volume of a pod. ``kind`` is the name of its field in the API, such as ``emptyDir``."""
 
     name: str
     kind: str
-    claim: str = ""  # of persistentVolumeClaim, and of ephemeral, where it is <pod>-<volume>
+    claim: str = ""  # of persistentVolumeClaim, or of ephemeral: <pod>-<volume>
     in_memory: bool = False  # emptyDir with medium Memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a pod's spec asks of a node."""
+    """A pod's requirements on a node, from its spec."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -121,16 +120,16 @@ class Needs:
     pod_allocated: Amounts | None = None  # status.allocatedResources of the same
     overhead: Amounts = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    node_terms: tuple[NodeSelectorTerm, ...] | None = None  # required node affinity; None: there is none
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None  # required node affinity
     tolerations: tuple[Toleration, ...] = ()
     spread: tuple[TopologySpreadConstraint, ...] = ()
     affinity: tuple[PodAffinityTerm, ...] = ()
     anti_affinity: tuple[PodAffinityTerm, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
-    resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name: dynamic resource allocation
+    resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name
     scheduler: str = DEFAULT_SCHEDULER
     gates: tuple[str, ...] = ()  # spec.schedulingGates, by name
-    unread: tuple[str, ...] = ()  # fields of the spec that bind it to nodes and that the reader does not know
+    unread: tuple[str, ...] = ()  # fields that the reader does not know and that may bind the pod to nodes
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Unscheduled:
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod that has not ended, or has: its phase says so."""
+    """A pod, running or not."""
 
     namespace: str
     name: str
@@ -168,7 +167,7 @@ class Pod:
     deleted_at: datetime | None = None  # deletionTimestamp
     grace: timedelta = timedelta(seconds=30)  # spec.terminationGracePeriodSeconds
     resize_infeasible: bool = False  # condition PodResizePending, reason Infeasible
-    scale_up_delay: timedelta = timedelta(0)  # cluster-autoscaler.kubernetes.io/pod-scale-up-delay; unreadable: nothing
+    scale_up_delay: timedelta = timedelta(0)  # cluster-autoscaler.kubernetes.io/pod-scale-up-delay
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -180,7 +179,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node, or what a node that is not there yet would be."""
+    """A node, or a template of one."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -191,17 +190,16 @@ class Node:
     unschedulable: bool = False
     created_at: datetime | None = None
     ready: bool = True
-    not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: it is Ready, or not known
+    not_ready_since: datetime | None = None  # lastTransitionTime of condition Ready; None: Ready, or unknown
     deleting: bool = False  # the node object, or the machine behind it
-    attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
-    group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
-    machine: Machine | None = None  # None: not known, or none has an object of its own
+    attach_limits: Mapping[str, int] = field(default_factory=dict)  # by CSI driver; a missing one has no limit
+    group: GroupKey | None = None  # of its machine; None: none, or unknown
+    machine: Machine | None = None  # None: unknown, or machines are not objects
 
     def ready_by(self, provision_timeout: timedelta) -> datetime | None:
-        """Return when the node has failed unless it is Ready: at the provision timeout of its machine.
+        """Return when a node that is not Ready has failed: at the provision timeout of its machine; None: unknown.
 
-        A machine may register late, so its node has five minutes at least, or a shorter timeout. None: its age is not
-        known.
+        A node that registers late has five more minutes, or its timeout if that is shorter.
         """
         if self.created_at is None:
             return None
@@ -217,7 +215,7 @@ class Volume:
 
     name: str
     driver: str = ""  # of CSI, after migration
-    terms: tuple[NodeSelectorTerm, ...] | None = None  # spec.nodeAffinity.required; None: reached from everywhere
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # spec.nodeAffinity.required; None: every node reaches it
     labels: Mapping[str, str] = field(default_factory=dict)
     storage_class: str = ""
     claim: str = ""  # spec.claimRef, <namespace>/<name>; empty: free
@@ -249,7 +247,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """A VolumeAttachment: a persistent volume that is attached to a node, or is being attached or detached."""
+    """A VolumeAttachment: a persistent volume that is attached to a node, or being attached or detached."""
 
     node: str
     driver: str  # spec.attacher
@@ -263,7 +261,7 @@ class StorageClass:
     name: str
     provisioner: str
     waits: bool = False  # volumeBindingMode WaitForFirstConsumer
-    allowed_topologies: tuple[Selector, ...] = ()  # one of them has to match; none: everywhere
+    allowed_topologies: tuple[Selector, ...] = ()  # any of them has to match; empty: everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +279,7 @@ class PodDisruptionBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One complete look at a workload cluster, in any order."""
+    """One complete check of a workload cluster, in any order."""
 
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -291,8 +289,7 @@ class Workload:
     storage_classes: tuple[StorageClass, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
-    # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
-    autoscaler_sought: bool = False
-    autoscaler_at: datetime | None = None
-    whole: bool = True  # all pods and budgets were read, so that it can be judged which nodes may go
-    daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods
+    autoscaler_sought: bool = False  # the check looked for an autoscaler
+    autoscaler_at: datetime | None = None  # when one was last seen; None: never
+    whole: bool = True  # all pods and budgets were read, as scale-down needs them
+    daemon_sets: tuple[Pod, ...] = ()  # a pod from each DaemonSet's template; empty: derived from their pods

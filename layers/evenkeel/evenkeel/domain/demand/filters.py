@@ -1,0 +1,146 @@
+"""The scheduler's filters that read one node. Each returns why it rejects one more pod of a group, or None.
+
+Those that count the pods of other nodes are in ``topology_filters``. ``ClusterSnapshot.failing_filter`` runs all of
+them in the order of the default profile.
+"""
+
+from collections.abc import Callable, Mapping
+
+from evenkeel.domain.demand import taints
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.requests import CPU, MEMORY, PODS, amount_text
+from evenkeel.domain.demand.selectors import any_term_matches
+from evenkeel.domain.demand.volumes import TOPOLOGY_LABELS, ZONE_LABELS
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.workload import HostPort, Needs
+
+_EVERY_ADDRESS = ("", "0.0.0.0")
+_Filter = Callable[[PodGroup, NodeInfo], Reason | None]
+_Answers = dict[PodGroup, Reason | None]
+
+
+def _once_per_shape(filter_: _Filter, answers: _Answers, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """These filters do not read the pods of a node, so nodes of one shape share the answer."""
+    if pod_group.by_node:
+        return filter_(pod_group, node_info)
+    if pod_group not in answers:
+        answers[pod_group] = filter_(pod_group, node_info)
+    return answers[pod_group]
+
+
+def taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """Plugins nodeunschedulable, tainttoleration and nodeaffinity."""
+    return _once_per_shape(_taints_and_affinity, node_info.shape.by_node, pod_group, node_info)
+
+
+def _taints_and_affinity(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    tolerations = pod_group.needs.tolerations
+    if node_info.node.unschedulable and taints.first_not_tolerated([taints.UNSCHEDULABLE], tolerations):
+        return Reason.of(Rule.NODE_CORDONED)
+    taint = taints.first_not_tolerated(node_info.node.taints, tolerations)
+    if taint is not None:
+        return Reason.of(Rule.TAINT_NOT_TOLERATED, taint=f"{taint.key}={taint.value}:{taint.effect}")
+    return node_affinity(pod_group.needs, node_info.labels, node_info.name)
+
+
+def node_affinity(needs: Needs, labels: Mapping[str, str], name: str) -> Reason | None:
+    """Node selector and required node affinity (plugin nodeaffinity)."""
+    for key, wanted in sorted(needs.node_selector.items()):
+        if (value := labels.get(key)) != wanted:
+            return Reason.of(Rule.NODE_SELECTOR, key=key, wanted=wanted, found="missing" if value is None else value)
+    if needs.node_terms is not None and not any_term_matches(needs.node_terms, labels, name):
+        keys = {item.key for term in needs.node_terms for item in (*term.expressions, *term.fields)}
+        return Reason.of(Rule.NODE_AFFINITY, terms=len(needs.node_terms), keys=tuple(sorted(keys)))
+    return None
+
+
+def node_ports(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """Host ports (plugin nodeports, framework.HostPortInfo)."""
+    used = [port for port, count in node_info.ports.items() if count > 0]
+    for port in pod_group.ports:
+        if any(_collide(port, other) for other in used):
+            return Reason.of(Rule.HOST_PORT_TAKEN, port=port.port, protocol=port.protocol)
+    return None
+
+
+def _collide(a: HostPort, b: HostPort) -> bool:
+    if (a.port, a.protocol or "TCP") != (b.port, b.protocol or "TCP"):
+        return False
+    return a.address in _EVERY_ADDRESS or b.address in _EVERY_ADDRESS or a.address == b.address
+
+
+def node_resources_fit(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """Resources (plugin noderesources/fit.go:678-765). A resource that is not requested does not matter."""
+    if node_info.pods < 1:
+        return Reason.of(Rule.NODE_FULL_OF_PODS, pods=node_info.allocatable.get(PODS, 0))
+    if 0 < pod_group.cpu > node_info.cpu:
+        return _too_little(CPU, pod_group.cpu, node_info.cpu, node_info)
+    if 0 < pod_group.memory > node_info.memory:
+        return _too_little(MEMORY, pod_group.memory, node_info.memory, node_info)
+    for name, request in pod_group.rest:
+        if request > (free := node_info.free.get(name, 0)):
+            return _too_little(name, request, free, node_info)
+    return None
+
+
+def _too_little(resource: str, request: int, free: int, node_info: NodeInfo) -> Reason:
+    return Reason.of(
+        Rule.TOO_LITTLE_FREE,
+        resource=resource,
+        asked=amount_text(resource, request),
+        free=amount_text(resource, max(0, free)),
+        allocatable=amount_text(resource, node_info.allocatable.get(resource, 0)),
+    )
+
+
+def capacity_for(pod_group: PodGroup, node_info: NodeInfo, wanted: int) -> int:
+    """Return how many more pods of a group the resources of a node hold, at most as many as wanted."""
+    most = min(wanted, node_info.pods)
+    if pod_group.cpu:
+        most = min(most, node_info.cpu // pod_group.cpu)
+    if pod_group.memory:
+        most = min(most, node_info.memory // pod_group.memory)
+    for name, request in pod_group.rest:
+        most = min(most, node_info.free.get(name, 0) // request)
+    for driver, count in pod_group.volumes.drivers:
+        if driver in node_info.limits:
+            most = min(most, (node_info.limits[driver] - node_info.attached[driver]) // count)
+    if pod_group.ports or pod_group.volumes.exclusive:
+        most = min(most, 1)
+    return max(0, most)
+
+
+def node_volume_limits(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """Attachable volumes per CSI driver (plugin nodevolumelimits/csi.go). A driver may have no limit."""
+    for driver, count in pod_group.volumes.drivers:
+        limit, attached = node_info.limits.get(driver), node_info.attached[driver]
+        if limit is not None and attached + count > limit:
+            return Reason.of(Rule.VOLUME_LIMIT, driver=driver, wanted=count, attached=attached, limit=limit)
+    return None
+
+
+def volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    """Nodes that reach the volumes (plugins volumebinding and volumezone)."""
+    return _once_per_shape(_volume_binding, node_info.shape.by_volumes, pod_group, node_info)
+
+
+def _volume_binding(pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+    labels, reaches = node_info.labels, pod_group.volumes.reaches
+    for reach in reaches:
+        if reach.node and reach.node != node_info.name:
+            return Reason.of(Rule.VOLUME_FOR_OTHER_NODE, claim=reach.claim, node=reach.node)
+        if reach.terms is not None and not any_term_matches(reach.terms, labels, node_info.name):
+            return Reason.of(Rule.VOLUME_OUT_OF_REACH, claim=reach.claim)
+    if not any(key in labels for key in ZONE_LABELS):
+        return None
+    for reach in reaches:
+        for key, values in reach.labels:
+            # Today's label of a node matches a volume that has the old one, and not the other way round.
+            zone = labels.get(key, labels.get(TOPOLOGY_LABELS.get(key, "")))
+            if zone not in values:
+                wants = " or ".join(sorted(values))
+                return Reason.of(
+                    Rule.VOLUME_ELSEWHERE, claim=reach.claim, key=key, wants=wants, found=zone or "missing"
+                )
+    return None

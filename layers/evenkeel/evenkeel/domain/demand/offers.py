@@ -1,0 +1,155 @@
+"""The offer of each pool to scale-up and scale-down: its nodes, its limits, and why it takes part or not."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from evenkeel.domain.model.demand import UNNEEDED_TIME, UNREADY_TIME, UTILIZATION_THRESHOLD, GroupOffer, PoolOffer
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.pools import AnyPool
+from evenkeel.domain.model.reasons import Reason, Rule, Topic
+from evenkeel.domain.model.workload import Node, Workload
+
+_LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
+
+
+def offer_of(pool: PoolDraft) -> PoolOffer:
+    """Return the offer of a pool after its plan.
+
+    Its room is that of a request for nodes (``domain.rebalancing.replicas.requests``). The published bounds do not
+    limit it: they are for an autoscaler, and follow.
+    """
+    room = pool.free_on_request
+    is_busy = pool.moves or (pool.request is not None and not pool.request.is_of_plan)
+    busy = Reason.of(Rule.POOL_BUSY) if is_busy else None
+    groups = tuple(_offer_of(pool, draft, room, busy) for draft in pool.groups)
+    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
+
+
+def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
+    group, unhealthy = draft.group, _unhealthy_because(draft)
+    limit, blocked = draft.room_for_pods, draft.drain_blocked_by
+    unknown = None if group.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
+    return GroupOffer(
+        group=group.key,
+        zone=group.zone or "",
+        requested=draft.requested,
+        coming=_coming(draft),
+        ordered=max(0, draft.requested - group.requested),
+        room=min(room, limit),
+        before=group.requested,
+        min=pool.least_of(draft),
+        template=group.template,
+        closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
+        held=_held_because(draft, unhealthy, blocked),
+        waits=busy or blocked,
+        marked=draft.marked,
+        unneeded_for=UNNEEDED_TIME if group.unneeded_time is None else group.unneeded_time,
+        unready_for=UNREADY_TIME if group.unready_time is None else group.unready_time,
+        threshold=_threshold(group.utilization_threshold),
+        gpu_threshold=_threshold(group.gpu_utilization_threshold),
+        provision_timeout=draft.provision_timeout,
+    )
+
+
+def _threshold(share: float | None) -> Fraction:
+    return UTILIZATION_THRESHOLD if share is None else Fraction(str(share))
+
+
+def _held_because(draft: Draft, unhealthy: Reason | None, blocked: Reason | None) -> Reason | None:
+    """Return the lasting reason that keeps all nodes of a group. Clocks continue through any other one."""
+    frozen = draft.group.frozen_because
+    if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
+        return unhealthy
+    return blocked if blocked is not None and blocked.rule in _LASTING else None
+
+
+def _unhealthy_because(draft: Draft) -> Reason | None:
+    if draft.state is State.HEALTHY:
+        return None
+    reason = next((reason for reason in draft.reasons if reason.rule.topic is Topic.STATE), None)
+    return reason or Reason.of(Rule.IN_STATE, state=draft.state.value)
+
+
+def _coming(draft: Draft) -> int:
+    """Return the provisioning machines, the replicas that may still get one, and those that this plan adds."""
+    group = draft.group
+    provisioning = draft.coming
+    if group.launched is None:
+        machines = group.machines or ()
+        provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
+    # The machine controller has not seen replicas that were just requested, also in a probing group. If it never does,
+    # the provision timeout fences the group.
+    may_be_made = draft.state in (State.HEALTHY, State.PROBING)
+    unmade = max(0, group.waiting - provisioning) if may_be_made else 0
+    return draft.coming + unmade + max(0, draft.requested - group.requested)
+
+
+def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
+    """Return the offer of a pool that Evenkeel leaves alone: it gets no node and loses none.
+
+    A partial member list ends within a minute, so clocks continue.
+    """
+    reason = Reason.of(rule)
+    held, waits = (None, reason) if rule is Rule.FEW_MEMBERS else (reason, None)
+    groups = tuple(
+        GroupOffer(
+            group=group.key, zone=group.zone or "", requested=group.requested, closed=reason, held=held, waits=waits
+        )
+        for group in pool.groups
+    )
+    return PoolOffer(pool=pool.id, groups=groups, orders=pool.state.orders)
+
+
+def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
+    """Return the pools with as many upcoming nodes as their existing nodes leave.
+
+    A node registers before its machine reports it, and would otherwise count twice. A node being deleted is not among
+    the requested ones: its replacement is upcoming.
+    """
+    existing = Counter(node.group for node in workload.nodes if not node.deleting)
+
+    def reduced(offer: GroupOffer) -> GroupOffer:
+        return replace(offer, coming=min(offer.coming, max(0, offer.requested - existing[offer.group])))
+
+    return tuple(replace(pool, groups=tuple(map(reduced, pool.groups))) for pool in pools)
+
+
+# ---------------------------------------------------------------- nodes with Evenkeel's delete mark
+
+
+def _marked_offers(pools: Sequence[PoolOffer]) -> dict[GroupKey, GroupOffer]:
+    return {offer.group: offer for pool in pools for offer in pool.groups if offer.marked}
+
+
+def _is_marked(node: Node, offers: dict[GroupKey, GroupOffer]) -> bool:
+    machine, offer = node.machine, offers.get(node.group) if node.group is not None else None
+    return offer is not None and machine is not None and machine.name in offer.marked and machine.marked
+
+
+def marked_nodes(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[str]:
+    """Return the names of the nodes whose machines have Evenkeel's delete mark and are not being deleted."""
+    offers = _marked_offers(pools)
+    return frozenset(node.name for node in workload.nodes if not node.deleting and _is_marked(node, offers))
+
+
+def with_deleting(workload: Workload, pools: Sequence[PoolOffer]) -> Workload:
+    """Return the workload with those marked nodes as deleting whose replicas are gone already.
+
+    Until the machine controller acts, only the mark tells which machine it will delete: as many as there are more nodes
+    than replicas. If replicas are raised meanwhile, it deletes none.
+    """
+    offers = _marked_offers(pools)
+    if not offers:
+        return workload
+    surplus: Counter[GroupKey | None] = Counter(node.group for node in workload.nodes if not node.deleting)
+    surplus.subtract({group: offer.before for group, offer in offers.items()})
+    nodes = []
+    for node in sorted(workload.nodes, key=lambda node: node.name):
+        if not node.deleting and _is_marked(node, offers) and surplus[node.group] > 0:
+            surplus[node.group] -= 1
+            node = replace(node, deleting=True)
+        nodes.append(node)
+    return replace(workload, nodes=tuple(nodes))

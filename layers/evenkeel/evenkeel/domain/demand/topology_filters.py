@@ -1,0 +1,153 @@
+"""The scheduler's filters that count pods of other nodes: topology spread, and affinity between pods."""
+
+from collections.abc import Callable, Hashable, Mapping
+
+from evenkeel.domain.demand import filters
+from evenkeel.domain.demand.node_info import NodeInfo
+from evenkeel.domain.demand.pod_groups import PodGroup
+from evenkeel.domain.demand.selectors import matches
+from evenkeel.domain.demand.taints import first_not_tolerated
+from evenkeel.domain.demand.topology_counts import EligibleDomains, SpreadCount, TopologyCount, TopologyCounts
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.workload import PodAffinityTerm, TopologySpreadConstraint
+
+Namespaces = Mapping[str, Mapping[str, str]]
+"""The labels of namespaces, by their names."""
+_Matches = Callable[[PodGroup], bool]
+
+
+# ---------------------------------------------------------------- spread (podtopologyspread/filtering.go:237-357)
+
+
+def topology_spread(pod_group: PodGroup, node_info: NodeInfo, counts: TopologyCounts) -> Reason | None:
+    """Required spread constraints (plugin podtopologyspread)."""
+    for number, constraint in enumerate(pod_group.spread):
+        if constraint.key not in node_info.labels:
+            return Reason.of(Rule.SPREAD_KEY_MISSING, key=constraint.key)
+        count = counts.of(("spread", pod_group, number), _spread_maker(pod_group, constraint, counts))
+        minimum = count.minimum(constraint.min_domains) if isinstance(count, SpreadCount) else 0
+        skew = count.at(node_info) + int(matches(constraint.selector, pod_group.labels)) - minimum
+        if skew > constraint.max_skew:
+            domain = node_info.labels[constraint.key]
+            return Reason.of(
+                Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew
+            )
+    return None
+
+
+def _spread_maker(
+    pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
+) -> Callable[[], TopologyCount]:
+    return lambda: SpreadCount(_eligible_domains(pod_group, constraint, counts), _spread_matches(pod_group, constraint))
+
+
+def _spread_matches(pod_group: PodGroup, constraint: TopologySpreadConstraint) -> _Matches:
+    """Pods of the same namespace that are not terminating. An empty selector counts none, although it matches all."""
+    if not constraint.selector:
+        return lambda _: False
+    return lambda other: (
+        other.namespace == pod_group.namespace
+        and not other.is_terminating
+        and matches(constraint.selector, other.labels)
+    )
+
+
+def _eligible_domains(
+    pod_group: PodGroup, constraint: TopologySpreadConstraint, counts: TopologyCounts
+) -> EligibleDomains:
+    """Nodes with the keys of all constraints that also pass affinity and taints (common.go:43-115)."""
+    keys = frozenset(other.key for other in pod_group.spread)
+    needs = pod_group.needs
+    # Most pods select no nodes, so one set of domains serves all their constraints.
+    by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
+    affinity = (frozenset(needs.node_selector.items()), needs.node_terms) if by_affinity else None
+    tolerations = needs.tolerations if constraint.honors_taints else None
+
+    def is_eligible(node_info: NodeInfo) -> bool:
+        if not node_info.labels.keys() >= keys:
+            return False
+        if by_affinity and filters.node_affinity(needs, node_info.labels, node_info.name):
+            return False
+        return tolerations is None or not first_not_tolerated(node_info.node.taints, tolerations)
+
+    return counts.domains(constraint.key, (keys, affinity, tolerations), is_eligible)
+
+
+# ---------------------------------------------------------------- affinity (interpodaffinity/filtering.go:202-440)
+
+
+class InterPodAffinity:
+    """Required affinity and anti-affinity between pods (plugin interpodaffinity)."""
+
+    def __init__(self, counts: TopologyCounts, namespaces: Namespaces) -> None:
+        self._counts = counts
+        self._namespaces = namespaces
+        self._anti_terms: list[tuple[PodGroup, PodAffinityTerm]] = []  # of every group that has had a pod on any node
+        self._pod_groups_read = 0
+        self._against: dict[PodGroup, tuple[int, list[TopologyCount]]] = {}
+
+    def failing_term(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+        """Return the first broken term: own affinity, own anti-affinity, then the anti-affinity of other pods."""
+        if pod_group.needs.affinity and (reason := self._affinity(pod_group, node_info)):
+            return reason
+        for number, term in enumerate(pod_group.needs.anti_affinity):
+            count = self._count(("anti", pod_group, number), term.key, self._matches(pod_group, term))
+            if count.at(node_info):
+                return Reason.of(Rule.KEEPS_AWAY, key=term.key, domain=node_info.labels[term.key])
+        for count in self._counts_against(pod_group):
+            if count.at(node_info):
+                return Reason.of(Rule.KEPT_AWAY, key=count.key, domain=node_info.labels[count.key])
+        return None
+
+    def depends_on_others(self, pod_group: PodGroup) -> bool:
+        """Return True if other pods, or more pods of the group, change where it fits."""
+        needs = pod_group.needs
+        return bool(needs.affinity or needs.anti_affinity or self._counts_against(pod_group))
+
+    def _affinity(self, pod_group: PodGroup, node_info: NodeInfo) -> Reason | None:
+        """Each term needs a pod in its domain that matches all terms. The first pod of a series needs none."""
+        terms = pod_group.needs.affinity
+        selects = [self._matches(pod_group, term) for term in terms]
+
+        def matches_all(other: PodGroup) -> bool:
+            return all(matches_term(other) for matches_term in selects)
+
+        counts = [self._count(("with", pod_group, number), term.key, matches_all) for number, term in enumerate(terms)]
+        for term in terms:
+            if term.key not in node_info.labels:
+                return Reason.of(Rule.AFFINITY_KEY_MISSING, key=term.key)
+        lonely = next((count for count in counts if not count.at(node_info)), None)
+        if lonely is None or (not any(count.total for count in counts) and matches_all(pod_group)):
+            return None
+        return Reason.of(Rule.WITHOUT_COMPANY, key=lonely.key, domain=node_info.labels[lonely.key])
+
+    def _counts_against(self, pod_group: PodGroup) -> list[TopologyCount]:
+        """Return where pods are whose anti-affinity is against this group."""
+        if self._pod_groups_read != len(self._counts.pod_groups):
+            for other in self._counts.pod_groups[self._pod_groups_read :]:
+                self._anti_terms += [(other, term) for term in other.needs.anti_affinity]
+            self._pod_groups_read = len(self._counts.pod_groups)
+        read, counts = self._against.get(pod_group, (0, []))
+        if read < len(self._anti_terms):
+            for other, term in self._anti_terms[read:]:
+                if self._matches(other, term)(pod_group):
+                    counts.append(self._count(("of", other, term.key), term.key, _is(other)))
+            self._against[pod_group] = len(self._anti_terms), counts
+        return counts
+
+    def _count(self, name: Hashable, key: str, matches_group: _Matches) -> TopologyCount:
+        return self._counts.of(name, lambda: TopologyCount(key, matches_group))
+
+    def _matches(self, pod_group: PodGroup, term: PodAffinityTerm) -> _Matches:
+        return lambda other: self._selects(term, pod_group.namespace, other) and matches(term.selector, other.labels)
+
+    def _selects(self, term: PodAffinityTerm, namespace: str, other: PodGroup) -> bool:
+        """Return True for the namespaces that a term names or selects; without either, for the pod's own."""
+        if not term.namespaces and term.namespace_selector is None:
+            return other.namespace == namespace
+        labels = self._namespaces.get(other.namespace, {})
+        return other.namespace in term.namespaces or matches(term.namespace_selector, labels)
+
+
+def _is(pod_group: PodGroup) -> _Matches:
+    return lambda other: other is pod_group
