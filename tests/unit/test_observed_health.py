@@ -490,7 +490,7 @@ class TestEventAndScan:
                         id=f"event-{number}",
                     )
                 )
-                assert heard.cluster_health in (EventResult.RECORDED, EventResult.KNOWN)
+                assert heard.result in (EventResult.RECORDED, EventResult.KNOWN)
             else:
                 remembered = house.store.load("demo")
                 known = remembered.state.groups.get(name)
