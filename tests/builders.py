@@ -120,10 +120,15 @@ def numbers(
 
 def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | None = None) -> PoolDraft:
     """The draft of the one pool of these groups, before any step."""
-    (pool,), _ = find_pools(groups, policy, {})
+    observation = Observation(groups=tuple(groups))
+    (pool,), _ = find_pools(observation.groups, policy, {})
     assert isinstance(pool, Pool)
     return PoolDraft(
-        pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), snapshot=MemberSnapshot(since=NOW)
+        pool=pool,
+        now=NOW,
+        observation=observation,
+        groups=assess(pool, state or ClusterState(), NOW),
+        snapshot=MemberSnapshot(since=NOW),
     )
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.domain import plan
 from evenkeel.domain.convergence import converge as converging
+from evenkeel.domain.convergence.capability import CONVERGENCE
 from evenkeel.domain.model.convergence import ConvergenceState, Step
 from evenkeel.domain.rebalancing import journal
+from evenkeel.domain.rebalancing.capability import Point
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
 
 RUNS = 3  # of one step: order, give, close
@@ -200,7 +201,7 @@ def test_a_planted_bug_makes_a_step_end_badly_and_without_it_none_does(
     target, what, bug = BUGS[name]
     monkeypatch.setattr(target, what, bug)
     if what == "update_step":
-        monkeypatch.setattr(plan, what, bug)
+        monkeypatch.setitem(CONVERGENCE.steps, Point.START, bug)
     ends: list[str] = []
     for launches in (True, False):
         try:

@@ -48,9 +48,9 @@ def test_a_percentage_is_weighed_by_the_zones_share_and_rounded_up(percent, zone
 
 
 def test_surge_is_weighed_by_the_maximum_and_unavailability_by_the_minimum() -> None:
-    shares = [distribute_rolling(Rolling("50%", "50%"), i, 2, minimum=4, maximum=3) for i in range(2)]
+    shares = [distribute_rolling(Rolling("50%", "50%"), i, 2, pool_min=4, pool_max=3) for i in range(2)]
     assert shares == [Rolling("67%", "50%"), Rolling("34%", "50%")]
-    assert [distribute_rolling(Rolling(1, 3), i, 2, minimum=0, maximum=9) for i in range(2)] == [
+    assert [distribute_rolling(Rolling(1, 3), i, 2, pool_min=0, pool_max=9) for i in range(2)] == [
         Rolling(1, 2),
         Rolling(0, 1),
     ]

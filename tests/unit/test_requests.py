@@ -21,7 +21,7 @@ from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
-from evenkeel.domain.rebalancing.replicas.requests import share_out
+from evenkeel.domain.rebalancing.replicas.request_queue import RequestQueue
 from evenkeel.texts.english import problem_words, sentences
 from tests.builders import (
     MINUTE,
@@ -341,7 +341,7 @@ def test_requests_find_their_pool_without_asking_every_pool(monkeypatch: pytest.
         scale_requests = [
             ScaleRequest(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)
         ]
-        taken, refused = share_out(scale_requests, pools, {}, NOW)
+        taken, refused = RequestQueue(pools, {}, NOW).share_out(scale_requests)
         assert (len(taken), len(refused)) == (30, requests - 30)
         return len(asked)
 

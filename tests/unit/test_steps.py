@@ -1,22 +1,30 @@
 """The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
 from evenkeel.domain.model.choices import Size, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.observations import Check, Observation
+from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.plan import steps_of
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import CAPABILITIES
 from evenkeel.domain.rebalancing.bounds import strategies
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
+from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, Point
+from evenkeel.domain.rebalancing.plan import run_pipeline
+from evenkeel.domain.rebalancing.steps import steps_of
 from evenkeel.texts.english import sentences
-from tests.builders import maxima, numbers, pool_plan, zones
+from tests.builders import MINUTE, NOW, maxima, numbers, pool_plan, zones
 
 BEFORE = [
+    "keep_unplaceable",
     "update_step",
     "recall_release",
     "redistribute",
@@ -46,7 +54,7 @@ MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_r
     ids=str,
 )
 def test_the_order_of_the_steps(strategy: Strategy, middle: list[str]) -> None:
-    assert [step.__name__ for step in steps_of(strategy)] == [*BEFORE, *middle, *AFTER]
+    assert [step.__name__ for step in steps_of(strategy, CAPABILITIES)] == [*BEFORE, *middle, *AFTER]
 
 
 def halves(pool: PoolDraft) -> list[Size]:
@@ -78,3 +86,26 @@ def test_whatever_a_strategy_says_what_is_published_is_safe(strategy: Strategy) 
     wild = replace(strategy, size=lambda pool: [Size(99, -99, Reason.of(Rule.SAID, text="wild")) for _ in pool.groups])
     found = pool_plan(zones((1, 2, 0)), numbers(0, 9, wild))
     assert [plan.bounds for plan in found.groups] == [Bounds(plan.requested, plan.requested) for plan in found.groups]
+
+
+def test_a_capability_plugs_in_at_named_points_and_is_planned_again_with_what_it_has_learned() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def step(pool: PoolDraft) -> None:
+        seen.append(("bounds", len(pool.waited_for or ())))
+
+    def moment(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
+        return replace(planned, starved=7), NOW + MINUTE
+
+    def answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
+        return {id: given._replace(waited_for={"a": 1}) for id, given in inputs.items()}
+
+    def advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
+        return {}, lambda plan: replace(plan, clock_skew=MINUTE)
+
+    capability = Capability(steps={Point.BOUNDS: step}, pool_plan=moment, advise=advise, answer=answer)
+    check = Check(Observation(groups=tuple(zones((1, 2, 2)))), ClusterState(), numbers(0, 9), NOW)
+    plan = run_pipeline(check, [capability])
+    assert seen == [("bounds", 0), ("bounds", 1)], "once without an answer, once with it"
+    assert (plan.pools[0].starved, plan.look_at, plan.clock_skew) == (7, NOW + MINUTE, MINUTE)
+    assert maxima(plan.pools[0]) == maxima(pool_plan(zones((1, 2, 2)), numbers(0, 9)))

@@ -1,1 +1,1 @@
-"""The nouns: what is observed, remembered, wished and planned. Everything else of the domain is about them."""
+"""The nouns that several capabilities share: observations, stored state, settings and plans."""

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.convergence import Choices, ConvergenceState, Converging, Step
 from evenkeel.domain.model.demand import KeptNodes, PoolAdvice
-from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
+from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
@@ -17,56 +19,61 @@ from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import STEPS_APART, MemberSnapshot, Publication, Release
 from evenkeel.domain.model.values import LARGEST_COUNT
 
+_CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 
-@dataclass(kw_only=True, slots=True)  # not frozen: the steps change it, and a scan makes one for each group
-class Draft:
-    """A group on its way from what it requests and publishes to what it should."""
 
-    group: NodeGroup
-    state: State
-    requested: int
+@dataclass(kw_only=True, slots=True)  # not frozen: the steps change it, and a check makes one for each group
+class Draft(GroupPlan):
+    """The plan of a group as the steps so far leave it, and what they decide by."""
+
+    bounds: Bounds | None = None
+    reasons: list[Reason] = field(default_factory=list)
     moves_elsewhere: bool = True  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int = 0
     coming: int = 0  # machines without a node that are on their way
     starting: int = 0  # machines whose node is not Ready yet, and may still become so
-    held: int = 0  # machines without a node that say themselves that another zone would fail the same way
-    replicas_are_ours: bool = True  # False: somebody keeps putting them back
-    contested: bool = False  # somebody keeps putting back what we write
-    throttled_max: int | None = (
-        None  # where other clusters could not buy the same: one more than stood when they said so
-    )
-    slow_start_max: int | None = None  # where a zone has begun to deliver again: what runs and may be on its way
-    step_max: int | None = None  # while a step of converge is open: what it requests, so that nobody else orders there
-    protected: bool = False  # a machine has come with a step of converge: it keeps what it requests
-    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
-    fence_ends: datetime | None = None  # when the fence ends by itself
-    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
-    doubted_since: datetime | None = None  # where it is probing: when it has failed last
-    journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
-    may_remove_running: bool = False  # on request: running nodes may go as well,
-    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
-    removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/rebalancing/replicas/removal.py)
-    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
-    stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
-    bounds: Bounds | None = None  # to be published; None: they are not ours to write
-    short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
+    held: int = 0  # machines without a node whose own failure another zone would have too
+    replicas_are_ours: bool = True  # False: another writer owns them
+    contested: bool = False  # another writer reverts what Evenkeel writes
+    # Caps on growth that come from doubt in the zone. None: no cap.
+    throttled_max: int | None = None  # other clusters have reported no capacity: one more than it requested then
+    slow_start_max: int | None = None  # its zone delivers again: the running nodes, and those that may be on their way
+    step_max: int | None = None  # a step of converge is open: no autoscaler orders here meanwhile
+    protected: bool = False  # a machine has come with a step of converge: min keeps it
+    fence_ends: datetime | None = None
+    doubted_since: datetime | None = None  # of a probing group: its last failure
+    marked: tuple[str, ...] = ()  # machines with a delete mark of Evenkeel's
+    stuck_kept: int = 0  # stuck replicas that stay because no healthy group can take them
     closes: bool = False  # max is lower than the strategy says, so that no autoscaler orders
-    pins: bool = False  # and replicas are to be held at max
-    rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
-    reasons: list[Reason] = field(default_factory=list)
 
     def add_reason(self, rule: Rule, **facts: Fact) -> None:
-        """Add a reason for what the group requests and publishes."""
+        """Add a reason for the group's replicas or bounds."""
         self.reasons.append(Reason(rule, facts))
 
     @property
     def key(self) -> str:
-        """Its name in what a pool remembers."""
+        """Return the group's name in the state of its pool."""
         return str(self.group.key)
 
     @property
+    def _caps(self) -> tuple[int | None, ...]:
+        share = self.group.worker_range
+        owner_max = None if share is None else share.max
+        return self.throttled_max, self.slow_start_max, self.step_max, owner_max, self.group.zone_max
+
+    @property
+    def caps(self) -> list[tuple[Rule, int]]:
+        """Return every cap on growth with its rule: doubt in the zone, the owner of the replicas, the operator."""
+        return [(rule, cap) for rule, cap in zip(_CAP_RULES, self._caps, strict=True) if cap is not None]
+
+    @property
+    def cap(self) -> int | None:
+        """Return the lowest cap on growth; None: there is none."""
+        return min([cap for cap in self._caps if cap is not None], default=None)
+
+    @property
     def room(self) -> int:
-        """How far the group may be raised: the operator's cap, the owner of the replicas', what its zone has shown."""
+        """Return how far the group may be raised, whatever its state."""
         if not self.replicas_are_ours:
             return 0
         cap = self.cap
@@ -74,9 +81,9 @@ class Draft:
 
     @property
     def room_for_pods(self) -> int:
-        """How many nodes pods that wait may ask it for. A zone that is tried is tried with one machine.
+        """Return how many nodes waiting pods may request: any number if healthy, one if probing, else none.
 
-        Published bounds are no limit to that: they follow what is requested, and no autoscaler reads them.
+        Published bounds are no limit: they follow the replicas, and no autoscaler reads them.
         """
         if self.group.closed_because is not None:
             return 0
@@ -85,47 +92,41 @@ class Draft:
         return self.room if self.state is State.HEALTHY else 0
 
     @property
+    def probe(self) -> int:
+        """Return how far a probing group may grow: by one machine, unless one is on its way already."""
+        return 0 if self.group.running - self.starting + self.group.preserved < self.requested else 1
+
+    @property
     def kept_room(self) -> int:
-        """Room under PoolMaximum that is spoken for, because the bounds stay: the group is frozen, or they are held."""
+        """Return the room under PoolMaximum that bounds keep which stay: the group is frozen, or they are held."""
         stay = self.state is State.FROZEN or self.group.bounds_held
         if not stay or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
 
     @property
-    def cap(self) -> int | None:
-        """The most that operator, owner of the replicas, others' words and a slow start let it grow to; None: any."""
-        share = None if self.group.worker_range is None else self.group.worker_range.max
-        caps = (self.group.zone_max, share, self.throttled_max, self.slow_start_max, self.step_max)
-        return min([cap for cap in caps if cap is not None], default=None)
-
-    @property
     def zone_share(self) -> int:
-        """What ``evenkeel.dev/zone-min`` keeps of what the group requests; where it is fenced, of what runs."""
-        there = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
-        return min(self.group.zone_min or 0, there)
-
-    @property
-    def probe(self) -> int:
-        """How far a probing group may grow: by one machine, unless one is on its way already."""
-        return 0 if self.group.running - self.starting + self.group.preserved < self.requested else 1
+        """Return the replicas that ``evenkeel.dev/zone-min`` keeps; of a fenced group only running ones."""
+        replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
+        return min(self.group.zone_min or 0, replicas)
 
     @property
     def owner_min(self) -> int:
-        """The least that the owner of the replicas, or of the bounds, lets stand."""
+        """Return the fewest replicas that the owner of replicas or bounds accepts."""
         if not self.replicas_are_ours:
             return self.requested
         return max(self.group.worker_range.min if self.group.worker_range else 0, self.group.owner_min_min)
 
     def is_far_below(self, other: "Draft") -> bool:
-        """Whether it would not pass the other with one node more and the other one less, by weight: two nodes apart,
-        where weights are equal.
+        """Return True if one node more here and one less there does not make this group the fuller one, by weight.
+
+        With equal weights that is two nodes apart.
         """
         return (self.requested + 1) * other.group.weight <= (other.requested - 1) * self.group.weight
 
     @property
     def drain_blocked_by(self) -> Reason | None:
-        """Why none of its machines can be taken away by name now; None: some may be."""
+        """Return why none of its machines can be removed by name now; None: some may be."""
         group = self.group
         if self.state is State.FROZEN:
             return Reason.of(Rule.IN_STATE, state=self.state.value)
@@ -139,29 +140,29 @@ class Draft:
 
     @property
     def alive(self) -> int:
-        """Replicas that have a node, a machine on its way to one, or one that is preserved: they cannot be given up."""
+        """Return the replicas with a node, a machine on its way to one, or a preserved machine: they stay."""
         return min(self.group.requested, self.group.running + self.group.preserved + self.coming)
 
     @property
     def stuck(self) -> int:
-        """Replicas that neither run nor are on their way."""
+        """Return the replicas that neither run nor are on their way."""
         return self.group.requested - self.alive
 
     @property
     def counted(self) -> int:
-        """The count that GEP-24's formulas work on: requested; of a fenced group running and on its way."""
+        """Return the count for GEP-24's formulas: requested; of a fenced group running and on its way."""
         return self.alive if self.state is State.FENCED else self.group.requested
 
     @property
     def missing(self) -> int:
-        """Stuck replicas that nobody takes over: kept by a fence, or held although the group is tried again."""
+        """Return the stuck replicas that no group takes over: kept by a fence, or held while the group is tried."""
         if self.state in (State.HEALTHY, State.PROBING):
             return min(self.held, self.stuck)
         return self.stuck_kept
 
     @property
     def is_held(self) -> bool:
-        """Whether its replicas stay although its machines fail: another zone would fail the same way."""
+        """Return True if its replicas stay although its machines fail: another zone would fail the same way."""
         return self.state is State.FENCED and not self.moves_elsewhere
 
 
@@ -171,55 +172,69 @@ class PoolDraft:
 
     pool: Pool
     now: datetime
+    observation: Observation
     groups: list[Draft]
     snapshot: MemberSnapshot
-    grower: str = ""  # key of the group that others have let grow most since the last look
-    pool_max: int = 0  # PoolMaximum less the room that is spoken for, as it was found
-    request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
-    advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
+    grower: str = ""  # key of the group that others have raised most since the last check
+    pool_max: int = 0  # PoolMaximum less the reserved room, before the first step
+    opens: bool = False  # Evenkeel stops acting on it: its bounds open to autoscalers, and nothing else is written
+    # requests
+    request: ScaleRequest | None = None  # the one that this pool carries out
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
-    kept: KeptNodes | None = None  # nodes that a request leaves alone; None: no request asks, or pods were not read
-    pods_unread: bool = False  # pods were asked for and could not be read
-    release: Release | None = None  # what was released before, and is not ordered again yet
+    kept: KeptNodes | None = None  # nodes that a request leaves alone; None: no request needs it, or pods were not read
+    pods_unread: bool = False  # pods were requested and could not be read
+    unmet: int = 0  # nodes of the request that find no room, or have to stay
+    request_later: int = 0  # nodes of the request that are left to later runs
+    # replicas
+    added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
+    later: int = 0  # nodes that max_step leaves to later runs
+    unplaced: int = 0  # replicas given up, by this plan or an earlier move, that no group takes on
+    stood_since: datetime | None = None  # since when requested is unchanged, removals of this plan included
+    raises: bool = False  # requested is unchanged for long enough to be raised
+    missing: int = 0  # nodes of PoolMinimum that no group can take
+    # release (``domain.rebalancing.replicas.release``)
+    release: Release | None = None  # an earlier release that is not ordered again yet
     releases: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
     untaken: int = 0  # replicas of the first that no group has gained since
     waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
-    asks_waiting: bool = False  # whether it turns on that
-    closed: bool = False  # no autoscaler is to order in it: what was released is ordered by us
-    orders_at: datetime | None = None  # when what no autoscaler has ordered by then is ordered; None: it is, or waits
-    opens: bool = False  # Evenkeel stops acting on it: it is opened to autoscalers, and nothing else is written
-    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that one may order all the same, by group
-    unmet: int = 0  # nodes of the request that found no room, or have to stay
-    added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
-    later: int = 0  # nodes that max_step leaves to later runs
-    request_later: int = 0  # nodes of the request that are left to later runs
-    unplaced: int = 0  # replicas given up, by this look or a move before it, that found no place
-    stood_since: datetime | None = None  # since when requested is as it is, what this plan takes away included
-    raises: bool = False  # requested has stood still for long enough to be raised
-    missing: int = 0  # nodes of PoolMinimum that found no place
-    sizes: Sequence[Size] = ()  # what the strategy says, group by group
-    publication: Publication | None = None  # what Balanced has dealt out
+    asks_waiting: bool = False  # the plan depends on that
+    closed: bool = False  # no autoscaler may order in it: Evenkeel orders the released nodes
+    orders_at: datetime | None = None  # when Evenkeel orders it; None: it is ordered, or waits
+    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
+    # bounds
+    sizes: Sequence[Size] = ()  # of the strategy, group by group
+    publication: Publication | None = None  # of Balanced
     deal_ends: datetime | None = None  # when time alone may change that
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
-    convergence: ConvergenceState = field(default_factory=ConvergenceState)  # what is remembered for converge
-    step: Step | None = None  # of converge, as this plan's patch is to leave it
+    # convergence
+    convergence: ConvergenceState = field(default_factory=ConvergenceState)
+    step: Step | None = None  # as this plan's patch is to leave it
     surge: int = 0  # nodes above PoolMaximum that an open step may have
-    converging: Converging | None = None  # what is told of converge
-    choices: Choices = field(default_factory=dict)  # which machines may go, of the groups that this was asked of
-    asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
-    asks: dict[str, str] = field(default_factory=dict)  # groups of which it is to be asked -> where a node is to come
-    look_at: list[datetime] = field(default_factory=list)  # moments at which time alone may change the plan
+    converging: Converging | None = None  # its report
+    choices: Choices = field(default_factory=dict)  # machines that may be drained, of the groups that were asked for
+    asks: dict[str, str] = field(default_factory=dict)  # groups to ask for -> where a node is to come
+    # demand
+    advice: PoolAdvice | None = None  # None: not requested, or pods were not read
+    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
+    look_at: list[datetime] = field(default_factory=list)  # when time alone may change the plan
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def requested(self) -> int:
-        """Of all groups together."""
+        """Return the replicas of all groups together."""
         return sum([draft.requested for draft in self.groups])
 
     @property
-    def most(self) -> int:
-        """PoolMaximum, and the node above it that an open step may have."""
+    def surged_max(self) -> int:
+        """Return PoolMaximum, and the node above it that an open step may have."""
         return self.pool.max + self.surge
+
+    @property
+    def starved(self) -> int:
+        """Return how many nodes find no healthy zone that can take them."""
+        if all(draft.state is State.FROZEN for draft in self.groups):
+            return self.unplaced  # paused or hibernated: its nodes do not wait for a zone
+        return self.missing + self.unplaced + sum(draft.missing for draft in self.groups)
 
     @property
     def added_lately(self) -> int:
@@ -231,59 +246,62 @@ class PoolDraft:
     @property
     def may_add(self) -> int:
         """Return how many nodes this plan may still add. A move between zones is no addition."""
-        most = self.pool.max_step
-        return LARGEST_COUNT if most is None else max(0, most - self.added_lately - self.added)
+        step = self.pool.max_step
+        return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.added)
 
     def add(self, added: int, wanted: int) -> int:
         """Count nodes that this plan adds, and return how many of the wanted ones max_step leaves to later runs.
 
-        If max_step is not used up, what is still missing has another cause.
+        If max_step is not used up, missing nodes have another cause.
         """
         self.added += added
         return 0 if self.may_add else max(0, wanted - added)
 
     @property
     def moves(self) -> bool:
-        """Whether anything goes from one zone to another, or is owed by a move before."""
+        """Return True if replicas go from one zone to another, or an earlier move still owes some."""
         return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
 
     @property
     def awaited(self) -> Mapping[str, int] | None:
-        """Nodes that pods wait for, by key of the group; None: not known, or not of every pod that waits."""
+        """Return the nodes that pods wait for, by key of the group; None: unknown, or some pods are not counted."""
         if self.advice is None or self.advice.not_counted:
             return None
         return {str(group): nodes for group, nodes in self.advice.asked.nodes.items()}
 
     @property
     def idle(self) -> Mapping[str, int] | None:
-        """Nodes that nobody needs, by key of the group; None: nobody has looked for them."""
+        """Return the number of unneeded nodes by key of the group; None: they were not sought."""
         if self.advice is None or not self.advice.nodes:
             return None
         return Counter(str(node.group) for node in self.advice.nodes if node.needed is None)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
+        """Add a problem to report."""
         self.problems.append(Problem(kind, facts))
 
     @property
     def free_on_request(self) -> int:
-        """Nodes that PoolMaximum leaves to requests. Room that is spoken for counts where headroom is dealt out: else
-        the maxima would pass PoolMaximum.
+        """Return the nodes that PoolMaximum leaves to requests.
+
+        Reserved room counts where the strategy deals out headroom: else the maxima would pass PoolMaximum.
         """
         reserved = self.spoken_for() if self.pool.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
     def least_of(self, draft: Draft) -> int:
-        """The least that a group is left with when nodes are taken away.
+        """Return the fewest replicas that a group is left with when nodes are removed.
 
-        Where a strategy publishes no minima, those that stand there are PoolMinimum dealt out, and no wish of the zone.
+        Where a strategy publishes no minima, the published ones are PoolMinimum dealt out, and no limit of the zone.
         """
         low = max(draft.owner_min, draft.group.zone_min or 0)
         if self.pool.strategy.publishes_minima and self.sizes:
-            low = max(low, next(size.min for each, size in zip(self.groups, self.sizes, strict=True) if each is draft))
+            sizes = zip(self.groups, self.sizes, strict=True)
+            low = max(low, next(size.min for other, size in sizes if other is draft))
         return low
 
     def spoken_for(self) -> int:
-        """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and owners insist on.
+        """Return the reserved room under PoolMaximum: what frozen groups keep free, and the floors of owners.
 
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
         itself. Where the bounds of all groups are held, each is raised into its own.

@@ -1,8 +1,8 @@
 """Failure classes, and the class of a provider's error.
 
-Codes are told apart with the prefixes ``Server.`` and ``Client.`` of CloudTrail taken off. Machine-controller-manager
-folds exhaustion of a zone, of a quota and of addresses into one code, ``ResourceExhausted``
-(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33): there the message decides.
+Codes are compared without CloudTrail's prefixes ``Server.`` and ``Client.``. Machine-controller-manager folds
+exhaustion of a zone, of a quota and of addresses into one code, ``ResourceExhausted``
+(machine-controller-manager-provider-aws pkg/aws/errors/utils.go:15-33). There the message decides.
 """
 
 import re
@@ -12,7 +12,7 @@ from evenkeel.domain.model.groups import MachineFailure
 
 
 class FailureClass(StrEnum):
-    """What went wrong, and with it what helps."""
+    """The class of a failure, which decides what helps."""
 
     CAPACITY = "capacity"  # the zone is out of machines: another zone helps
     QUOTA = "quota"  # a limit of the account or region: another zone does not help
@@ -22,27 +22,26 @@ class FailureClass(StrEnum):
 
     @property
     def moves_elsewhere(self) -> bool:
-        """Whether other zones may take what this group could not get: the failure's scope is the zone."""
+        """Return True if other zones may take on the replicas: the failure's scope is the zone."""
         return self in (FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
     @property
     def is_vague(self) -> bool:
-        """Whether it says that no node came, and not why."""
+        """Return True if it says that no node came, and not why."""
         return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
 
-# In this order. Limits on calls come first: they pass by themselves and say nothing about a quota, although they are
-# worded like one. A message that names a limit is a quota, even where it also speaks of capacity; and who may not call
-# at all gets no better answer by waiting, whatever else the message says.
-# Sources: EC2's own list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and those that
-# the machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud pass on.
+# The first match counts. Limits on calls come first: they pass, and are no quota, although their words are similar. A
+# message that names a limit is a quota, even if it also names capacity. Missing rights do not improve by waiting.
+# Sources: EC2's list of codes (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html), and those of the
+# machine controllers' providers for Azure, Google Cloud, OpenStack and Alibaba Cloud.
 _PATTERNS = (
     (
         FailureClass.UNKNOWN,
         r"RequestLimitExceeded|Throttl|TooManyRequests|too many requests|rate.?limit|rate exceeded|SlowDown",
     ),
     (
-        # A limit per instance or network interface: the machine type or its network is asked for too much.
+        # A limit per instance or network interface: the group's configuration needs too much.
         FailureClass.CONFIGURATION,
         r"IpAddressLimitExceeded|AttachmentLimitExceeded|Per(Instance|Interface)LimitExceeded|TagLimitExceeded",
     ),
@@ -52,7 +51,7 @@ _PATTERNS = (
         # Elastic addresses belong to the region; so do the subnets of Azure and Google Cloud.
         r"|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity|SubnetIsFull|IP_SPACE_EXHAUSTED"
         r"|no more IP addresses available|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
-        # EC2's own words for VcpuLimitExceeded and InstanceLimitExceeded, where a provider passes on no code
+        # EC2's words for VcpuLimitExceeded and InstanceLimitExceeded, if a provider passes on no code
         r"|than your current .{0,40}limit|your quota allows",
     ),
     (
@@ -82,8 +81,7 @@ _PATTERNS = (
     ),
 )
 
-# Of the failures above that another zone helps against, those that other buyers of the same machines do not share: the
-# group's own subnet, its reservation, its price, its disks.
+# Capacity failures that other groups with the same machine type do not share: subnet, reservation, price, disks.
 _OWN_AFFAIR = (
     r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
     r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"
@@ -103,24 +101,24 @@ _FOLDED = {
 
 
 def classify(code: str, message: str = "") -> FailureClass:
-    """The class of a failure from the provider's code and, where the code says too little, from its message.
+    """Return the class of a failure by the provider's code and, if the code is too general, by its message.
 
-    Never raises: what it does not know is ``unknown``.
+    It never raises: other failures are ``unknown``.
     """
     code = code.removeprefix("Server.").removeprefix("Client.")
-    # The folded codes say nothing; the message, which quotes the provider, says it. Else the code is the better word.
+    # A folded code names no cause, but the message quotes the provider. Else the code is more exact.
     for text in (message[:4096], code) if code in _FOLDED else (code, message[:4096]):
         for kind, pattern in _PATTERNS:
-            if re.search(pattern, text, re.IGNORECASE):  # compiled when first used: most looks see no failure
+            if re.search(pattern, text, re.IGNORECASE):  # compiled when first used: most checks find no failure
                 return kind
     return FailureClass.UNKNOWN
 
 
 def class_of(failure: MachineFailure) -> FailureClass:
-    """The class of a failure that a machine's status tells, or the autoscaler's."""
+    """Return the class of a failure from the status of a machine or of the autoscaler."""
     return classify(failure.code, failure.message)
 
 
 def is_own_affair(message: str) -> bool:
-    """Whether a capacity failure says nothing to others who buy the same machines in the same zone."""
+    """Return True if a capacity failure does not concern other groups with the same machine type and zone."""
     return re.search(_OWN_AFFAIR, message[:4096], re.IGNORECASE) is not None

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from evenkeel.domain.model.groups import NodeGroup, Shoot
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """An object that is no node group of ours, and why."""
+    """An object that is not a node group, with the reason."""
 
     namespace: str
     name: str
@@ -20,12 +23,22 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One complete look at a cluster. A look that broke off half-way is an error, never an Observation."""
+    """Everything that one check has read. A check that ended half-way is an error, never an Observation."""
 
     groups: tuple[NodeGroup, ...]
     skipped: tuple[Skipped, ...] = ()
-    # By their namespaces in the seed, those that relief asks for; a reason: it could not be read.
+    # The Shoots that relief needs, by namespace of the seed; a reason: it could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
-    workload: Workload | None = None  # pods and nodes of its workload cluster; None: not asked for, or not read
-    workload_unread: str = ""  # why they were asked for and not read
-    clock_skew: timedelta = timedelta(0)  # the API server's clock less ours; zero: they agree, or its is not known
+    workload: Workload | None = None  # pods and nodes of its workload cluster; None: not requested, or not read
+    workload_unread: str = ""  # why they were requested and not read
+    clock_skew: timedelta = timedelta(0)  # the API server's clock less ours; zero: they agree, or its time is unknown
+
+
+class Check(NamedTuple):
+    """The input of one check, from which every pool is planned."""
+
+    observation: Observation
+    state: ClusterState
+    policy: Policy
+    now: datetime
+    names: frozenset[str] = frozenset()  # groups by key, owners by id, skipped objects by name

@@ -1,4 +1,4 @@
-"""Where a pool's numbers come from. Values; ``texts.english`` says them."""
+"""Origins of a pool's numbers, as values."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,30 +10,30 @@ POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
 
 class Source(StrEnum):
-    """Who is asked for a number, in this order. The value stands in JSON."""
+    """Sources of a number, in order of precedence. JSON contains the value."""
 
     ANNOTATION = "annotation"  # of any member
     RECORD = "record"
-    OWNER = "owner"  # the object that the members' numbers stand on
-    ADOPTION = "adoption"  # the sum of the bounds that the members had before us
+    OWNER = "owner"  # the object that holds the members' numbers
+    ADOPTION = "adoption"  # the sum of the members' adopted bounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerShare:
-    """What one owner adds to a pool's number."""
+    """The share of one owner in a pool's number."""
 
     owner: OwnerNumbers
-    wish: int  # what its people want; what stands there now may be ours
+    wish: int  # of its desired bounds; the present value may be Evenkeel's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where PoolMinimum or PoolMaximum comes from."""
+    """The origin of PoolMinimum or PoolMaximum."""
 
     field: str  # POOL_MIN or POOL_MAX
     value: int
     source: Source
-    groups: tuple[NodeGroup, ...] = ()  # whose annotation it is, or whose bounds from before us are added up
+    groups: tuple[NodeGroup, ...] = ()  # with the annotation, or with the adopted bounds
     rule: PoolRule | None = None
     owners: tuple[OwnerShare, ...] = ()
     cut_by: NodeCap | None = None  # the cluster may have no more nodes

@@ -1,4 +1,4 @@
-"""What came of a write that was planned."""
+"""The outcome of a planned write."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,18 +9,18 @@ class Result(StrEnum):
 
     WRITTEN = "written"
     PLANNED = "planned"  # in dry run
-    CONFLICT = "conflict"  # the object had changed since it was read
+    CONFLICT = "conflict"  # the object has changed since it was read
     REJECTED = "rejected"  # the API refuses it, and would again
-    UNKNOWN = "unknown"  # it was sent, and its answer was lost
+    UNKNOWN = "unknown"  # the answer was lost
     NOT_TRIED = "not tried"
-    NOT_WRITTEN = "not written"  # it may not be, or is not what was agreed to any more
+    NOT_WRITTEN = "not written"  # it is not allowed, or not the approved plan any more
     WAITS = "waits"  # for another write, or for the owner of the bounds
-    LEFT_ALONE = "left alone"  # nothing was to be written
+    LEFT_ALONE = "left alone"  # no write was planned
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one group's writes. ``detail`` quotes whoever stopped them, for people; nobody decides by it."""
+    """The outcome of one group's writes. ``detail`` quotes the refusal, for people only."""
 
     result: Result
     detail: str = ""

@@ -1,8 +1,8 @@
-"""What should become of a cluster, its pools and their groups, and why."""
+"""The plan of a cluster, its pools and their groups, with reasons."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -24,93 +24,93 @@ from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 @dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
 class GroupPlan:
-    """What should become of one group. ``bounds`` None: they are not ours to write."""
+    """The plan of one group. ``bounds`` None: Evenkeel does not write them."""
 
     group: NodeGroup
     state: State
     requested: int
     bounds: Bounds | None
-    reasons: tuple[Reason, ...]
+    reasons: Sequence[Reason]
     rolling: Rolling | None = None
-    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
+    failed_at: datetime | None = None  # of the failure that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well,
     keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
-    removes: tuple[MachineRef, ...] = ()  # of those that go, exactly these, which may run; none named: whoever is first
-    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
-    short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
-    leaves: bool = False  # put back what was found at adoption and take our annotations off
+    removes: tuple[MachineRef, ...] = ()  # exactly these go, running or not; empty: the first in order
+    provision_timeout: timedelta = timedelta(minutes=15)
+    short_provision: timedelta | None = None  # provision time of an autoscaler while the group is suspect
+    leaves: bool = False  # write the adopted bounds back and remove Evenkeel's annotations
     pins: bool = False  # the owner of the bounds holds replicas at max
 
     @property
     def changes(self) -> bool:
-        """Whether anything would be written to this group."""
+        """Return True if anything would be written to this group."""
         numbers = self.requested != self.group.requested or self.publishes
         return self.leaves or numbers or self.changes_options
 
     @property
     def publishes(self) -> bool:
-        """Whether other bounds are to stand than do now, or in another way."""
+        """Return True if bounds or pinning change."""
         return self.bounds != self.group.bounds or self.pins != self.group.pinned
 
     @property
     def changes_options(self) -> bool:
-        """Whether what an autoscaler is told of the group besides its bounds changes."""
+        """Return True if an option of the autoscaler changes."""
         return self.short_provision != self.group.short_provision
 
     @property
     def is_throttled(self) -> bool:
-        """Whether other clusters' words keep it at one machine more."""
+        """Return True if other clusters' reports cap it at one machine more."""
         return any(reason.rule is Rule.THROTTLED for reason in self.reasons)
 
     @property
     def lowers_requested(self) -> bool:
-        """Whether machines will go."""
+        """Return True if machines will go."""
         return self.requested < self.group.requested
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlan:
-    """What should become of one pool."""
+    """The plan of one pool."""
 
     id: PoolId
     strategy: Strategy
-    min: int | None
-    max: int | None
-    valid: bool
-    groups: tuple[GroupPlan, ...]
-    remembered: PoolState  # what is to be remembered of it from now on
-    dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
+    min: int | None = None
+    max: int | None = None
+    valid: bool = True
+    groups: tuple[GroupPlan, ...] = ()
+    remembered: PoolState  # to store
+    dry_run: bool | None = None  # True: it is not written; None: as the cluster
     origins: tuple[Origin, ...] = ()  # where min and max come from
-    notes: tuple[Reason, ...] = ()  # what people should know of it, and nothing has to be done about
+    notes: tuple[Reason, ...] = ()  # for people; they need no action
     problems: tuple[Problem, ...] = ()
     starved: int = 0
     overcommitted: bool = False
-    known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
-    unplaced_before: int = 0  # replicas that an interrupted move gave up, as this look found it
-    unplaced: int = 0  # of those and of what this plan gives up, what still finds no place
-    contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
-    scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
-    missing: int = 0  # nodes of it that found no room, or have to stay
+    known_as: PoolId | None = None  # the former id under which its state is stored
+    unplaced_before: int = 0  # replicas that an interrupted move gave up, before this plan
+    unplaced: int = 0  # of those and of this plan's, the ones that no group takes on
+    contested: tuple[str, ...] = ()  # groups whose fields another writer reverts
+    scale_request: ScaleRequest | None = None  # the part that is not done yet
+    missing: int = 0  # nodes of it that find no room, or have to stay
     request_later: int = 0  # nodes of it that are left to later runs
     added: int = 0  # nodes that this plan and those of the last seconds add under max_step
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
-    relief: ReliefStep | None = None  # what is to be written to its Shoot
-    autoscaler: bool = True  # one orders nodes for pods, and may give an order up
+    relief: ReliefStep | None = None  # the write to its Shoot
+    autoscaler: bool = True  # one orders nodes for pods
     closes: bool = False  # max of a group is lower than the strategy says, so that no autoscaler orders
-    opens: bool = False  # paused or in dry run: its bounds are opened to autoscalers, and nothing else is written
-    judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
-    demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
-    step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before
-    converging: Converging | None = None  # None: nobody wants it
-    # Groups of which somebody has to say which machine may go -> the group where one comes before; empty: it is there.
+    opens: bool = False  # paused or in dry run: its bounds open to autoscalers, and nothing else is written
+    judged: bool = True  # False: left alone whole, so unplaced replicas and requests are unknown
+    demand: PoolAdvice | None = None  # None: not requested, or unknown
+    step: Step | None = None  # of converge, as this plan's patch leaves it: stored before it
+    converging: Converging | None = None  # None: not requested
+    # Groups whose drainable machine is needed -> the group where a machine comes first; empty: it is there.
     asks: Mapping[str, str] = field(default_factory=dict)
-    asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
-    asks_waiting: bool = False  # whether it turns on pods that wait, and they were not read
-    releases: Release | None = None  # what this plan's writes release: written down before
-    untaken: int = 0  # released replicas that nobody has ordered again
-    taker_due: datetime | None = None  # when somebody should have
-    orders_after: Mapping[str, PastOrder] | None = None  # remembered once it has ordered for pods; None: it does not
+    asks_idle: bool = False  # it depends on unneeded nodes, which were not sought
+    asks_waiting: bool = False  # it depends on waiting pods, which were not read
+    releases: Release | None = None  # of this plan's writes: stored before them
+    untaken: int = 0  # released replicas that are not ordered again
+    taker_due: datetime | None = None  # when they should be
+    orders_after: Mapping[str, PastOrder] | None = None  # stored once it has ordered for pods; None: it does not
 
     @property
     def awaits_check(self) -> bool:
@@ -129,46 +129,46 @@ class PoolPlan:
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
-        """The bounds that each member had before us, as far as it is known."""
+        """Return the bounds that each member had before Evenkeel, as far as known."""
         return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
-        """The groups that would be written."""
+        """Return the groups that would be written."""
         return tuple(group for group in self.groups if group.changes)
 
     @property
     def moves(self) -> dict[str, int]:
-        """What each group takes on or gives up; empty where nothing is moved."""
+        """Return the replicas that each group takes on or gives up; empty: none moves."""
         return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
 
     @property
     def new_intents(self) -> tuple[Problem, ...]:
-        """What somebody has set anew at the owner of a group's bounds: told once, with the look that finds it."""
+        """Return the new desired bounds at owners of bounds: the check that finds them reports them, once."""
         return tuple(problem for problem in self.problems if problem.kind is ProblemKind.NEW_WISH)
 
     @property
     def headroom(self) -> int:
-        """Nodes that the pool may still grow by."""
+        """Return the nodes by which the pool may still grow."""
         requested = sum(plan.requested for plan in self.groups)
         return max(0, self.max - requested) if self.valid and self.max is not None else 0
 
     @property
     def imbalance(self) -> int:
-        """Running nodes in the fullest zone less those in the emptiest."""
+        """Return the running nodes of the fullest zone less those of the emptiest."""
         running = [plan.group.running for plan in self.groups]
         return max(running, default=0) - min(running, default=0)
 
     def digest(self, *, applied: bool) -> str:
-        """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
+        """Return a fingerprint of the report; empty for a quiet pool. Applied changes are not reported again."""
         held = [str(plan.group.key) for plan in self.groups if plan.group.bounds_held]
-        news = {
-            **({"held": held} if held else {}),  # not named where there are none: it would be news to every pool
+        report = {
+            **({"held": held} if held else {}),  # left out if empty: else every pool would have a report
             "problems": [] if self.valid else [[problem.kind, dict(problem.facts)] for problem in self.problems],
             "starved": self.starved,
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
-            **self._relief_news,
+            **self._relief_report,
             "incident": [
                 [str(plan.group.key), "cautious" if plan.is_throttled else plan.state]
                 for plan in self.groups
@@ -186,13 +186,13 @@ class PoolPlan:
                 for g in self.changes
             ],
         }
-        if not any(news.values()):
+        if not any(report.values()):
             return ""
-        return hashlib.sha256(json.dumps(news, sort_keys=True, default=str).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(report, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
     @property
-    def _relief_news(self) -> dict[str, object]:
-        """What a Shoot's maximum is to become, and what of it the garden has refused. Most pools have no such thing."""
+    def _relief_report(self) -> dict[str, object]:
+        """Return the new maximum of a Shoot, and the one that the garden has refused; empty for most pools."""
         refused = self.remembered.relief.refused if self.remembered.relief is not None else None
         return {
             name: value
@@ -206,14 +206,14 @@ class PoolPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A request that no pool takes, and why."""
+    """A request that no pool takes, with the problem."""
 
     scale_request: ScaleRequest
     problem: Problem
 
     @property
     def waits(self) -> bool:
-        """Whether it may be taken later."""
+        """Return True if it may be taken later."""
         return self.problem.kind in (
             ProblemKind.REQUEST_POOL_INVALID,
             ProblemKind.REQUEST_BEHIND_REQUEST,
@@ -233,28 +233,28 @@ class TakenOff:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that one look at a cluster leads to."""
+    """The result of one check of a cluster."""
 
     now: datetime
     pools: tuple[PoolPlan, ...]
     skipped: tuple[Skipped, ...]
-    states: Mapping[GroupKey, GroupState]  # only those that the look has changed
-    refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
+    states: Mapping[GroupKey, GroupState]  # only changed ones
+    refusals: tuple[Refusal, ...] = ()
     taken_off: tuple[TakenOff, ...] = ()
-    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
-    look_at: datetime | None = None  # the first moment at which this plan could change by time alone
-    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
-    demand: Advice | None = None  # None: nobody has asked
-    clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less ours
+    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only changed ones
+    look_at: datetime | None = None  # when time alone may first change this plan
+    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # for other clusters
+    demand: Advice | None = None  # None: not requested
+    clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less Evenkeel's
 
     @property
     def asks(self) -> bool:
-        """Whether pods have to say which machine may go, which node nobody needs, or who waits, and were not asked."""
+        """Return True if the plan depends on pods that were not read."""
         return any(pool.asks or pool.asks_idle or pool.asks_waiting for pool in self.pools)
 
     @property
     def of_paused(self) -> "Plan":
-        """What of it is carried out while the whole cluster is paused: pools are opened to autoscalers."""
+        """Return the part that is carried out while the whole cluster is paused: pools open to autoscalers."""
         return Plan(
             now=self.now,
             pools=tuple(pool for pool in self.pools if pool.opens),
@@ -265,5 +265,5 @@ class Plan:
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
-        """All groups that would be written, in pool order."""
+        """Return all groups that would be written, in pool order."""
         return tuple(group for pool in self.pools for group in pool.changes)

@@ -18,13 +18,13 @@ from evenkeel.domain.model.states import PoolState
 
 
 def count_zones(groups: Iterable[NodeGroup]) -> int:
-    """How many zones these groups stand in."""
+    """Return the number of zones of these groups."""
     return len({group.zone for group in groups})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """What every pool has, valid or not. ``warnings`` are told and lived with."""
+    """The fields of every pool, valid or not. ``warnings`` are reported only."""
 
     id: PoolId
     groups: tuple[NodeGroup, ...]  # by zone index
@@ -33,38 +33,38 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
-    suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
+    suspect_provision_time: timedelta | None = None  # of an autoscaler, for suspect groups
     level: Level = Level.OFF
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
-    convergence_requested: datetime | None = None  # when a pass of converge was last asked for by hand
-    dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
+    convergence_requested: datetime | None = None  # when an operator last requested a pass of converge
+    dry_run: bool | None = None  # True: it is not written; None: as the cluster
     max_step: int | None = None  # nodes that one run may add; None: any number
     autoscaler_loop: timedelta = timedelta(seconds=10)
     state: PoolState = field(default_factory=PoolState)
-    known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
-    unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
-    scale_request: ScaleRequest | None = None  # what was begun on request and not ended
-    origins: tuple[Origin, ...] = ()  # of its numbers, as far as there are any
+    known_as: PoolId | None = None  # the former id under which its state is stored
+    unplaced: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
+    scale_request: ScaleRequest | None = None  # begun and not ended
+    origins: tuple[Origin, ...] = ()  # of its numbers
     warnings: tuple[Problem, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
-        """Until when a machine of the group is on its way: its own option, else the pool's."""
+        """Return the provision timeout of the group: its own option, else the pool's."""
         return group.provision_timeout or self.provision_timeout
 
     @property
     def standstill(self) -> timedelta:
-        """Return how long others must stand still before a raise."""
+        """Return how long requested must be unchanged before a raise."""
         return self.autoscaler_loop * 1.5
 
     @property
     def zones(self) -> int:
-        """How many zones it has. A PoolMaximum below that leaves some zone without a node."""
+        """Return its number of zones. A PoolMaximum below that leaves some zone without a node."""
         return count_zones(self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Members):
-    """A pool whose numbers keep the rules."""
+    """A pool with valid numbers."""
 
     min: int
     max: int
@@ -72,7 +72,7 @@ class Pool(Members):
 
 @dataclass(frozen=True, kw_only=True)
 class InvalidPool(Members):
-    """A pool that is left alone whole until somebody mends its numbers; None: nobody can say what they are."""
+    """A pool that is left alone whole until its numbers are fixed. None: a number is unknown."""
 
     min: int | None
     max: int | None
@@ -83,7 +83,7 @@ AnyPool = Pool | InvalidPool
 
 
 def is_called(id: PoolId, names: Iterable[str]) -> bool:
-    """Whether one of the names means this pool."""
+    """Return True if one of the names is a name of this pool."""
     return not id.names.isdisjoint(names)
 
 
@@ -99,19 +99,19 @@ def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
 
 
 def tie_of(pool: str, group: NodeGroup) -> int:
-    """A group's place among equals: a stable hash of pool, zone and name, so that it is not always the first zone."""
+    """Return a stable hash of pool, zone and name, which orders equals: not always the first zone wins."""
     return _hash(f"{pool}/{group.zone}/{group.key.name}")
 
 
-@lru_cache(maxsize=16384)  # the same groups come back at every scan of a warm function
+@lru_cache(maxsize=16384)  # the same groups return at every scan of a warm function
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 
 
 def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """The bounds that a group had before us: from the state, else from the annotation, else as they are now.
+    """Return the bounds that a group had before Evenkeel: from the state, else the annotation, else the present ones.
 
-    Where they stand at an owner: what its people want now.
+    If Evenkeel writes them to an owner, these are its desired bounds.
     """
     if group.owner is not None and group.owner.takes_ours:
         return desired_bounds_of(group, state)
@@ -121,7 +121,7 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
 
 
 def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
-    """The entry of the cluster's record that gives a pool its numbers: the first of that name."""
+    """Return the first entry of the cluster record with the pool's name; None: there is none."""
     return next(
         (rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)), None
     )

@@ -1,4 +1,4 @@
-"""What is wrong with a pool or with a request, and whether anything of it can go on. Never a sentence."""
+"""Problems of a pool or of a request, as values, never as sentences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from evenkeel.domain.model.reasons import Fact
 
 
 class ProblemKind(StrEnum):
-    """Kinds of problem. The value stands in JSON."""
+    """Kinds of problem. JSON contains the value."""
 
     # of a pool's numbers and members: these make it invalid
     UNREADABLE = "unreadable"
@@ -17,13 +17,13 @@ class ProblemKind(StrEnum):
     NO_ZONE = "no-zone"
     WEIGHTS_PAST_POOL = "weights-past-pool"
     FEWER_THAN_ZONES = "fewer-than-zones"
-    # lived with
+    # reported only
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
-    BOUNDS_HELD = "bounds-held"  # at an owner that the record does not let us write
-    NEW_WISH = "new-wish"  # at the owner of a group's bounds, which is obeyed
-    # of what a plan leads to
+    BOUNDS_HELD = "bounds-held"  # at an owner that the record does not let Evenkeel write
+    NEW_WISH = "new-wish"  # new desired bounds at an owner, which are followed
+    # of a plan
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"
     STARVED = "starved"
@@ -34,7 +34,7 @@ class ProblemKind(StrEnum):
     REQUEST_BEHIND_REQUEST = "request-behind-request"
     REQUEST_AWAITS_PODS = "request-awaits-pods"
     REQUEST_AWAITS_CHECK = "request-awaits-check"
-    REQUEST_EXPIRED = "request-expired"  # begun, and not ended in time
+    REQUEST_EXPIRED = "request-expired"  # begun and not ended in time
     REQUEST_TOO_OLD = "request-too-old"
     REQUEST_UNMET = "request-unmet"
     REQUEST_POOL_GONE = "request-pool-gone"
@@ -53,4 +53,5 @@ class Problem:
 
     @classmethod
     def of(cls, kind: ProblemKind, **facts: Fact) -> "Problem":
+        """Return the problem with its facts by name."""
         return cls(kind, facts)

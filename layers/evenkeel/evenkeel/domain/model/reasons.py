@@ -1,7 +1,7 @@
-"""Why something is as it is: which rule, about what, with which numbers. Never a sentence.
+"""Reasons as values: a rule and the numbers that it worked with, never a sentence.
 
-A reason is made where its rule stands, and turned into words in one place only (``texts.english``).
-Nobody reads those words back: whoever decides by a reason decides by its rule and its facts.
+The code of a rule makes the reason, and ``texts.english`` alone turns it into words. Code decides by the rule and the
+facts of a reason, and never parses the words.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class Topic(StrEnum):
-    """What a reason is about: the number that its rule has set, or the group as a whole."""
+    """The subject of a reason: the number that its rule has set, or the group as a whole."""
 
     STATE = "state"
     REQUESTED = "requested"
@@ -22,7 +22,7 @@ class Topic(StrEnum):
 
 
 class Rule(StrEnum):
-    """Every rule that gives a reason. The value stands in JSON; what it is about, in ``topic``."""
+    """Every rule that gives a reason. JSON contains the value; ``topic`` is its subject."""
 
     topic: Topic
 
@@ -32,8 +32,8 @@ class Rule(StrEnum):
         member.topic = topic
         return member
 
-    # health: what a group may do
-    FROZEN = "frozen", Topic.STATE  # because: the reason that whoever reads the object gives
+    # health: the state of a group
+    FROZEN = "frozen", Topic.STATE
     CONTESTED_BOUNDS = "contested-bounds", Topic.STATE
     CONTESTED_REPLICAS = "contested-replicas", Topic.REQUESTED
     REPLICAS_NOT_OURS = "replicas-not-ours", Topic.REQUESTED
@@ -100,14 +100,14 @@ class Rule(StrEnum):
     LEVEL_RESTS = "level-rests", Topic.MIN
     STEP_MIN = "step-min", Topic.MIN
     STEP_MAX = "step-max", Topic.MAX
-    # converge: what a step waits for, and why it comes to nothing
+    # converge: what a step waits for, and why it ends without effect
     STEP_AWAITS_NODE = "step-awaits-node", Topic.NOTE
     STEP_DRAINS = "step-drains", Topic.NOTE
     STEP_CANNOT_GIVE = "step-cannot-give", Topic.NOTE
     STEP_LATE = "step-late", Topic.NOTE
     STEP_BOUND = "step-bound", Topic.NOTE
     STEP_SOURCE_GONE = "step-source-gone", Topic.NOTE
-    # converge: why no step begins, or goes on
+    # converge: why no step begins, or continues
     CONVERGE_SETTLES = "converge-settles", Topic.NOTE
     CONVERGE_HELD = "converge-held", Topic.NOTE
     CONVERGE_WINDOW = "converge-window", Topic.NOTE
@@ -133,14 +133,14 @@ class Rule(StrEnum):
     SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
-    POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # of a whole pool, whatever its cluster is
+    POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # of a whole pool, whatever the cluster's setting
     POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
     NOTHING_OF_OURS = "nothing-of-ours", Topic.NOTE
     # why an object is in no pool
-    SAID = "said", Topic.NOTE  # a sentence of whoever reads the object
+    SAID = "said", Topic.NOTE  # a sentence of the adapter that reads the object
     IN_NO_POOL = "in-no-pool", Topic.NOTE
     TAKES_NO_PART = "takes-no-part", Topic.NOTE
     SWITCHED_OFF = "switched-off", Topic.NOTE
@@ -180,7 +180,7 @@ class Rule(StrEnum):
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
     IN_STATE = "in-state", Topic.NOTE
     CPU_AND_MEMORY_UNKNOWN = "cpu-and-memory-unknown", Topic.NOTE
-    # inside Rule.STRATEGY: what Balanced has dealt, and what Adaptive does beside
+    # inside Rule.STRATEGY: the deal of Balanced, and notes of Adaptive
     HEADROOM_PROBE = "headroom-probe", Topic.MAX
     HEADROOM_STANDS_GROWING = "headroom-stands-growing", Topic.MAX
     HEADROOM_STANDS_UNREAD = "headroom-stands-unread", Topic.MAX
@@ -214,7 +214,7 @@ class Rule(StrEnum):
     TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
     POOL_PAUSED = "pool-paused", Topic.STATE
     WRITE_REFUSED = "write-refused", Topic.STATE
-    # what keeps a group without nodes closed, and the steps that would open it
+    # why a group without nodes is closed, and the steps that would open it
     UNSEEN_AT_ZERO = "unseen-at-zero", Topic.NOTE
     UNREAD_AT_ZERO = "unread-at-zero", Topic.NOTE
     UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
@@ -237,7 +237,7 @@ class Rule(StrEnum):
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
     DEMAND_OFF = "demand-off", Topic.NOTE
-    # demand: why nothing is said of it
+    # demand: why there is no advice
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
     WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
     TWO_AUTOSCALERS = "two-autoscalers", Topic.NOTE
@@ -286,7 +286,7 @@ class Rule(StrEnum):
     POD_NEEDS_DEVICES = "pod-needs-devices", Topic.NOTE
     POD_NEEDS_UNKNOWN = "pod-needs-unknown", Topic.NOTE
     POD_OF_UNKNOWN_VOLUME = "pod-of-unknown-volume", Topic.NOTE
-    # shrinking: what keeps a node
+    # scale-down: why a node stays
     NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
     NODE_GOING = "node-going", Topic.NOTE
     NODE_STARTING = "node-starting", Topic.NOTE
@@ -306,13 +306,13 @@ class Rule(StrEnum):
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     POD_NOT_PLACEABLE = "pod-not-placeable", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
-    # removal: what keeps every machine of a group
+    # removal: why every machine of a group stays
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
     REPLICAS_CHANGE = "replicas-change", Topic.NOTE
     NO_MACHINE_CAN_BE_NAMED = "no-machine-can-be-named", Topic.NOTE
     MACHINES_AWAITED = "machines-awaited", Topic.NOTE
     MARKED_BY_OTHERS = "marked-by-others", Topic.NOTE
-    # shrinking: why what nobody needs does not go yet
+    # scale-down: why an unneeded node does not go yet
     PODS_TOO_NEW = "pods-too-new", Topic.NOTE
     AFTER_GROWTH = "after-growth", Topic.NOTE
     AFTER_FAILURE = "after-failure", Topic.NOTE
@@ -349,7 +349,7 @@ ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 @dataclass(frozen=True)
 class Reason:
-    """One rule and the numbers that it worked with, by the names that its words use."""
+    """One rule and its facts, by the names that its words use."""
 
     rule: Rule
     facts: Mapping[str, "Fact"] = field(default_factory=dict)

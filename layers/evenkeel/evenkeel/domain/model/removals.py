@@ -1,4 +1,4 @@
-"""Whether fewer replicas would take exactly the machines that are marked: what whoever judges nodes asks before."""
+"""Check before a removal by name: fewer replicas must take exactly the marked machines."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,12 +7,12 @@ from evenkeel.domain.model.reasons import Reason, Rule
 
 
 def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str]) -> Reason | None:
-    """Why others would go than those that we mark; None: nobody else would.
+    """Return why other machines would go than those that Evenkeel marks; None: no other would.
 
     Args:
-        machines: all of a group's.
-        requested: its replicas now.
-        ours: machines that we are remembered to have marked, where the mark does not say whose it is.
+        machines: All machines of a group.
+        requested: Its present replicas.
+        ours: Machines that Evenkeel has marked, as stored, because some marks name no writer.
     """
     staying = [machine for machine in machines if not machine.deleting]
     if len(staying) != requested:
@@ -22,5 +22,5 @@ def disagree(machines: Iterable[Machine], requested: int, ours: Collection[str])
 
 
 def is_marked_by_others(machine: Machine, ours: Collection[str]) -> bool:
-    """Whether somebody else wants the machine to go first."""
+    """Return True if another writer has marked the machine to go first."""
     return machine.marked and not machine.marked_by_us and machine.name not in ours

@@ -1,4 +1,4 @@
-"""Addresses of API servers as people write them, and the audience of a token that is good at one of them alone."""
+"""Addresses of API servers, and the audience of a token that only one of them accepts."""
 
 import re
 
@@ -8,10 +8,10 @@ _LONGEST = 900
 
 
 def read_server(text: object) -> str:
-    """The address of an API server, without a slash at its end.
+    """Return the address of an API server, without a slash at its end.
 
     Raises:
-        ValueError: says what it must be, never what it is: a password could stand in it.
+        ValueError: It names the valid form, never the value, which could contain a password.
     """
     if (
         not isinstance(text, str)
@@ -24,9 +24,9 @@ def read_server(text: object) -> str:
 
 
 def own_audience(server: str) -> str:
-    """The audience of tokens for this server and for no other.
+    """Return the audience of tokens for this server and for no other.
 
-    It is made from the address that a token is sent to and from nothing else: whoever gets one by registering an
-    address of his own holds a token that no other server accepts.
+    It depends only on the address that the token is sent to. So an attacker who registers an address gets a token that
+    no other server accepts.
     """
     return f"evenkeel:{server}"

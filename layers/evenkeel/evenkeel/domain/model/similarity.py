@@ -1,4 +1,4 @@
-"""When the nodes of two groups are so much alike that the groups make one pool."""
+"""Similarity of the nodes of two groups, for groups that make one pool."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from evenkeel.domain.model.templates import NodeTemplate
 
-# Labels that say where a node is or which one it is, not what it is; they differ between groups that are alike.
-# Of the lists of single clouds only names with a prefix: those can mean nothing else in another cloud. "lifecycle",
-# "agentpool", "poolName" and the like could: who wants them ignored says so.
+# Labels that name the place or the identity of a node. They differ between similar groups.
+# Of the lists of single clouds, only names with a prefix: others, such as "lifecycle", may have another meaning in
+# another cloud. The record can add them.
 IGNORED_LABELS = frozenset(
     {
         # Cluster Autoscaler everywhere (processors/nodegroupset/compare_nodegroups.go)
@@ -49,7 +49,7 @@ IGNORED_LABELS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity:
-    """When two groups are alike, with Cluster Autoscaler's defaults (config/autoscaling_options.go:79-84).
+    """The rule of similarity, with Cluster Autoscaler's defaults (config/autoscaling_options.go:79-84).
 
     The ratios are shares of the larger amount, 0 to 1.
     """
@@ -61,26 +61,26 @@ class Similarity:
     labels: tuple[str, ...] = ()  # --balancing-label: these decide alone, nothing else is compared
 
     def similar(self, a: NodeTemplate, b: NodeTemplate) -> bool:
-        """Whether the groups of these two nodes belong together (``IsCloudProviderNodeInfoSimilar``).
+        """Return True if the groups of these two nodes belong together (``IsCloudProviderNodeInfoSimilar``).
 
-        Both have the same resources, in the same amounts, memory within its ratio; allocatable and free of every
-        resource within theirs; and the same labels, except the ignored ones. Taints are not compared. With a list of
-        labels, both have all of these and their values agree (``areLabelsSame``).
+        Both have the same resources, in the same amounts, memory within its ratio. Allocatable and free of every
+        resource are within theirs. Labels are the same, except the ignored ones. Taints are not compared. With a list
+        of labels, both have all of these and their values agree (``areLabelsSame``).
 
         Where this differs from Cluster Autoscaler:
 
-        - It compares whole nodes only: a template's allocatable is its capacity, so that a group at zero is often
-          not similar to one whose node keeps something back. Here allocatable and free are compared if both say them.
+        - It compares whole nodes only. A template's allocatable is its capacity, so a group at zero is often not
+          similar to one whose node reserves something. Here allocatable and free are compared if both have them.
         - It has no node for a group without cpu and memory, and leaves it out. So does this: such a template is
           similar to none, itself included, unless a list of labels decides.
-        - It works in floating point and thousandths; this is exact. Up to 8 TiB they decide alike.
-        - Its Azure comparator holds two groups for similar whenever they name the same agent pool. This does not.
+        - It works in floating point and thousandths; this is exact. Up to 8 TiB they agree.
+        - Its Azure comparator treats two groups of the same agent pool as similar. This does not.
         """
         kind = self.kind(a)
         return kind is not None and kind == self.kind(b) and (bool(self.labels) or self.near(a, b))
 
     def kind(self, template: NodeTemplate) -> Hashable | None:
-        """What two similar nodes have exactly in common, or None for one that is similar to none."""
+        """Return the properties that two similar nodes share exactly; None: the node is similar to none."""
         if self.labels:
             values = tuple(template.labels.get(label) for label in self.labels)
             return None if None in values else values
@@ -96,7 +96,7 @@ class Similarity:
         )
 
     def near(self, a: NodeTemplate, b: NodeTemplate) -> bool:
-        """Whether the amounts that may differ a little do not differ more, for two of the same kind."""
+        """Return True if the amounts of two nodes of the same kind are within their ratios."""
         return (
             self.near_in_memory(a, b)
             and _all_near(a.allocatable, b.allocatable, self.allocatable_ratio)
@@ -104,12 +104,12 @@ class Similarity:
         )
 
     def near_in_memory(self, a: NodeTemplate, b: NodeTemplate) -> bool:
-        """Whether the memory capacities of two complete templates are within their ratio."""
+        """Return True if the memory capacities of two complete templates are within their ratio."""
         return _is_near(a.capacity["memory"], b.capacity["memory"], self.memory_ratio)
 
 
-# Gardener's own autoscaler compares worker pools by label and lets the amounts differ by half, so that groups at zero
-# are balanced too (gardener/autoscaler, config/autoscaling_options.go).
+# Gardener's autoscaler compares worker pools by label and lets the amounts differ by half, so that groups at zero are
+# balanced too (gardener/autoscaler, config/autoscaling_options.go).
 GARDENER = Similarity(memory_ratio=Fraction(1, 2), allocatable_ratio=Fraction(1, 2), free_ratio=Fraction(1, 2))
 
 

@@ -1,4 +1,4 @@
-"""What a node of a group looks like."""
+"""Templates of the nodes of a group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,19 +16,19 @@ class Taint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTemplate:
-    """A node as Cluster Autoscaler would imagine it.
+    """A new node of a group, as Cluster Autoscaler's TemplateNodeInfo describes it.
 
     Amounts are in the resource's base unit: cores, bytes, pieces.
     """
 
     capacity: Mapping[str, Fraction] = field(default_factory=dict)
-    allocatable: Mapping[str, Fraction] | None = None  # None: nobody says
-    free: Mapping[str, Fraction] | None = None  # allocatable less what daemons ask for; None: nobody says
+    allocatable: Mapping[str, Fraction] | None = None  # None: unknown
+    free: Mapping[str, Fraction] | None = None  # allocatable less the requests of daemons; None: unknown
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    source: str = ""  # where it comes from, for people
+    source: str = ""  # for people
 
     @property
     def complete(self) -> bool:
-        """Whether a group at zero with this template is seen by Cluster Autoscaler: it has cpu and memory."""
+        """Return True if Cluster Autoscaler sees a group at zero with this template: it has cpu and memory."""
         return "cpu" in self.capacity and "memory" in self.capacity

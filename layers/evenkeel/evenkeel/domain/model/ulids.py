@@ -1,4 +1,4 @@
-"""ULIDs: ids that sort by time as text (github.com/ulid/spec). Time and chance come in as arguments."""
+"""ULIDs: ids that sort by time as text (github.com/ulid/spec). Time and random bytes are arguments."""
 
 from datetime import UTC, datetime
 
@@ -6,13 +6,13 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def ulid(at: datetime, random_bytes: bytes) -> str:
-    """48 bits of milliseconds and 80 bits of ``chance`` (10 bytes), 26 characters."""
+    """Return 26 characters for 48 bits of milliseconds and 80 random bits (10 bytes)."""
     number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(random_bytes[:10])
     return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def time_of(id: str) -> datetime:
-    """When the id was made; the year 1970 where it is no ULID."""
+    """Return the time of the id; the year 1970 if it is no ULID."""
     try:
         milliseconds = sum(_CROCKFORD.index(char) << (5 * place) for place, char in enumerate(reversed(id[:10])))
         return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,7 +1,7 @@
-"""Numbers and words as people write them into annotations and records, read strictly.
+"""Values of annotations and records, read strictly.
 
-Cluster Autoscaler reads bounds with Go's ``strconv.Atoi``: what that refuses blinds it for every node group of the
-cluster (clusterapi_utils.go:191-215). So nothing is forgiven here that it would not forgive.
+Cluster Autoscaler reads bounds with Go's ``strconv.Atoi``. A bound that Atoi refuses hides every node group of the
+cluster from it (clusterapi_utils.go:191-215). So this accepts no more than Atoi.
 """
 
 import re
@@ -18,23 +18,23 @@ _SHOWN = 60
 
 
 def quote(value: object) -> str:
-    """A value as it may stand in an error: short, printable, on one line."""
+    """Return a value for an error text: short, printable, on one line."""
     if not isinstance(value, str):
-        # Of a container a glimpse: what YAML's aliases fold together could fill the memory when it is written out.
+        # A container is shortened: written out, YAML's aliases could fill the memory.
         value = reprlib.repr(value) if isinstance(value, Container) else str(value)
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 
-# A colour or a move of the cursor. Longer orders lose what makes them orders, and nothing that hides words after them.
+# A colour or a move of the cursor. Longer sequences only lose their control characters, so they hide no text.
 _SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
 
 
 def printable(text: str) -> str:
-    """A text from outside as it may reach a terminal or a page: one line that shows all it is, and orders nothing.
+    """Return a text from outside in a form that is safe for a terminal or a page: one line without control characters.
 
-    White space becomes a space and half a surrogate pair a question mark; escape sequences, control characters and
-    marks that turn the direction of writing go.
+    White space becomes a space and half a surrogate pair a question mark. Escape sequences, control characters and
+    direction marks go.
     """
     if text.isprintable():
         return text
@@ -49,14 +49,14 @@ def _printable(character: str) -> str:
 
 
 def near(unknown: object, names: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the nearest one that exists, or nothing."""
+    """Return the end of an error about an unknown name: a question with the nearest known name, or nothing."""
     nearest = get_close_matches(str(unknown)[:100], [name for name in names if name], n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One bad value: where it stands, what it is, and what to do."""
+    """One bad value: its object and field, the value, and what to do."""
 
     object: str
     field: str
@@ -68,9 +68,9 @@ class Fault:
 
 
 class BadValueError(ValueError):
-    """A value that cannot be read. The text says what is wrong and what would be right.
+    """A value that cannot be read. The text names the fault and the valid form.
 
-    ``choices``: the words that can be read, where there are few.
+    ``choices``: the valid words, if there are few.
     """
 
     def __init__(self, problem: str, choices: Iterable[str] = ()) -> None:
@@ -79,13 +79,13 @@ class BadValueError(ValueError):
 
 
 def read_count(value: object) -> int:
-    """A count of nodes, 0 to 2^31-1, from an annotation (text) or a field (integer).
+    """Return a count of nodes, 0 to 2^31-1, from an annotation (text) or a field (integer).
 
     Raises:
         BadValueError: not an integer, negative, or larger than ``spec.replicas`` can hold.
     """
     if isinstance(value, str) and _INTEGER.fullmatch(value):
-        # int() refuses to read thousands of digits; so many are too many anyway.
+        # int() refuses thousands of digits, and any number that long is too large.
         value = int(value) if len(value) <= 20 else (-1 if value.startswith("-") else LARGEST_COUNT + 1)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadValueError("not an integer: write a whole number of nodes")
@@ -109,7 +109,7 @@ def read_step(value: object) -> int:
 
 
 def read_flag(value: object) -> bool:
-    """``"true"`` or ``"false"`` as annotations carry them, in any case.
+    """Return the boolean of ``"true"`` or ``"false"`` in any case, as in annotations.
 
     Raises:
         BadValueError: anything else.
@@ -125,7 +125,7 @@ _PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
 
 
 def read_percent(value: object) -> int | None:
-    """1 to 100 of ``40%``; None: it is no percentage.
+    """Return the number of ``40%``, 1 to 100; None: it is no percentage.
 
     Raises:
         BadValueError: a percentage outside that range.
@@ -137,7 +137,7 @@ def read_percent(value: object) -> int | None:
 
 
 def read_weight(value: object) -> int:
-    """A zone's weight, 1 to 1000.
+    """Return a zone's weight, 1 to 1000.
 
     Raises:
         BadValueError: not an integer, or outside that range.

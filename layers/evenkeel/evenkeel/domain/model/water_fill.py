@@ -1,4 +1,4 @@
-"""Levelling: hand out units one by one, each to whoever then stands lowest. In closed form."""
+"""Leveling: deal out units one by one, each to the lowest bucket, in closed form."""
 
 from collections.abc import Sequence
 from math import lcm
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """One that may receive: where it stands, how much it can take, how wide it is, and its place among equals."""
+    """A receiver: its level, its room, its weight, and its order among equals."""
 
     level: int
     room: int
@@ -15,14 +15,14 @@ class Bucket(NamedTuple):
 
 
 def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
-    """How much each bucket gets of ``amount``, dealt one unit at a time to the bucket that stands lowest after it.
+    """Return the share of each bucket in ``amount``: each unit goes to the bucket that is lowest after it.
 
-    Standing is (level + given) / weight; equals go by ``tie``, then by position. What finds no room stays undealt.
-    The cost does not depend on ``amount``: the last full level is worked out, only the rest (less than one unit per
-    bucket) is dealt singly. This is also Cluster Autoscaler's balancing rule with all weights 1
+    Height is (level + given) / weight; equals go by ``tie``, then by position. Units without room stay undealt. The
+    cost does not depend on ``amount``: the last full level is computed, and only the rest (less than one unit per
+    bucket) is dealt one by one. With all weights 1 this is Cluster Autoscaler's balancing rule
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
-    # Conditional expressions instead of calls of min and max: this runs twice per pool and scan.
+    # Conditional expressions are faster than min and max: this runs twice per pool and scan.
     room = [bucket.room if bucket.room > 0 else 0 for bucket in buckets]
     total = sum(room)
     if amount <= 0 or not total:
@@ -50,7 +50,7 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
 
 
 def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
-    """The last level up to which ``amount`` fills buckets of one width, and what is left over then.
+    """Return the last level up to which ``amount`` fills buckets of one weight, and the rest.
 
     From edge to edge upwards: a bucket begins to fill at its level and is full at its level plus room.
     """
@@ -69,17 +69,17 @@ def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) ->
 
 
 def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit: int) -> tuple[list[int], list[int]]:
-    """What each bucket holds at the last level that ``amount`` fills, found by bisection, and at the one above it."""
+    """Return the share of each bucket at the last level that ``amount`` fills, by bisection, and one level above."""
     shapes = [(bucket.weight, bucket.level, space) for bucket, space in zip(buckets, room, strict=True)]
 
     def given(height: int) -> list[int]:
-        """What each bucket holds when all are filled up to ``height`` / ``unit``."""
+        """Return the share of each bucket when all are filled up to ``height`` / ``unit``."""
         return [
             0 if (depth := height * weight // unit - level) < 0 else depth if depth < space else space
             for weight, level, space in shapes
         ]
 
-    low = min(level * unit // weight for weight, level, _ in shapes)  # nobody has been given anything yet
+    low = min(level * unit // weight for weight, level, _ in shapes)  # nothing is dealt yet
     high = unit * (max(level for _, level, _ in shapes) + amount + 1)
     while low < high:
         middle = (low + high + 1) // 2

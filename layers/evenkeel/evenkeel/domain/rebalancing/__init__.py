@@ -1,1 +1,1 @@
-"""Rebalancing: from what is observed and stored to the replicas and bounds to write."""
+"""Rebalancing: from observation and stored state to the replicas and bounds to write."""

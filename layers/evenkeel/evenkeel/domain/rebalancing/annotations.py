@@ -1,7 +1,7 @@
-"""The annotation ``evenkeel.dev/decision``: what was published last, for whom, and why.
+"""The annotations ``evenkeel.dev/decision``, the last publication, and ``evenkeel.dev/adopted-bounds``.
 
-It is written in the same patch as the bounds, so that the two can never disagree, and read back at the next look:
-a group that has grown to the max it was offered is *at its bound*. `kubectl get -o yaml` shows it to people.
+The decision is written in the same patch as the bounds, so the two always agree. The next check reads it back: a group
+that has grown to its offered max is *at its bound*. `kubectl get -o yaml` shows it to people.
 """
 
 import json
@@ -12,11 +12,11 @@ from evenkeel.domain.model.values import BadValueError, read_count
 
 
 def write_published(published: PublishedBounds, target: int, why: str) -> str:
-    """The annotation's text: one JSON object.
+    """Return the annotation's text: one JSON object.
 
     Args:
-        published: What stands on the object after the same patch.
-        target: What the group should request.
+        published: The values on the object after the same patch.
+        target: The planned replicas of the group.
         why: The plan's reasons, for people.
     """
     bounds = published.bounds
@@ -37,15 +37,15 @@ def write_published(published: PublishedBounds, target: int, why: str) -> str:
 
 
 def write_adopted(bounds: Bounds | None) -> str:
-    """The text of annotation ``evenkeel.dev/adopted-bounds``: ``"<min>,<max>"``, or ``"none"``."""
+    """Return the text of annotation ``evenkeel.dev/adopted-bounds``: ``"<min>,<max>"``, or ``"none"``."""
     return "none" if bounds is None else f"{bounds.min},{bounds.max}"
 
 
 def read_adopted(text: str) -> Bounds | None:
-    """The bounds that a group had before us; None where it had none.
+    """Return the bounds that a group had before Evenkeel; None: it had none.
 
     Raises:
-        BadValueError: somebody has edited it beyond reading. Then ``restore`` could not put the bounds back.
+        BadValueError: The text is unreadable. Then ``restore`` cannot write the bounds back.
     """
     if text == "none":
         return None
@@ -59,21 +59,21 @@ def read_adopted(text: str) -> Bounds | None:
 
 
 def read_published(text: str | None) -> PublishedBounds | None:
-    """What we published and when; None where there is no such annotation, or somebody has edited it beyond reading.
+    """Return the last publication; None: there is no annotation, or it is unreadable.
 
-    An unreadable one is not an error: without it, the group is as if we had never written it.
+    An unreadable one is no error: the group then counts as never written.
     """
     if not text:
         return None
     try:
-        found = json.loads(text)
-        at = datetime.fromisoformat(found["at"])
-        bounds = Bounds(read_count(found["min"]), read_count(found["max"])) if "min" in found else None
-        requested, before = (read_count(found[name]) if name in found else None for name in ("requested", "before"))
-        state = State(found["state"])
+        value = json.loads(text)
+        at = datetime.fromisoformat(value["at"])
+        bounds = Bounds(read_count(value["min"]), read_count(value["max"])) if "min" in value else None
+        requested, before = (read_count(value[name]) if name in value else None for name in ("requested", "before"))
+        state = State(value["state"])
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
     if at.tzinfo is None or not 2000 < at.year < 2199:
-        return None  # no moment that we wrote, nor one that a record could hold
-    pinned = found.get("pinned") is True
+        return None  # not written by Evenkeel, and more than a record can hold
+    pinned = value.get("pinned") is True
     return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before, pinned=pinned)

@@ -1,6 +1,6 @@
-"""What is remembered of a pool around the writes of its plan: written down before the first, closed after the last.
+"""The journal of a pool: its state to store before the first write of a plan, and after the last.
 
-A run that ends in between leaves the journal open; the next look reads from the groups which steps were done
+A run that ends in between leaves the journal open. The next check reads from the groups which steps were done
 (``domain.model.moves``).
 """
 
@@ -16,19 +16,20 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
-    """Before the first patch: the bounds that the groups had before us, and the move that begins, under this ULID."""
+    """Return the state to store before the first patch: adopted bounds, and the move that begins, under this ULID."""
     state = pool.remembered
     if not pool.changes:
         return state
     release = pool.releases or state.release
-    state = replace(state, adopted={**state.adopted, **pool.adopted}, desired_bounds=_wishes(pool), release=release)
+    adopted = {**state.adopted, **pool.adopted}
+    state = replace(state, adopted=adopted, desired_bounds=_desired_bounds(pool), release=release)
     if pool.closes and state.closed_at is None:
         state = replace(state, closed_at=time_of(id))
     if pool.added:
         state = replace(state, added_at=time_of(id), added=pool.added)
     if not pool.moves:
         return state
-    if pool.step is not None:  # it has a journal of its own: nothing is ever owed to another zone
+    if pool.step is not None:  # the step is the journal: it owes nothing to another zone
         return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.step, id))
     move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
     request = pool.scale_request
@@ -40,39 +41,35 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     orders = state.orders
     if grows:
         if release is not None and request is not None and request.id == FOR_PODS:
-            release = replace(release, ordered=_requested(pool))
+            release = replace(release, ordered={str(plan.group.key): plan.requested for plan in pool.groups})
         orders = orders if pool.orders_after is None else pool.orders_after
         state = replace(state, grew_at=time_of(id))
     return replace(state, move=move, release=release, orders=orders)
 
 
-def _requested(pool: PoolPlan) -> dict[str, int]:
-    return {str(plan.group.key): plan.requested for plan in pool.groups}
+def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
+    """Return the desired bounds of the objects to write, with the values of Evenkeel's that may be there afterwards.
 
-
-def _wishes(pool: PoolPlan) -> dict[str, DesiredBounds]:
-    """What is wanted of the objects that are about to be written, and what may then be found there of ours.
-
-    What stands there now was read before: of what we wrote earlier nothing else can come back.
+    Values from earlier writes cannot come back, because the present value was read after them.
     """
     desired_bounds = dict(pool.remembered.desired_bounds)
     owners = {plan.group.owner.ref.id for plan in pool.groups if plan.group.owner is not None}
-    if all(plan.group.owner is not None for plan in pool.groups):  # objects that were made anew are others
-        desired_bounds = {id: wish for id, wish in desired_bounds.items() if id in owners}
+    if all(plan.group.owner is not None for plan in pool.groups):  # a recreated object is another one
+        desired_bounds = {id: desired for id, desired in desired_bounds.items() if id in owners}
     for plan in pool.changes:
-        owner, wanted = plan.group.owner, desired_bounds_of(plan.group, pool.remembered)
-        if owner is None or not owner.takes_ours or wanted is None:
+        owner, desired = plan.group.owner, desired_bounds_of(plan.group, pool.remembered)
+        if owner is None or not owner.takes_ours or desired is None:
             continue
-        # Pinned is ours, whatever is wanted: until its patch has arrived, that must be found there.
-        ours = [owner.bounds] if owner.bounds != wanted or plan.group.pinned else []
+        # Pinned bounds are Evenkeel's, whatever is desired: they count until the patch has arrived.
+        ours = [owner.bounds] if owner.bounds != desired or plan.group.pinned else []
         desired_bounds[owner.ref.id] = DesiredBounds(
-            bounds=wanted, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)]))
+            bounds=desired, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)]))
         )
     return desired_bounds
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
-    """After every write of the plan is done: what is left of a move is what found no place."""
+    """Return the state to store after the last patch: of a move only the unplaced replicas are left."""
     if not pool.judged:
         return state
     if pool.valid and not pool.closes:

@@ -1,17 +1,17 @@
 """Raising a Shoot's maximum while zones are dead, so that the healthy zones' shares suffice, and taking it back.
 
-Gardener deals a worker's maximum out to its zones (``distribute_over_zones``): cluster-autoscaler gets the shares
-as its bounds, and every reconciliation of the Worker puts replicas back into them. So while d of n zones are dead, the
-others stop at their shares. With R nodes left in the dead ones, a maximum is enough at which the others' shares add up
-to PoolMaximum - R; the least such is at most n * ceil((PoolMaximum - R) / (n - d)), and adds up to that exactly.
+Gardener deals a worker's maximum out to its zones (``distribute_over_zones``). Cluster-autoscaler gets the shares as
+its bounds, and every reconciliation of the Worker puts replicas back into them. So while d of n zones are dead, the
+rest stop at their shares. With R nodes left in the dead zones, a maximum suffices at which the others' shares add up to
+PoolMaximum - R. The least such maximum is at most n * ceil((PoolMaximum - R) / (n - d)), and adds up to that exactly.
 
     zones            well    dead           dead for 5 min, others at their shares    well, and fits the wish
     Shoot's maximum  [ wish ................ [ ours ....................................... [ wish ............
                                              write, minutes                               write, minutes
 
-Each write is a reconciliation of the whole Shoot and a new cluster-autoscaler that has forgotten its backoffs. A lower
-maximum deletes every node beyond its zone's share. Hence: never for a hiccup, never where the healthy zones have room,
-and never lower than what keeps every node.
+Each write reconciles the whole Shoot and starts a new cluster-autoscaler without its backoffs. A lower maximum deletes
+every node beyond its zone's share. So Evenkeel does not write for a hiccup, nor while the healthy zones have room, and
+does not go below the maximum that keeps every node.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.groups import GroupKey, OwnerRef, Shoot, ShootWorker, State
-from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief, ReliefStep
@@ -30,22 +29,22 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.restore import is_restored
 
-# As long as the first backoff: a hiccup of a zone must not restart cluster-autoscaler. Between two writes the same:
-# what one has changed is seen by then.
+# As long as the first backoff: a hiccup of a zone must not restart cluster-autoscaler. The effect of one write shows
+# within the same time, so the next one waits for it.
 PATIENCE = timedelta(minutes=5)
-# A quota that somebody has raised says nothing of it.
+# A raised quota does not change the Shoot, so the write is tried again.
 _REFUSED_FOR = timedelta(hours=1)
 # A Shoot is reconciled once an hour in any case.
 _FOLLOWED = timedelta(hours=2)
 
 
 def shares(maximum: int, zones: int) -> tuple[int, ...]:
-    """What each zone may have of a worker's maximum."""
+    """Return each zone's share of a worker's maximum."""
     return tuple(distribute_over_zones(index, maximum, zones) for index in range(zones))
 
 
 def least_that_keeps(replicas: Sequence[int]) -> int:
-    """The least maximum at which no zone's share is below its replicas, by zone; 0 where there are none.
+    """Return the least maximum at which no zone's share is below its replicas; 0: there are none.
 
     share(M, i) >= r, for r >= 1, is M >= n * (r - 1) + i + 1.
     """
@@ -54,9 +53,9 @@ def least_that_keeps(replicas: Sequence[int]) -> int:
 
 
 def least_that_suffices(nodes: int, zones: int, alive: Sequence[int]) -> int:
-    """The least maximum at which the shares of the zones with these indices, in order, add up to so many nodes.
+    """Return the least maximum at which the shares of the zones with these indices, in order, add up to these nodes.
 
-    To exactly so many: with each node more of the maximum, one share grows by one.
+    The sum is exact, because each node more of the maximum raises one share by one.
     """
     if nodes <= 0:
         return 0
@@ -65,7 +64,7 @@ def least_that_suffices(nodes: int, zones: int, alive: Sequence[int]) -> int:
 
 
 def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
-    """The namespaces of the seed whose Shoots matter now: of pools that are dead for long, or hold a number of ours."""
+    """Return the namespaces of the seed whose Shoots are needed: of pools with dead zones or a raised maximum."""
     return frozenset(
         id.namespace
         for id, pool in state.pools.items()
@@ -73,50 +72,45 @@ def shoots_asked_for(state: ClusterState, now: datetime) -> frozenset[str]:
     )
 
 
-def relieve(
-    planned: PoolPlan,
-    observation: Observation,
-    health: Mapping[GroupKey, GroupState],
-    policy: Policy,
-    now: datetime,
-) -> tuple[PoolPlan, datetime | None]:
-    """The pool's plan with what is to become of its Shoot's maximum, and when that changes by time alone.
+def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
+    """Return the pool's plan with the next maximum of its Shoot, and when that changes by time alone.
 
-    Where the record does not ask for relief, and where the pool is restored, what was raised is taken back as soon as
-    that loses no node. ``health``: what is remembered of the groups, as of this look.
+    Where the record does not ask for relief, and where the pool is restored, a raised maximum is taken back as soon as
+    that loses no node.
     """
+    policy, now = check.policy, check.now
     before, restored = planned.remembered.relief, is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
-    if (before is None and not on) or not (planned.judged or restored):  # half of a list, perhaps: nothing follows
+    if (before is None and not on) or not (planned.judged or restored):  # a list may be incomplete: nothing follows
         return planned, None
-    relief = _watched(planned, before, health, now, on=on)
+    relief = _watched(planned, before, check.state.groups, now, on=on)
     if relief is None:
-        return (planned if before is None else _remembering(planned, None)), None
+        return (planned if before is None else _storing(planned, None)), None
     if not relief.begun and not _ripe(relief, now):
         begins = min(relief.dead.values()) + PATIENCE
         waits = Reason.of(Rule.RELIEF_WAITS, zones=tuple(sorted(relief.dead)), until=begins)
-        return _remembering(planned, relief, waits), begins
+        return _storing(planned, relief, waits), begins
     owner = _only_owner(planned)
-    shoot = observation.shoots.get(planned.id.namespace)
+    shoot = check.observation.shoots.get(planned.id.namespace)
+    ended = Relief(dead=relief.dead) if relief.dead else None
     if shoot is None and relief.begun and _has_followed(relief, _copied(planned), now):
-        return _remembering(planned, Relief(dead=relief.dead) if relief.dead else None), None
+        return _storing(planned, ended), None
     if owner is None or not isinstance(shoot, Shoot):
-        return _remembering(planned, relief, _unknown(relief, shoot, owner)), None
+        return _storing(planned, relief, _unknown(relief, shoot, owner)), None
     worker = shoot.worker(owner.part)
     if worker is None or (relief.begun and relief.owner != _id_of(shoot, worker)):
-        # Another Shoot or worker, made anew: what was written there has gone with the old one.
-        return _remembering(planned, Relief(dead=relief.dead) if relief.dead else None), None
+        return _storing(planned, ended), None  # a recreated Shoot or worker does not have the number of the old one
     return _Case(planned, shoot, worker, now, on).decide(relief)
 
 
 def refused(step: ReliefStep, said: str, now: datetime) -> Relief:
-    """What is remembered where the garden has refused the number, with its words."""
+    """Return the relief to store after the garden has refused the number, with its message."""
     refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, said=said[:300])
     return replace(step.before, refused=refusal)
 
 
 def holds_relief(pool: PoolState) -> bool:
-    """Whether the pool's Shoot may still hold a number of ours, or get one again: until its Worker has followed."""
+    """Return True while the pool's Shoot may hold a number of Evenkeel's: until its Worker has followed."""
     return pool.relief is not None and pool.relief.begun
 
 
@@ -124,18 +118,18 @@ def _id_of(shoot: Shoot, worker: ShootWorker) -> str:
     return replace(shoot.ref, part=worker.name).id
 
 
-def _remembering(planned: PoolPlan, relief: Relief | None, *notes: Reason | None) -> PoolPlan:
-    told = tuple(note for note in notes if note is not None)
+def _storing(planned: PoolPlan, relief: Relief | None, *notes: Reason | None) -> PoolPlan:
+    added = tuple(note for note in notes if note is not None)
     remembered = planned.remembered
     if relief != remembered.relief:
         remembered = replace(remembered, relief=relief)
-    return replace(planned, remembered=remembered, notes=planned.notes + told)
+    return replace(planned, remembered=remembered, notes=planned.notes + added)
 
 
 def _watched(
     planned: PoolPlan, before: Relief | None, health: Mapping[GroupKey, GroupState], now: datetime, *, on: bool
 ) -> Relief | None:
-    """What is remembered, with the zones that are dead now."""
+    """Return the relief to store, with the zones that are dead now; None: there is nothing to store."""
     known: Mapping[str, datetime] = {} if before is None else before.dead
     zones = {plan.group.zone for plan in planned.groups if _is_dead(plan, health.get(plan.group.key))} if on else set()
     dead = {zone: known.get(zone, now) for zone in sorted(zone for zone in zones if zone)}
@@ -146,26 +140,21 @@ def _watched(
 
 
 def _is_dead(plan: GroupPlan, state: GroupState | None) -> bool:
-    """Whether machines of the group fail, for a reason that another zone may not have.
+    """Return True if machines of the group fail, for a reason that another zone may not have.
 
-    A zone that somebody calls impaired may go on delivering, and cluster-autoscaler, which does not hear of it,
-    ordering there: only machines that fail make a zone dead. One that is tried again is dead until it delivers.
+    An impaired zone may still deliver, and cluster-autoscaler, which does not know of it, may order there. So only
+    failing machines make a zone dead. A probing zone is dead until it delivers.
     """
-    return (
-        plan.state in (State.FENCED, State.PROBING)
-        and state is not None
-        and state.is_failing
-        and state.failure_class.moves_elsewhere
-    )
+    fails = state is not None and state.is_failing and state.failure_class.moves_elsewhere
+    return fails and plan.state in (State.FENCED, State.PROBING)
 
 
 def _ripe(relief: Relief, now: datetime) -> frozenset[str]:
-    """The zones that are dead for long."""
     return frozenset(zone for zone, since in relief.dead.items() if now - since >= PATIENCE)
 
 
 def _only_owner(planned: PoolPlan) -> OwnerRef | None:
-    """The worker that all groups of the pool are of; None where there is none, or more than one."""
+    """Return the worker of all groups of the pool; None: there is none, or more than one."""
     owners = {
         plan.group.owner.ref if plan.group.owner is not None and plan.group.worker_range is not None else None
         for plan in planned.groups
@@ -174,18 +163,17 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
 
 
 def _copied(planned: PoolPlan) -> int:
-    """The maximum that the Worker has, by which replicas are held."""
+    """Return the maximum of the Worker, which limits replicas."""
     return next((plan.group.owner.bounds.max for plan in planned.groups if plan.group.owner is not None), 0)
 
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
-    """Whether nothing of ours is left at a Shoot that nobody can be asked about, as its Worker shows."""
+    """Return True if an unreadable Shoot holds no number of Evenkeel's any more, as its Worker shows."""
     written_at = relief.written_at
     return copied not in relief.ours and (written_at is None or now - written_at >= _FOLLOWED)
 
 
 def _unknown(relief: Relief, shoot: Shoot | Reason | None, owner: OwnerRef | None) -> Reason | None:
-    """What is told where nothing can be decided."""
     if owner is None:
         return Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_NO_WORKER))
     if isinstance(shoot, Reason):
@@ -210,48 +198,47 @@ class _Case:
         return f"spec.provider.workers[{self.worker.name}].maximum of {self.shoot.ref}"
 
     def decide(self, relief: Relief) -> tuple[PoolPlan, datetime | None]:
-        relief, problems = self._heard(relief)
+        """Return the pool's plan with the next write, and when that changes by time alone."""
+        relief, problems = self._with_found(relief)
         if self._is_over(relief):
             relief = Relief(dead=relief.dead)
             if not relief.dead:
-                return self._told(None, problems), None
+                return self._finish(None, problems), None
         number, note = self._wanted(relief)
         if number is None or number == self.worker.maximum:
-            return self._told(relief, problems, note), None
+            return self._finish(relief, problems, note), None
         if (obstacle := self._obstacle(relief, number)) is not None:
-            return self._told(relief, problems, Reason.of(Rule.RELIEF_NOT, why=obstacle)), self._next(relief)
-        return replace(self._told(relief, problems, note), relief=self._step(relief, number)), None
+            return self._finish(relief, problems, Reason.of(Rule.RELIEF_NOT, why=obstacle)), self._next(relief)
+        return replace(self._finish(relief, problems, note), relief=self._step(relief, number)), None
 
-    def _told(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
-        planned = _remembering(self.planned, relief, *notes)
+    def _finish(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
+        planned = _storing(self.planned, relief, *notes)
         return replace(planned, problems=(*planned.problems, *problems)) if problems else planned
 
     def _next(self, relief: Relief) -> datetime | None:
-        """When a write is due that only waits for the one before."""
+        """Return when a write is due that only waits for the one before."""
         due = None if relief.written_at is None else relief.written_at + PATIENCE
         return due if due is not None and due > self.now else None
 
-    # What stands there
-
-    def _heard(self, relief: Relief) -> tuple[Relief, list[Problem]]:
-        """What the number at the Shoot says: ours, put back, or a new wish."""
+    def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
+        """Return the relief after reading the Shoot, with the report of a new wish."""
         found = self.worker.maximum
         if not relief.begun or found == relief.stands:
             return relief, []
         if found == relief.wish:
-            # Not known to have stood, ours was never written: a run has died before it. Else somebody has put it back.
+            # Evenkeel's number was never seen there: a run ended before its write. Else the number was reverted.
             put_back = relief.put_back or relief.stands is not None
             return replace(relief, stands=found, put_back=put_back, taken_back=False), []
         if found in relief.ours:
             return replace(relief, stands=found, taken_back=False), []
-        # A new wish: obeyed. Whether zones are dead for long is found anew: somebody is there and sees to it.
+        # A new wish is followed. The patience with dead zones starts anew, because a person takes care of the Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
-        heard = replace(relief, wish=found, stands=found, dead=dead, taken_back=False, put_back=False, refused=None)
-        told = Problem.of(ProblemKind.NEW_WISH, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
-        return heard, [told]
+        renewed = replace(relief, wish=found, stands=found, dead=dead, taken_back=False, put_back=False, refused=None)
+        report = Problem.of(ProblemKind.NEW_WISH, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
+        return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:
-        """Whether nothing of ours is left: not at the Shoot, and not in the Worker, which follows minutes later."""
+        """Return True if no number of Evenkeel's is left, at the Shoot or in the Worker, which follows it."""
         if not relief.begun or self.worker.maximum != relief.wish or self._copied in relief.ours:
             return False
         return not (relief.dead and (relief.put_back or relief.refused))  # that counts until every zone is well
@@ -260,10 +247,8 @@ class _Case:
     def _copied(self) -> int:
         return _copied(self.planned)
 
-    # What is wanted there
-
     def _wanted(self, relief: Relief) -> tuple[int | None, Reason | None]:
-        """The number that is to stand there, and why; None: it stays as it is."""
+        """Return the number to write, and why; None: the maximum stays."""
         replicas = self._replicas
         if replicas is None:
             return None, Reason.of(Rule.RELIEF_NOT, why=Reason.of(Rule.RELIEF_ZONES_DIFFER))
@@ -284,21 +269,22 @@ class _Case:
         return relief.wish, Reason.of(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.wish)
 
     def _raised(self, relief: Relief, replicas: Sequence[int], ripe: Collection[str]) -> tuple[int | None, Reason]:
+        """Return the maximum that lets the healthy zones carry the pool, and why; None: the maximum stays."""
         found, zones = self.worker.maximum, len(replicas)
         wish = relief.wish if relief.begun else found
-        maximum = wish if self.planned.max is None else min(wish, self.planned.max)
+        pool_max = wish if self.planned.max is None else min(wish, self.planned.max)
         left = {
             self.worker.zones.index(str(plan.group.zone)): plan.group.running
             for plan in self.planned.groups
             if plan.group.zone in ripe
         }
         standing = Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=wish) if found != wish else None
-        why = self._no_use(relief, wish, maximum, replicas, left)
-        if why is not None:
-            return None, standing or Reason.of(Rule.RELIEF_NOT, why=why)
-        # Never lower while a zone is dead: what once was enough may be so again.
+        useless = self._no_use(relief, wish, pool_max, replicas, left)
+        if useless is not None:
+            return None, standing or Reason.of(Rule.RELIEF_NOT, why=useless)
+        # The number does not fall while a zone is dead, because it may be needed again.
         alive = [index for index in range(zones) if index not in left]
-        enough = least_that_suffices(maximum - sum(left.values()), zones, alive)
+        enough = least_that_suffices(pool_max - sum(left.values()), zones, alive)
         number = min(LARGEST_COUNT, max(found, enough, least_that_keeps(replicas)))
         if self.shoot.most_nodes is not None and number > self.shoot.most_nodes:
             number = self.shoot.most_nodes
@@ -310,20 +296,20 @@ class _Case:
         return number, raised
 
     def _no_use(
-        self, relief: Relief, wish: int, maximum: int, replicas: Sequence[int], left: Mapping[int, int]
+        self, relief: Relief, wish: int, pool_max: int, replicas: Sequence[int], left: Mapping[int, int]
     ) -> Reason | None:
-        """Why a higher maximum would not help, or is not wanted."""
+        """Return why a higher maximum would not help, or is not wanted; None: it would."""
         if relief.put_back:
             return Reason.of(Rule.RELIEF_PUT_BACK)
         if self.worker.minimum >= wish:
-            # Its groups are no groups of cluster-autoscaler's that it may scale; where all are so, there is none.
+            # Cluster-autoscaler does not scale its groups. If all workers are like that, there is no autoscaler.
             return Reason.of(Rule.RELIEF_FIXED)
         healthy = [plan for plan in self.planned.groups if plan.state is State.HEALTHY]
         if not healthy:
             return Reason.of(Rule.RELIEF_NO_ZONE)
         may = shares(self.worker.maximum, len(replicas))
         alive = sum(share for index, share in enumerate(may) if index not in left)
-        if alive >= maximum - sum(left.values()):
+        if alive >= pool_max - sum(left.values()):
             return Reason.of(Rule.RELIEF_SUFFICES, alive=alive)
         if any(self._is_tried(plan) for plan in self.planned.groups if plan.group.zone in relief.dead):
             return Reason.of(Rule.RELIEF_TRIED)
@@ -333,13 +319,13 @@ class _Case:
         return None
 
     def _is_tried(self, plan: GroupPlan) -> bool:
-        """Whether a machine is on its way to a zone whose backoff is over: it may be well again."""
+        """Return True if a machine is on its way to a zone whose backoff is over: it may deliver again."""
         coming = plan.group.on_its_way(self.now, plan.provision_timeout)
         return plan.state is State.PROBING and coming > 0
 
     @property
     def _replicas(self) -> tuple[int, ...] | None:
-        """Of each of the worker's zones, in its order; None where a group is in none of them, or two are in one."""
+        """Return the replicas of the worker's zones, in its order; None: its zones and the groups do not match."""
         counts = dict.fromkeys(self.worker.zones, 0)
         zones = [plan.group.zone for plan in self.planned.groups]
         if len(counts) != len(self.worker.zones) or len(set(zones)) != len(zones) or not set(zones) <= set(counts):
@@ -348,19 +334,18 @@ class _Case:
             counts[str(plan.group.zone)] = max(plan.group.requested, plan.group.running, plan.requested)
         return tuple(counts.values())
 
-    # Whether it can be written
-
     def _is_urgent(self, relief: Relief) -> bool:
-        """Whether we have lowered the number, and the Worker has not followed yet.
+        """Return True if Evenkeel has lowered the number, and the Worker has not followed yet.
 
         Until it does, and cluster-autoscaler after it, nodes may come that the lower number would delete.
         """
         return relief.taken_back and self.worker.maximum == relief.wish and self._copied in relief.ours
 
     def _obstacle(self, relief: Relief, number: int) -> Reason | None:
+        """Return why the number cannot be written now; None: it can."""
         if self.shoot.obstacle is not None:
             return self.shoot.obstacle
-        # A raise that is known not to have come through, since a run died before it, is no reason to wait.
+        # A raise that an interrupted run never wrote is no reason to wait.
         happened = relief.taken_back or self.worker.maximum != relief.wish
         recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
@@ -375,14 +360,14 @@ class _Case:
         return None
 
     def _step(self, relief: Relief, number: int) -> ReliefStep:
-        """That a number is ours is remembered before it is written, that it stands after."""
+        """Return the write: the relief stores the number as Evenkeel's before it, and as written after it."""
         found = self.worker.maximum
         begun = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), wish=found)
         is_ours = number != begun.wish
         before = replace(
             begun,
             ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
-            # The wish that stands until ours does is no word against ours.
+            # The wish that is there until the write is no revert.
             stands=begun.stands if is_ours and found != begun.wish else None if is_ours else number,
             written_at=self.now,
             taken_back=not is_ours,

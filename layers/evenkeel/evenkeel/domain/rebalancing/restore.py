@@ -1,7 +1,6 @@
-"""Restoring: every group gets back the bounds it had before us, and loses our annotations. Replicas stay as they are.
+"""Restoring: each group gets its adopted bounds back, and loses Evenkeel's annotations. Replicas stay.
 
-Planned like everything else, so that it goes through the same safety pass, order of writes, lease and record. A second
-run finds nothing of ours and plans nothing.
+A restore is a plan, with the same safety pass, order of writes, lease and record. A second run plans nothing.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,18 +26,18 @@ class Restoring(Protocol):
 
     @property
     def restoring_pools(self) -> Collection[str]:
-        """These pools are, by name or id."""
+        """These pools are being restored, by name or id."""
 
 
 def is_restored(id: PoolId, restoring: Restoring) -> bool:
-    """Whether this pool is being restored: by itself, or with the whole cluster."""
+    """Return True if this pool, or the whole cluster, is being restored."""
     return restoring.restoring or is_called(id, restoring.restoring_pools)
 
 
 def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
-    """The pool with its groups restored. ``planned`` is what it would come to without that.
+    """Return the pool's plan with its groups restored.
 
-    A move that was interrupted is ended first, as planned: the marks that say how far it came go with us.
+    An interrupted move is ended first, as planned, because a restore removes the ids that show its progress.
     """
     move = planned.remembered.move
     unplaced = move.still_unplaced(observation.groups) if move else 0
@@ -50,9 +49,9 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
 
 
 def restore_held(planned: PoolPlan) -> PoolPlan:
-    """The pool with those groups restored whose bounds the record lets us write no more.
+    """Return the pool's plan with the groups restored whose bounds the record does not let Evenkeel write any more.
 
-    Not before a move is ended: the marks that say how far it came go with us.
+    A move is ended first.
     """
     if planned.remembered.move is not None or planned.moves:
         return planned
@@ -68,9 +67,9 @@ def restore_held(planned: PoolPlan) -> PoolPlan:
 def with_left_groups(
     pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
 ) -> tuple[PoolPlan, ...]:
-    """The pools, with groups restored that carry our bounds and are in no pool any more.
+    """Return the plans, with the groups restored that carry Evenkeel's bounds and have left their pool.
 
-    Left as they are, they would keep the bounds of that moment, a max of 0 for ever if they were fenced.
+    Else they would keep their last bounds: a max of 0, if they were fenced.
     """
     plans = {pool.id: pool for pool in pools}
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
@@ -86,7 +85,7 @@ def with_left_groups(
 
 
 def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
-    """The pool that remembers the group's bounds from before us; else one of its own."""
+    """Return the pool that stores the group's adopted bounds; else a pool with the group alone."""
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
     id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)
@@ -94,10 +93,6 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
     return PoolPlan(
         id=id,
         strategy=policy.strategy,
-        min=None,
-        max=None,
-        valid=True,
-        groups=(),
         remembered=pool,
         dry_run=group.dry_run if group.dry_run is not None or rule is None else rule.dry_run,
         unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
@@ -105,7 +100,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 
 def carries_ours(group: NodeGroup) -> bool:
-    """Whether anything that we wrote is still on the group."""
+    """Return True if a value of Evenkeel's is still on the group."""
     return group.has_ours_with_bounds or group.move is not None or group.short_provision is not None
 
 
@@ -134,7 +129,6 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
 
 
 def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:
-    """Why a group is left as it is."""
     if not carries_ours(group):
         return Reason.of(Rule.NOTHING_OF_OURS)
     if group.frozen_because is not None:

@@ -1,11 +1,11 @@
-"""From a plan to patches in an order in which every moment between two of them is safe.
+"""From a plan to patches, in an order that is safe at every moment between two of them.
 
-Bounds, replicas and our annotation go in one patch where they stand on one object. On OpenShift and under a
-ClusterClass they stand on two; then the bounds are first widened to hold both the old and the new replicas, and
-narrowed after the replicas were written: at every instant max >= requested and 0 <= min <= max.
+Bounds, replicas and Evenkeel's annotation on one object go in one patch. On OpenShift and under a ClusterClass they are
+on two objects. Then the bounds are first widened for both the old and the new replicas, and narrowed after the replicas
+were written. So at every instant max >= requested and 0 <= min <= max.
 
-HyperShift's operator lowers replicas to a NodePool's max by itself, so there one patch of the NodePool makes a release.
-A move keeps the two: its mark has to be written with the replicas, or a run that died would give them up twice.
+HyperShift's operator lowers replicas to a NodePool's max, so there one patch of the NodePool makes a release. A move
+keeps two patches: its id has to be written with the replicas, or an interrupted run would give them up twice.
 """
 
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ from evenkeel.domain.model.plans import GroupPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One write to one object. None leaves that part as it is; neither: what an autoscaler is told besides.
+    """One write to one object. None leaves that part as it is; without either it writes an autoscaler's options.
 
-    With both, where they stand on two objects, the bounds are written, and replicas follow from them.
+    With both, if they are on two objects, the bounds are written, and the owner lowers the replicas.
     """
 
     plan: GroupPlan
     bounds: Bounds | None = None
     requested: int | None = None
-    leaves: bool = False  # take our annotations off, and bounds too where there were none before us
+    leaves: bool = False  # remove Evenkeel's annotations, and bounds too if there were none before
     pins: bool = False  # the bounds are written so that their owner holds replicas at max
 
     @property
     def lowers_requested(self) -> bool:
-        """Whether machines will go: those without a node are marked first."""
+        """Return True if machines will go: those without a node are marked first."""
         return self.requested is not None and self.requested < self.plan.group.requested
 
 
 def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
-    """Fencing and shrinking first, growing after, so that the sum of the maxima never rises above old and new.
+    """Return fences and shrinks first, then growth, so that the sum of the maxima never rises above old and new.
 
-    Who gives replicas up in a move comes before all who take them on, whatever becomes of the maxima: stopped in
-    between, a move may owe replicas, which the next plan places; it must never have ordered them twice.
+    In a move, groups that give replicas up come before those that take them on. An interrupted move may owe replicas,
+    which the next plan places; it must not have ordered them twice.
     """
 
     def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
@@ -49,13 +49,12 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
 
 
 def _added_room(plan: GroupPlan) -> int:
-    """By how much max rises; negative where it falls."""
     old = plan.group.bounds.max if plan.group.bounds else 0
     return plan.bounds.max - old if plan.bounds else 0
 
 
 def grows(plan: GroupPlan) -> bool:
-    """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
+    """Return True if a group's room or replicas grow: it is written after all of its pool that shrink."""
     more = widens(plan) or plan.requested > plan.group.requested
     return not plan.leaves and plan.journal_delta >= 0 and more
 
@@ -66,9 +65,9 @@ def widens(plan: GroupPlan) -> bool:
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
-    """The fence of a group that is about to give up replicas, for which machines have to be marked before.
+    """Return the fence of a group that gives up replicas, for which machines have to be marked before; None: none.
 
-    Bounds need no marks: with max at what is requested now, no order goes there while the marks are set.
+    Bounds need no marks. With max at the present replicas, no autoscaler orders there while the marks are set.
     """
     group = plan.group
     gives_up = plan.state is State.FENCED and plan.requested < group.requested
@@ -82,10 +81,10 @@ def fence_first(plan: GroupPlan) -> Patch | None:
 
 
 def patches(plan: GroupPlan) -> list[Patch]:
-    """The patches of one group, in order; empty where nothing changes.
+    """Return the patches of one group, in order.
 
-    On two objects, Cluster Autoscaler reads the bounds that the owner's controller has copied to the scalable: the list
-    ends before replicas that the copy does not hold yet, and the next look goes on.
+    On two objects, Cluster Autoscaler reads the bounds that the owner's controller has copied to the scalable. The list
+    ends before replicas that the copy does not allow yet, and the next check continues.
     """
     group = plan.group
     if plan.leaves:
@@ -119,21 +118,18 @@ def patches(plan: GroupPlan) -> list[Patch]:
 
 
 def _owner_lowers(plan: GroupPlan) -> bool:
-    """Whether replicas come down by themselves once the bounds stand at their owner.
-
-    Where those stand there already and nothing has come of it, the only patch is that of the replicas.
-    """
+    """Return True if the owner lowers the replicas once it has the bounds."""
     lowers = plan.group.owner_lowers and plan.lowers_requested and not plan.journal_delta
     return lowers and plan.bounds is not None and plan.bounds.max == plan.requested
 
 
 def bounds_of(plan: GroupPlan) -> list[Bounds]:
-    """All bounds that may stand at their owner while the group is written, and after that."""
+    """Return all bounds that the owner may hold while the group is written, and after that."""
     fence = fence_first(plan)
     return [patch.bounds for patch in (*([fence] if fence else []), *patches(plan)) if patch.bounds is not None]
 
 
 def is_complete(plan: GroupPlan) -> bool:
-    """Whether ``patches`` leads all the way; else an owner's controller has to copy bounds before."""
+    """Return True if ``patches`` reaches the plan; else an owner's controller has to copy bounds first."""
     steps = patches(plan)
     return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)

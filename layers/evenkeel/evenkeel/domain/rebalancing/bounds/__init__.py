@@ -1,1 +1,1 @@
-"""What is published for each group: the strategies and the safety pass."""
+"""Bounds to publish for each group: the strategies, the owners and the safety pass."""

@@ -1,9 +1,9 @@
-"""Balanced, our own strategy: the headroom of a pool dealt out once, to where it can be used.
+"""Balanced, Evenkeel's default strategy: it deals out the headroom of a pool once, to where it can be used.
 
-The maxima add up to PoolMaximum, so no number of autoscaler loops can pass it. What was dealt stands long enough for
-every loop to read it; what a zone has used up is followed by more where the other zones stand still meanwhile: then
-only that zone can serve the demand. The pool remembers what it has dealt, for that (``Publication``). Where pods
-are seen, nobody has to guess: headroom is lent to the zones that they wait for, and nothing wanders.
+The maxima add up to PoolMaximum, so no number of autoscaler loops can pass it. A deal lasts long enough for every loop
+to read it. A zone that has used up its offer gets a loan if the other zones are unchanged meanwhile, because only that
+zone can serve the demand. The pool stores its last deal for that (``Publication``). With a workload view, headroom goes
+to the zones that pods wait for, and no offer rotates.
 
 The steps are numbered as in docs/strategies.md.
 """
@@ -21,7 +21,7 @@ from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 
 def _balanced(pool: PoolDraft) -> list[Size]:
-    """Size every group, as before where nothing calls for a change. Leaves in the draft what to remember of it."""
+    """Return the size of every group, unchanged where the pool is unchanged. The draft gets the deal to store."""
     deal = _Deal(pool.pool.max, pool.groups)
     last = pool.pool.state.published
     targets = {draft.key: draft.requested for draft in pool.groups}
@@ -54,9 +54,9 @@ def _balanced(pool: PoolDraft) -> list[Size]:
 def _after_change(
     pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication
 ) -> tuple[Publication, datetime | None]:
-    """Something of the pool's requested has changed: lend to those at their bound, or level out anew.
+    """Lend to the groups at their bound, or level out anew, after a change of requested.
 
-    Until the others have stood still for long enough, what was dealt stays; until when, if so.
+    Until the other groups are unchanged for long enough, the deal stays: the second value is the end of that time.
     """
     guesses = pool.awaited is None and not deal.is_scarce
     at_bound = deal.at_their_bound(last) if guesses else []
@@ -72,7 +72,7 @@ def _after_change(
 
 
 def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
-    """Nothing has changed: what was dealt stands, until it has been read; unused, it goes back or wanders on."""
+    """Keep the deal of an unchanged pool until it has been read. An unused loan then ends, or the last nodes rotate."""
     if pool.now < last.stands_until:
         deal.level_out(last.grower, last.turn)
         if not deal.is_as(last):
@@ -80,217 +80,203 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
             deal.keep(last, Reason.of(Rule.HEADROOM_STANDS_UNREAD))
         return deal, last
     if last.lent and pool.awaited:
-        # Pods still wait for it: for as long as it serves them, it stays.
+        # Pods still wait for it, so it stays while it serves them.
         deal.keep(last, Reason.of(Rule.HEADROOM_AWAITED))
         return deal, last
     if last.lent or not deal.is_scarce:
-        # What was lent and not used goes back. Else nothing changes: the same deal for the same pool.
+        # An unused loan goes back. Else the same pool gets the same deal.
         deal.level_out(last.grower, 0)
         return deal, replace(fresh, grower=last.grower) if last.lent else last
     if pool.awaited is not None:
-        deal.level_out(last.grower, last.turn)  # nobody waits for the last nodes
+        deal.level_out(last.grower, last.turn)  # no pod waits for the last nodes
         return deal, last
-    # Nobody has used the last nodes where they are.
+    # The last nodes are not used where they are.
     deal.level_out(last.grower, last.turn + 1)
     return deal, replace(fresh, grower=last.grower, turn=last.turn + 1)
 
 
-class _Deal:
-    """One deal: who takes part, what is left, and who has got what and why."""
+class _Share:
+    """The share of one group in a deal."""
 
-    def __init__(self, maximum: int, drafts: Sequence[Draft]) -> None:
-        self._drafts = drafts
-        self._states = [_state(draft) for draft in drafts]
-        self._targets = [draft.requested for draft in drafts]
-        self._keys = [draft.key for draft in drafts]
-        self._steps: list[list[Reason]] = [[] for _ in drafts]
-        self._live = [i for i, state in enumerate(self._states) if state is not State.FROZEN]
-        # 1. What is left of PoolMaximum. A frozen group keeps its bounds, so its room is spoken for; an owner that
-        # accepts no max of 0 takes its one node of headroom first, or the sum would pass PoolMaximum.
-        self._extra = [draft.kept_room for draft in drafts]
-        self._left = max(0, maximum - sum(self._targets) - sum(self._extra))
+    __slots__ = ("cap", "draft", "extra", "state", "steps", "target")
+
+    def __init__(self, draft: Draft, pool_max: int) -> None:
+        cap = draft.cap
+        self.draft, self.target = draft, draft.requested
+        # A group whose bounds are held is sized as if frozen; one without a fence as if healthy.
+        unfenced = not draft.group.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
+        self.state = State.FROZEN if draft.group.bounds_held else State.HEALTHY if unfenced else draft.state
+        # How far it may grow beyond its target. Without a cap, never less than the headroom.
+        self.cap = pool_max if cap is None else cap - draft.requested
+        self.extra = draft.kept_room
+        self.steps: list[Reason] = []
+
+    @property
+    def basis(self) -> str:
+        """Return the input of a deal besides the group's target."""
+        draft, group, state = self.draft, self.draft.group, self.state
+        probe = draft.probe if state is State.PROBING else ""
+        room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
+        return f"{draft.key}:{state.value}:{probe}{room}:{group.weight}:{draft.cap}:{group.owner_min_max}"
+
+    @property
+    def growth(self) -> int:
+        """Return how far it may grow at once: a probing group by one machine."""
+        return self.cap if self.state is State.HEALTHY else self.draft.probe
+
+    def bucket(self, level: int, room: int, weight: int = 1) -> Bucket:
+        """Return the group as a receiver of units."""
+        return Bucket(level=level, room=room, weight=weight, tie=self.draft.tie)
+
+
+class _Deal:
+    """One deal: the groups that take part, the headroom that is left, and the share of each group."""
+
+    def __init__(self, pool_max: int, drafts: Sequence[Draft]) -> None:
+        self._shares = [_Share(draft, pool_max) for draft in drafts]
+        live = [share for share in self._shares if share.state is not State.FROZEN]
+        # 1. The headroom. A frozen group keeps its bounds, so its room is reserved. An owner that accepts no max of 0
+        # takes its one node first, or the sum would pass PoolMaximum.
+        self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
-        caps = [draft.cap for draft in drafts]
-        # How far the operator lets each grow beyond its target. Without a cap, never less than what is left.
-        self._caps = [maximum if cap is None else cap - target for cap, target in zip(caps, self._targets, strict=True)]
-        for i in self._live:
-            if (short := drafts[i].group.owner_min_max - self._targets[i]) > 0:
-                share = min(short, self._left)
-                self._extra[i] += share
-                self._left -= share
-        self._healthy = [i for i in self._live if self._states[i] is State.HEALTHY and self._caps[i] > 0]
-        self._smallest_first = sorted(self._live, key=lambda i: (self._targets[i], drafts[i].tie))
+        for share in live:
+            if (short := share.draft.group.owner_min_max - share.target) > 0:
+                nodes = min(short, self._left)
+                share.extra += nodes
+                self._left -= nodes
+        self._healthy = [share for share in live if share.state is State.HEALTHY and share.cap > 0]
+        self._smallest_first = sorted(live, key=lambda share: (share.target, share.draft.tie))
         # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
-        self._probing = [i for i in self._smallest_first if self._may_probe(i)]
+        probing = [share for share in self._smallest_first if share.state is State.PROBING and share.draft.probe > 0]
+        self._probing = [share for share in probing if share.cap > 0 and not share.extra]
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
-            for i in self._probing:
-                self._give(i, self._drafts[i].probe, Reason.of(Rule.HEADROOM_PROBE))
-        self.basis = f"{maximum} " + " ".join(
-            [_basis(draft, state, cap) for draft, state, cap in zip(drafts, self._states, caps, strict=True)]
-        )
+            for share in self._probing:
+                self._give(share, share.draft.probe, Reason.of(Rule.HEADROOM_PROBE))
+        self.basis = f"{pool_max} " + " ".join([share.basis for share in self._shares])
 
-    def _may_probe(self, i: int) -> bool:
-        probes = self._states[i] is State.PROBING and self._drafts[i].probe > 0
-        return probes and self._caps[i] > 0 and not self._extra[i]
+    def _give(self, share: _Share, nodes: int, reason: Reason) -> None:
+        given = min(nodes, self._left, share.cap - share.extra)
+        if given > 0:
+            share.extra += given
+            self._left -= given
+            share.steps.append(reason)
 
-    def _give(self, i: int, nodes: int, reason: Reason) -> None:
-        share = min(nodes, self._left, self._caps[i] - self._extra[i])
-        if share > 0:
-            self._extra[i] += share
-            self._left -= share
-            self._steps[i].append(reason)
+    def _fill(self, shares: Sequence[_Share], buckets: Sequence[Bucket], rule: Rule) -> None:
+        """Deal out all that is left, leveled over the buckets of these shares."""
+        reason = Reason.of(rule)
+        for share, nodes in zip(shares, water_fill(buckets, self._left), strict=True):
+            self._give(share, nodes, reason)
 
     def keep(self, last: Publication, reason: Reason) -> None:
-        """3. What was published stays as it is, as far as there is headroom for it."""
-        for i in self._healthy + self._probing:
-            self._give(i, last.maxima.get(self._keys[i], 0) - self._targets[i] - self._extra[i], reason)
+        """3. Keep the published maxima, as far as there is headroom for them."""
+        for share in self._healthy + self._probing:
+            self._give(share, last.maxima.get(share.draft.key, 0) - share.target - share.extra, reason)
 
     def is_as(self, last: Publication) -> bool:
-        """Whether what has been dealt is what was published."""
-        return all(
-            self._targets[i] + self._extra[i] == last.maxima.get(self._keys[i]) for i in self._healthy + self._probing
-        )
+        """Return True if this deal has the published maxima."""
+        shares = self._healthy + self._probing
+        return all(share.target + share.extra == last.maxima.get(share.draft.key) for share in shares)
 
-    def at_their_bound(self, last: Publication) -> list[int]:
-        """The groups that have used up what they were offered, while others with headroom stand where they stood."""
+    def at_their_bound(self, last: Publication) -> list[_Share]:
+        """Return the groups that have used up their offer, if others with headroom are unchanged; else none."""
         used_up = []
         others = False
-        for i, (key, target, state) in enumerate(zip(self._keys, self._targets, self._states, strict=True)):
-            before, offered = last.targets.get(key), last.maxima.get(key)
+        for share in self._shares:
+            before, offered = last.targets.get(share.draft.key), last.maxima.get(share.draft.key)
             if before is None or offered is None:
                 return []
-            if state is State.HEALTHY and target == offered > before:
-                used_up += [i] if self._caps[i] > 0 else []
-            elif target != before:
+            if share.state is State.HEALTHY and share.target == offered > before:
+                used_up += [share] if share.cap > 0 else []
+            elif share.target != before:
                 return []
             else:
-                others |= state is State.HEALTHY and offered > before
+                others |= share.state is State.HEALTHY and offered > before
         return used_up if others else []
 
     def serves(self, awaited: Mapping[str, int]) -> bool:
-        """Whether every group has what pods wait for there, as far as it may have it."""
-        return all(self._extra[i] >= nodes for i, nodes in self._awaited(awaited))
+        """Return True if every group has the nodes that pods wait for there, as far as it may have them."""
+        return not self._short(awaited)
 
     def serve(self, awaited: Mapping[str, int]) -> None:
-        """4. What pods wait for there; where headroom does not suffice for all, levelled."""
-        wanted = [(i, nodes - self._extra[i]) for i, nodes in self._awaited(awaited) if nodes > self._extra[i]]
-        buckets = [Bucket(level=0, room=nodes, tie=self._drafts[i].tie) for i, nodes in wanted]
-        for (i, _), more in zip(wanted, water_fill(buckets, self._left), strict=True):
-            self._give(i, more, Reason.of(Rule.HEADROOM_AWAITED))
+        """4. Give each group the nodes that pods wait for there; leveled, if headroom does not suffice for all."""
+        short = self._short(awaited)
+        self._fill(
+            [share for share, _ in short], [share.bucket(0, nodes) for share, nodes in short], Rule.HEADROOM_AWAITED
+        )
 
-    def _awaited(self, awaited: Mapping[str, int]) -> list[tuple[int, int]]:
-        groups = self._healthy + self._probing
-        return [(i, min(awaited.get(self._keys[i], 0), self._most(i))) for i in groups]
+    def _short(self, awaited: Mapping[str, int]) -> list[tuple[_Share, int]]:
+        shares = self._healthy + self._probing
+        wanted = [(share, min(awaited.get(share.draft.key, 0), share.growth)) for share in shares]
+        return [(share, nodes - share.extra) for share, nodes in wanted if nodes > share.extra]
 
-    def _most(self, i: int) -> int:
-        """How far it may grow at once. A zone that is tried is tried with one machine."""
-        return self._caps[i] if self._states[i] is State.HEALTHY else self._drafts[i].probe
-
-    def lend(self, at_bound: Sequence[int]) -> None:
-        """4. All of the headroom but one node for each other healthy group."""
+    def lend(self, at_bound: Sequence[_Share]) -> None:
+        """4. Lend all of the headroom but one node for each other healthy group."""
         self._one_each(set(self._healthy) - set(at_bound))
-        buckets = [Bucket(level=0, room=self._caps[i] - self._extra[i], tie=self._drafts[i].tie) for i in at_bound]
-        for i, more in zip(at_bound, water_fill(buckets, self._left), strict=True):
-            self._give(i, more, Reason.of(Rule.HEADROOM_LENT))
-        self._level_rest()  # what their caps leave of it
+        self._fill(at_bound, [share.bucket(0, share.cap - share.extra) for share in at_bound], Rule.HEADROOM_LENT)
+        self._level_rest()  # if their caps leave some
 
     def level_out(self, grower: str, turn: int) -> None:
-        """5 and 6. The last nodes to one after the other; else one for each healthy group, and the rest levelled."""
+        """5 and 6. Deal the last nodes to one group after the other; else one each, and level the rest."""
         if self.is_scarce:
             self._last_nodes(grower, turn)
             return
         self._one_each(set(self._healthy))
         self._level_rest()
 
-    def _one_each(self, groups: set[int]) -> None:
-        for i in self._smallest_first:
-            if not self._extra[i] and i in groups:
-                self._give(i, 1, Reason.of(Rule.HEADROOM_ONE))
+    def _one_each(self, shares: set[_Share]) -> None:
+        for share in self._smallest_first:
+            if not share.extra and share in shares:
+                self._give(share, 1, Reason.of(Rule.HEADROOM_ONE))
 
     def _last_nodes(self, grower: str, turn: int) -> None:
         healthy, probing = set(self._healthy), set(self._probing)
-        order = [i for i in self._smallest_first if i in healthy or i in probing]
-        order.sort(key=lambda i: (self._keys[i] != grower, i not in probing))
+        order = [share for share in self._smallest_first if share in healthy or share in probing]
+        order.sort(key=lambda share: (share.draft.key != grower, share not in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
-        if self._keys[order[0]] == grower and order[0] in healthy:
+        if order[0].draft.key == grower and order[0] in healthy:
             self._give(order[0], self._left, Reason.of(Rule.HEADROOM_LAST_STAY))
         reason = Reason.of(Rule.HEADROOM_LAST_UNUSED if turn else Rule.HEADROOM_LAST)
-        for i in order:
-            self._give(i, 1, reason)
-        for i in order:
-            self._give(i, self._left if i in healthy else 0, reason)
+        for share in order:
+            self._give(share, 1, reason)
+        for share in order:
+            self._give(share, self._left if share in healthy else 0, reason)
 
     def _level_rest(self) -> None:
-        if not self._left:
-            return
-        buckets = [
-            Bucket(
-                level=self._targets[i] + self._extra[i],
-                room=self._caps[i] - self._extra[i],
-                weight=self._drafts[i].group.weight,
-                tie=self._drafts[i].tie,
-            )
-            for i in self._healthy
-        ]
-        levelled = Reason.of(Rule.HEADROOM_LEVELLED)
-        for i, more in zip(self._healthy, water_fill(buckets, self._left), strict=True):
-            self._give(i, more, levelled)
+        if self._left:
+            buckets = [
+                share.bucket(share.target + share.extra, share.cap - share.extra, share.draft.group.weight)
+                for share in self._healthy
+            ]
+            self._fill(self._healthy, buckets, Rule.HEADROOM_LEVELLED)
 
-    def sizes(self, minimum: int) -> list[Size]:
-        """7. With PoolMinimum levelled over the groups, never above what is there."""
-        minima = [
-            draft.group.bounds.min if state is State.FROZEN and draft.group.bounds is not None else 0
-            for draft, state in zip(self._drafts, self._states, strict=True)
-        ]
-        for i in self._live:
-            minima[i] = self._drafts[i].zone_share
-        buckets = [
-            Bucket(
-                level=minima[i],
-                room=(
-                    min(self._drafts[i].group.running, self._targets[i])
-                    if self._states[i] is State.FENCED
-                    else self._targets[i]
-                )
-                - minima[i],
-                tie=self._drafts[i].tie,
-            )
-            for i in self._live
-        ]
-        for i, share in zip(self._live, water_fill(buckets, minimum - sum(minima)), strict=True):
-            minima[i] += share
+    def sizes(self, pool_min: int) -> list[Size]:
+        """7. Return the sizes, with PoolMinimum leveled over the groups, each min at most its replicas."""
+        minima, buckets = [], []
+        for share in self._shares:
+            group, low, room = share.draft.group, share.draft.zone_share, 0
+            if share.state is State.FROZEN:
+                low = 0 if group.bounds is None else group.bounds.min
+            else:
+                room = min(group.running, share.target) if share.state is State.FENCED else share.target
+            minima.append(low)
+            buckets.append(share.bucket(low, room - low))
+        more = water_fill(buckets, pool_min - sum(minima))
         return [
             Size(
-                minima[i],
-                target + self._extra[i],
+                low + nodes,
+                share.target + share.extra,
                 Reason.of(
                     Rule.STRATEGY,
                     strategy=BALANCED.name,
-                    nodes=self._extra[i],
+                    nodes=share.extra,
                     headroom=self._headroom,
-                    steps=tuple(self._steps[i]),
+                    steps=tuple(share.steps),
                 ),
             )
-            for i, target in enumerate(self._targets)
+            for share, low, nodes in zip(self._shares, minima, more, strict=True)
         ]
-
-
-def _state(draft: Draft) -> State:
-    """The state that a group is sized by. Where its autoscaler backs off by itself, it is sized as if healthy."""
-    if draft.group.bounds_held:
-        return State.FROZEN
-    unfenced = not draft.group.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
-    return State.HEALTHY if unfenced else draft.state
-
-
-def _basis(draft: Draft, state: State, cap: int | None) -> str:
-    """What a deal rests on besides the group's target."""
-    group = draft.group
-    probe = draft.probe if state is State.PROBING else ""
-    room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
-    return f"{draft.key}:{state.value}:{probe}{room}:{group.weight}:{cap}:{group.owner_min_max}"
 
 
 BALANCED = Strategy(

@@ -10,7 +10,7 @@ from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_coun
 
 
 def distribute_over_zones(zone_index: int, size: int, zones: int) -> int:
-    """The share of the zone at ``zone_index`` (0-based) when ``size`` nodes are dealt out to ``zones`` zones.
+    """Return the share of the zone at ``zone_index`` (0-based) of ``size`` nodes in ``zones`` zones.
 
     The remainder goes to the first zones, one each. Raises ValueError for an index outside the zones.
     """
@@ -20,7 +20,7 @@ def distribute_over_zones(zone_index: int, size: int, zones: int) -> int:
 
 
 def distribute_percent_over_zones(zone_index: int, percent: int, zones: int, total: int) -> int:
-    """A percentage, weighted by the share of ``total`` that the zone holds; rounded up, as Gardener does.
+    """Return a percentage, weighted by the zone's share of ``total`` and rounded up, as Gardener does.
 
     An evenly divisible total leaves the percentage as it is: 20 % of 6 nodes in 3 zones is 20 % in each.
     """
@@ -36,22 +36,21 @@ def _share(value: int | str, zone_index: int, zones: int, total: int) -> int | s
     return distribute_over_zones(zone_index, read_count(value), zones)
 
 
-def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, minimum: int, maximum: int) -> Rolling:
-    """The share of a pool's ``maxSurge`` and ``maxUnavailable`` that one zone gets.
+def distribute_rolling(pool: Rolling, zone_index: int, zones: int, *, pool_min: int, pool_max: int) -> Rolling:
+    """Return the share of a pool's ``maxSurge`` and ``maxUnavailable`` that one zone gets.
 
-    Surge is weighed by PoolMaximum and unavailability by PoolMinimum, as Gardener does; the weights matter for
-    percentages only. Reported in plans, never written: two whole-number shares can both be 0, and a rolling update
-    with surge 0 and unavailable 0 never moves.
+    PoolMaximum weighs surge, and PoolMinimum unavailability, as in Gardener. That matters for percentages only. Plans
+    report the shares and never write them: both shares can be 0, and such a rolling update never moves.
     """
     return Rolling(
-        _share(pool.max_surge, zone_index, zones, maximum), _share(pool.max_unavailable, zone_index, zones, minimum)
+        _share(pool.max_surge, zone_index, zones, pool_max), _share(pool.max_unavailable, zone_index, zones, pool_min)
     )
 
 
 def pool_rolling(members: list[Rolling]) -> Rolling | None:
-    """A pool's rolling-update numbers from its members': counts add up, a percentage must be the same in all.
+    """Return a pool's rolling-update numbers from its members': counts add up, a percentage must be the same in all.
 
-    None where members mix the two forms or differ in the percentage: then the pool has no such number.
+    None: members mix the two forms or differ in the percentage.
     """
 
     def total(values: list[int | str]) -> int | str | None:
@@ -64,18 +63,18 @@ def pool_rolling(members: list[Rolling]) -> Rolling | None:
 
 
 def share_rolling(pool: PoolDraft) -> None:
-    """Each group's share of the pool's rolling-update numbers, where its members have any."""
+    """Set each group's share of the pool's rolling-update numbers, if all members have some."""
     members = [draft.group.rolling for draft in pool.groups if draft.group.rolling is not None]
     total = pool_rolling(members) if len(members) == len(pool.groups) else None
     if total is None:
         return
-    minimum, maximum = pool.pool.min, pool.pool.max
+    pool_min, pool_max = pool.pool.min, pool.pool.max
     for i, draft in enumerate(pool.groups):
-        draft.rolling = distribute_rolling(total, i, len(pool.groups), minimum=minimum, maximum=maximum)
+        draft.rolling = distribute_rolling(total, i, len(pool.groups), pool_min=pool_min, pool_max=pool_max)
 
 
 def read_int_or_percent(value: object) -> int | str:
-    """Kubernetes' IntOrString as rolling updates use it: a count, or a percentage such as ``"25%"``.
+    """Return Kubernetes' IntOrString as rolling updates use it: a count, or a percentage such as ``"25%"``.
 
     Raises:
         BadValueError: neither.

@@ -1,8 +1,7 @@
 """The sizing strategies of GEP-24: from a pool's numbers and its groups' counts to (min, max) per group.
 
-They work on the counted nodes, so that the published scans come out as published. None of them is published as it is:
-the fence and the safety pass come after (``domain.plan``). Balanced, which works on targets and remembers
-what it has published, has a module of its own.
+They work on the counted nodes, so that they reproduce the published scans. The fence and the safety pass come after
+(``safety``). Balanced, which works on targets and stores its last deal, has its own module.
 
 Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible).
 """
@@ -18,7 +17,6 @@ from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 
 
 def _others(drafts: Sequence[Draft]) -> list[int]:
-    """What all the others hold, for each group."""
     total = sum([draft.counted for draft in drafts])
     return [total - draft.counted for draft in drafts]
 
@@ -28,45 +26,45 @@ def _why(pool: PoolDraft, **facts: Fact) -> Reason:
 
 
 def _lax_greedy(pool: PoolDraft) -> list[Size]:
-    """Every zone may take all that the others do not hold. GEP-24 3.1, first revisions. PoolMinimum is not in it."""
-    maximum = pool.pool.max
-    return [Size(0, maximum - others, _why(pool, maximum=maximum, elsewhere=others)) for others in _others(pool.groups)]
+    """Return PoolMaximum less the nodes of the others, without PoolMinimum. GEP-24 3.1, first revisions."""
+    pool_max, others = pool.pool.max, _others(pool.groups)
+    return [Size(0, pool_max - nodes, _why(pool, maximum=pool_max, elsewhere=nodes)) for nodes in others]
 
 
 def _backward_compatible(pool: PoolDraft) -> list[Size]:
-    """Gardener's static split. GEP-24 3.2.
+    """Return Gardener's static split. GEP-24 3.2.
 
-    Where PoolMaximum is smaller than the number of zones, the shares that are not zero go to healthy zones, and there
-    to those that hold nodes, instead of to the first in the list.
+    If PoolMaximum is smaller than the number of zones, the shares above zero go to healthy zones, first to those with
+    nodes.
     """
-    minimum, maximum, drafts = pool.pool.min, pool.pool.max, pool.groups
+    pool_min, pool_max, drafts = pool.pool.min, pool.pool.max, pool.groups
     zones = len(drafts)
     order = list(range(zones))
-    if maximum < zones:
+    if pool_max < zones:
         order.sort(key=lambda i: (drafts[i].state is not State.HEALTHY, drafts[i].requested == 0, i))
     rank = {i: place for place, i in enumerate(order)}
     return [
         Size(
-            distribute_over_zones(rank[i], minimum, zones),
-            distribute_over_zones(rank[i], maximum, zones),
-            _why(pool, share=rank[i] + 1, zones=zones, minimum=minimum, maximum=maximum),
+            distribute_over_zones(rank[i], pool_min, zones),
+            distribute_over_zones(rank[i], pool_max, zones),
+            _why(pool, share=rank[i] + 1, zones=zones, minimum=pool_min, maximum=pool_max),
         )
         for i in range(zones)
     ]
 
 
 def _adaptive(pool: PoolDraft) -> list[Size]:
-    """Max as Lax-Greedy; min shared out, the minima of fenced zones carried by the others. GEP-24, last revision.
+    """Return the max of Lax-Greedy, and PoolMinimum shared out; others carry the minima of fenced zones. GEP-24, last.
 
-    Three things it leaves open are closed here. Nodes that run in fenced zones count towards PoolMinimum; min never
-    exceeds max, and what that cuts off goes to groups with room; with every zone fenced the last bounds stay.
+    Three open points are decided here. Nodes that run in fenced zones count for PoolMinimum. A min is at most its max;
+    groups with room get the rest. With every zone fenced the last bounds stay.
     """
-    drafts, maximum = pool.groups, pool.pool.max
+    drafts, pool_max = pool.groups, pool.pool.max
     open_zones = [i for i, draft in enumerate(drafts) if draft.state is not State.FENCED]
     if not open_zones:
         return [_last_bounds(pool, draft) for draft in drafts]
     others = _others(drafts)
-    maxima = [maximum - elsewhere for elsewhere in others]
+    maxima = [pool_max - elsewhere for elsewhere in others]
     shares = _carried_minima(pool, open_zones)
     minima = [max(0, min(low, high)) for low, high in zip(shares, maxima, strict=True)]
     missing = sum(shares) - sum(minima)
@@ -80,14 +78,14 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
         Size(
             minima[i],
             maxima[i],
-            _why(pool, maximum=maximum, elsewhere=others[i], note=fenced if draft.state is State.FENCED else None),
+            _why(pool, maximum=pool_max, elsewhere=others[i], note=fenced if draft.state is State.FENCED else None),
         )
         for i, draft in enumerate(drafts)
     ]
 
 
 def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
-    """Each zone's share of PoolMinimum, with what fenced zones cannot hold of theirs shared out over the others."""
+    """Return each zone's share of PoolMinimum. The others carry the shares that fenced zones cannot hold."""
     drafts = pool.groups
     shares = [distribute_over_zones(i, pool.pool.min, len(drafts)) for i in range(len(drafts))]
     fenced = set(range(len(drafts))) - set(open_zones)
@@ -99,7 +97,6 @@ def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
 
 
 def _last_bounds(pool: PoolDraft, draft: Draft) -> Size:
-    """What stays published where every zone is fenced."""
     strategy, bounds = pool.pool.strategy.name, draft.group.bounds
     if bounds is None:
         return Size(0, draft.requested, Reason.of(Rule.NO_LAST_BOUNDS, strategy=strategy))

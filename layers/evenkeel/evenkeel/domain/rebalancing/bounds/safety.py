@@ -1,23 +1,26 @@
-"""What is published, whatever a strategy said: every cap on growth, and then the safety pass. Both stand here only.
+"""Published bounds, whatever the strategy: every cap on growth, and then the safety pass. Both are only here.
 
 Cluster Autoscaler reads bounds every ten seconds, and one bad bound hides every node group of the cluster from it
-(clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395); a min
+(clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395). A min
 above replicas refuses small growth (kubernetes/autoscaler#4942).
 """
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import Bounds, NodeGroup, State
-from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
 
 
 def size(pool: PoolDraft) -> None:
-    """Have the pool's strategy say a size for each of its groups."""
+    """Let the pool's strategy size each of its groups."""
     pool.sizes = pool.pool.strategy.size(pool)
 
 
 def publish(pool: PoolDraft) -> None:
-    """What the strategy says, less every cap on growth, and then made safe. Bounds of a frozen group, or held, stay."""
+    """Set the bounds of each group: the strategy's, less every cap on growth, and made safe.
+
+    The bounds of a frozen group, and held ones, stay.
+    """
     for draft, proposal in zip(pool.groups, pool.sizes, strict=True):
         if draft.state is State.FROZEN:
             continue
@@ -39,47 +42,43 @@ def publish(pool: PoolDraft) -> None:
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
-    """The strategy's max, cut by whatever keeps the group from growing."""
+    """Return the strategy's max, cut by everything that keeps the group from growing, but never below requested."""
     group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.fencing_enabled:
         maximum = draft.requested
         draft.add_reason(Rule.FENCE, requested=draft.requested)
-    elif (why := _why_closed(pool, draft)) is not None:
-        maximum = _closed(pool, draft, why)
+    elif (rule := _closing_rule(pool, draft)) is not None:
+        maximum = _closed(pool, draft, rule)
         draft.closes = maximum < proposal.max
     else:
         draft.reasons.append(proposal.why)
         if pool.opens:
             draft.add_reason(Rule.OPENED)
-        if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
-            maximum = draft.requested + draft.probe
-            draft.add_reason(Rule.PROBE, max=maximum)
-    if draft.throttled_max is not None and maximum > max(draft.throttled_max, draft.requested):
-        maximum = max(draft.throttled_max, draft.requested)
-        draft.add_reason(Rule.CAUTIOUS_MAX, max=maximum)
-    if draft.slow_start_max is not None and maximum > max(draft.slow_start_max, draft.requested):
-        maximum = max(draft.slow_start_max, draft.requested)
-        draft.add_reason(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
-    if draft.step_max is not None and maximum > max(draft.step_max, draft.requested):
-        maximum = max(draft.step_max, draft.requested)
-        draft.add_reason(Rule.STEP_MAX, max=maximum)
-    if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
-        maximum = max(group.worker_range.max, draft.requested)
-        draft.add_reason(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)
-    if group.zone_max is not None and maximum > max(group.zone_max, draft.requested):
-        maximum = max(group.zone_max, draft.requested)
-        draft.add_reason(Rule.ZONE_MAX, max=maximum, zone_max=group.zone_max)
+        if draft.state is State.PROBING and group.fencing_enabled:
+            maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
+    for rule, cap in draft.caps:
+        facts: dict[Rule, dict[str, Fact]] = {
+            Rule.SLOW_START_MAX: {"nodes": cap - group.running},
+            Rule.WORKER_SHARE: {"share": cap},
+            Rule.ZONE_MAX: {"zone_max": cap},
+        }
+        maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
     if pool.pool.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
         # Its patch comes first, before any that lowers a max.
-        protected = max(group.bounds.max, draft.requested)
-        if maximum > protected:
-            maximum = protected
-            draft.add_reason(Rule.GIVES_UP_FIRST, max=maximum)
+        maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
     return maximum
 
 
-def _why_closed(pool: PoolDraft, draft: Draft) -> Rule | None:
-    """Return why no autoscaler is to order in the group. Where Evenkeel stops acting, one always may."""
+def _cut(draft: Draft, maximum: int, cap: int, rule: Rule, **facts: Fact) -> int:
+    lowest = max(cap, draft.requested)
+    if maximum <= lowest:
+        return maximum
+    draft.add_reason(rule, max=lowest, **facts)
+    return lowest
+
+
+def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
+    """Return why no autoscaler may order in the group; None: it may. In a pool that opens, it always may."""
     if pool.opens:
         return None
     if pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
@@ -88,28 +87,28 @@ def _why_closed(pool: PoolDraft, draft: Draft) -> Rule | None:
 
 
 def stays_closed(draft: Draft) -> bool:
-    """Return True if what keeps the group from being written now will end, and its max leaves no room until then."""
+    """Return True if what keeps the group from being written will end, and its max leaves no room until then."""
     group = draft.group
     if group.frozen_because is None or group.bounds is None or not group.bounds_are_read:
         return False
     return group.bounds.max <= max(group.requested, group.owner_min_max)
 
 
-def _closed(pool: PoolDraft, draft: Draft, why: Rule) -> int:
-    """Return what is requested, and what pods want beyond what is on its way: an autoscaler can order just that."""
-    more = pool.open_for.get(str(draft.key), 0)
+def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
+    """Return requested, and what pods want beyond the machines on their way: an autoscaler can order just that."""
+    more = pool.open_for.get(draft.key, 0)
     if more:
         draft.add_reason(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
-    orders = {} if why is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
-    draft.add_reason(why, **orders)
+    orders = {} if rule is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
+    draft.add_reason(rule, **orders)
     return draft.requested
 
 
 def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
-    """Whether machines that we ordered here for another zone are still on their way.
+    """Return True while machines that Evenkeel ordered here for another zone are on their way.
 
-    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139): with room left, it would order
+    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139). With room left, it would order
     them again.
     """
     if draft.journal_delta > 0:
@@ -119,13 +118,13 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:
-    """Bounds that may be published for a group, and a reason for each change.
+    """Return bounds that may be published for a group, and a reason for each change.
 
     Args:
-        minimum: What is wanted as min; may be negative or too large.
-        maximum: What is wanted as max; may be negative.
+        minimum: The min to publish; may be negative or too large.
+        maximum: The max to publish; may be negative.
         group: Its owner may accept no max, or no min, below some number (an OpenShift MachineAutoscaler: max 1).
-        requested: Of the group after the same patch, >= 0.
+        requested: Replicas of the group after the same patch, >= 0.
     """
     reasons = []
     if group.max_only:
@@ -143,3 +142,23 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
         reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner_min_min))
         minimum, maximum = group.owner_min_min, max(maximum, group.owner_min_min)
     return Bounds(max(0, minimum), maximum), reasons
+
+
+def shorten_provision_time(pool: PoolDraft) -> None:
+    """Set the record's provision time for suspect groups, and remove it from the others. A user's own value stays.
+
+    It is no fence: Cluster Autoscaler may choose the group again. But each try then costs minutes instead of a quarter
+    of an hour, above all where max cannot be 0 or the bounds are held.
+    """
+    wanted = pool.pool.suspect_provision_time if pool.pool.autoscaler else None
+    for draft in pool.groups:
+        group = draft.group
+        if draft.state is State.FROZEN:
+            continue
+        is_suspect = draft.state in (State.FENCED, State.PROBING)
+        draft.short_provision = None
+        if wanted is None or not is_suspect or group.keeps_provision or group.max_only:
+            continue
+        if wanted < draft.provision_timeout:
+            draft.short_provision = wanted
+            draft.add_reason(Rule.SHORT_PROVISION, seconds=int(wanted.total_seconds()))

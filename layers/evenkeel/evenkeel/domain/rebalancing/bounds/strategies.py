@@ -1,4 +1,4 @@
-"""The strategies that a pool can be sized by. A new one is an object of its own, and an entry here."""
+"""The sizing strategies of a pool. A new one is one object, and an entry here."""
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.values import BadValueError
@@ -13,7 +13,7 @@ def _folded(name: str) -> str:
 
 
 def read_strategy(value: object) -> Strategy:
-    """A strategy from its name or an alias, in any case, with or without hyphens.
+    """Return a strategy from its name or an alias, in any case, with or without hyphens.
 
     Raises:
         BadValueError: no such strategy.

@@ -1,1 +1,1 @@
-"""What each group may do: failures, backoff, contested writes."""
+"""Health of node groups: failures, backoff, contested writes, and the state that follows."""

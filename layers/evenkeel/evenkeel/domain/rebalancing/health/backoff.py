@@ -1,19 +1,19 @@
 """Backoff per node group: closed -> fenced -> probing -> closed, or fenced again for twice as long.
 
-Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.go:75-131), with two differences on
-purpose: the state outlives the process, and a failure inside a running backoff changes nothing at all, so that
-doubled and late reports of one failure cannot lengthen it.
+Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.go:75-131), with two differences. The
+state outlives the process. A failure inside a running backoff changes nothing, so doubled and late reports of one
+failure cannot lengthen it.
 
-The state is a fold over the *set* of failure times, however often they arrive, and in whatever order; but an end that
-was set is never brought forward by a late one.
+The state is a fold over the *set* of failure times, in whatever order and however often they arrive. A late report
+never brings an end forward.
 
     failure      until          not one more      success, or
        |  5 min    |  probing   failure: healthy  3 h of silence
     ---*===========|------------...---------------------------->
     healthy  fenced  at most one more machine
 
-A machine that was launched after the last failure and has become a node ends the fence before its time: the zone
-delivers again. One that was under way already when the failure happened says nothing of that.
+A machine that was launched after the last failure and has become a node ends the fence early: the zone delivers
+again. A machine that was already on its way when the failure happened does not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ _KEPT = 64
 _AHEAD_KEPT = 16
 
 
-def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy that it meets, and who tells it when
+def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy that it meets, and two options
     state: GroupState,
     at: datetime,
     failure_class: FailureClass,
@@ -40,11 +40,11 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     now: datetime | None = None,
     overrides: bool = False,
 ) -> GroupState:
-    """The state after a failure that happened ``at``, which may be long ago or already known.
+    """Return the state after a failure that happened ``at``, which may be long ago or already known.
 
     A failure that is older than the last success, or that falls into a known backoff, changes nothing. One from the
-    future of ``now`` counts as now, once. A timeout or an unknown failure does not take the place of a quota or a
-    configuration failure that no success has answered, unless it ``overrides``: the machines no longer say so.
+    future of ``now`` counts as now, once. A timeout or an unknown failure replaces a quota or configuration failure
+    only after a success, or if it ``overrides``.
     """
     ahead = state.ahead
     if at in ahead:
@@ -55,7 +55,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
     if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == state.ahead else replace(state, ahead=ahead)
-    # Failures that are counted but whose reports are not kept (too many, or a record written by hand) came before.
+    # Counted failures without a kept report (too many, or a record written by hand) came before.
     unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
     failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
     if state.backoff_until is not None:
@@ -63,7 +63,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     newest = state.last_failure is None or at > state.last_failure
     reason = state.failure_class
     keeps_reason = not overrides and state.is_failing and failure_class.is_vague and not reason.moves_elsewhere
-    # Heard late, the cloud's own reason still goes before a mere timeout.
+    # The cloud's own reason replaces a timeout, even if it arrives late.
     adds_reason = not newest and state.is_failing and reason.is_vague and not failure_class.is_vague
     replaces_reason = (newest and not keeps_reason) or adds_reason
     if newest and state.slow_start:
@@ -83,7 +83,7 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
 def _fold(
     times: Iterable[datetime], failures: int, policy: BackoffPolicy, ended: Sequence[datetime] = ()
 ) -> tuple[int, datetime, tuple[datetime, ...]]:
-    """Number of failures in a row, end of the last backoff, and the reports worth keeping."""
+    """Return the number of failures in a row, the end of the last backoff, and the reports to keep."""
     until = last = None
     starts: list[datetime] = []
     inside: list[datetime] = []
@@ -111,10 +111,10 @@ def _fold(
 def observe_running(
     state: GroupState, running: int, fresh: int | None, now: datetime, policy: BackoffPolicy
 ) -> GroupState:
-    """The state after a look that found ``running`` machines with a node.
+    """Return the state after a check that found ``running`` machines with a node.
 
-    ``fresh`` of them were launched after the last failure; None: the machines were not listed. One such ends a fence
-    before its time, and the group is tried; one more running machine is a success, and the trouble is over.
+    ``fresh`` of them were launched after the last failure; None: the machines were not listed. One such machine ends a
+    fence early, and the group is probing. One more running machine is a success, and the group is healthy.
     """
     if state_at(state, now, None, policy) is State.HEALTHY:
         return state
@@ -132,7 +132,7 @@ def observe_running(
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
-    """Healthy, fenced or probing at ``now``. An impaired zone fences every group in it, whatever its own state."""
+    """Return healthy, fenced or probing. An impaired zone fences every group in it, whatever its own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
     if state is None or state.last_failure is None or policy.is_forgotten(state.last_failure, now):

@@ -1,11 +1,11 @@
-"""What one look at a group says about its health: the same failures that events report, and those that none reports.
+"""The health of a group after one check: the failures that events report, and those that no event reports.
 
-A machine's own status tells a failure; a node that does not come in time is one too, counted from our own first sight,
-because machine-controller-manager leaves a status alone for 30 minutes that says the same. A new running machine is a
-success. Nothing is judged while a group is frozen: in a rolling update machines wait by design.
+A machine's status reports a failure. A node that does not come in time is a failure too. Its time counts from the first
+check that misses it, because machine-controller-manager leaves an unchanged status alone for 30 minutes. A new running
+machine is a success. A frozen group is not evaluated: in a rolling update machines wait by design.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,14 +16,14 @@ from evenkeel.domain.model.reasons import ROLLOUTS
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 
-# Three times within an hour is no edit but an owner: a GitOps tool, a controller.
+# Three reverts within an hour are no edit: another writer owns the field, a GitOps tool or a controller.
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
 
-# Events of one failure come again and again.
+# Events of one failure repeat.
 _ANNOUNCED_KEPT = 4
 
-# Names of machines that have failed, per group: enough to know most of those that are launched again.
+# Names of failed machines, per group: enough to recognize most of those that are launched again.
 _REFUSED_KEPT = 100
 
 
@@ -35,17 +35,17 @@ def observe_health(
     provision_timeout: timedelta,
     of_sets: Sequence[GroupState] = (),
 ) -> GroupState | None:
-    """The state after this look; None, or the very same, where it says nothing new.
+    """Return the state after this check; None, or the very same, if nothing has changed.
 
-    ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
+    ``of_sets`` are the states of the group's MachineSets: their failures are the group's.
     """
     put_back = _bounds_put_back(group) or _replicas_put_back(group)
-    news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets or group.never_ready
+    is_event = group.waiting or put_back or group.autoscaler_failure is not None or of_sets or group.never_ready
     if group.frozen_because is not None:
-        # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
+        # Its clock stops, because the zone does not cause the wait of a rolling update.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
         return _stalled(group, frozen, now, provision_timeout)
-    if state is None and not news:
+    if state is None and not is_event:
         return None
     before = state or GroupState()
     after = replace(before, announced=(), stalled_since=None)
@@ -53,22 +53,12 @@ def observe_health(
         after = _put_back(group, after, now)
     after = observe_running(after, group.delivered, _launched_since(group, after, now), now, backoff)
     after = _time_waited(group, after, now, backoff, provision_timeout)
-    failures = [(failure, failure.at or created_at) for failure, created_at in _machine_failures(group)]
-    if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
-        failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
-    failures += [(failure, failure.at) for failure in before.announced if failure.at is not None]
-    for failure, at in failures:
-        if not backoff.is_forgotten(at, now):
-            text = f"{failure.code}: {failure.message}"
-            after = record_failure(after, at, class_of(failure), text, backoff, now=now)
-    after = _with_never_ready(group, after, now, backoff, provision_timeout)
-    for of_set in of_sets:
-        for at in of_set.reports:
-            if not backoff.is_forgotten(at, now):
-                after = record_failure(after, at, of_set.failure_class, of_set.message, backoff, now=now)
+    for at, kind, message, policy in _failures(group, before, now, backoff, provision_timeout, of_sets):
+        if not policy.is_forgotten(at, now):
+            after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
-        if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
+        if after.running_seen is None:  # failed in this check: nodes that come from now on count
             after = replace(after, running_seen=group.delivered)
     return state if after == before else after
 
@@ -76,9 +66,9 @@ def observe_health(
 def _stalled(
     group: NodeGroup, state: GroupState | None, now: datetime, provision_timeout: timedelta
 ) -> GroupState | None:
-    """Return the state with the clock of a rollout that cannot go on: launches fail and nodes are missing.
+    """Return the state with the clock of a stalled rollout: launches fail and nodes are missing.
 
-    It is for the report alone. The failures are judged once the rollout has ended.
+    It is only reported. The failures count once the rollout has ended.
     """
     refused = [machine.failure for machine in group.refused_machines if machine.failure is not None]
     rolls = group.frozen_because is not None and group.frozen_because.rule in ROLLOUTS
@@ -95,9 +85,9 @@ def _stalled(
 
 
 def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
-    """Return the state with a failure from the future of the clock that received it. The next check dates it.
+    """Return the state with a failure from the future of the receiver's clock. The next check dates it.
 
-    Only a check knows the API server's time. Recorded as of a clock that is slow, the fence would be over at once.
+    Only a check has the API server's time. Dated by a slow clock, the fence would be over at once.
     """
     known = [failure.at for failure in state.announced]
     if failure.at in known or failure.at in state.ahead or len(known) >= _ANNOUNCED_KEPT:
@@ -106,9 +96,9 @@ def announce_failure(state: GroupState, failure: MachineFailure) -> GroupState:
 
 
 def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
-    """The state with who applies the group's fields by itself and would put them back, where this look has read that.
+    """Return the state with the managers that apply the group's fields and would revert them, if they were read.
 
-    A run asks before it writes; a look knows only what a run has found.
+    A run reads them before it writes; a check relies on the last run.
     """
     bounds, replicas = group.bounds_applied_by, group.replicas_applied_by
     if bounds is None and replicas is None:
@@ -122,16 +112,41 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
     return state if after == before else after
 
 
-def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
-    """The failures that machines without a node tell, each with the time of the machine's creation."""
-    return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]
+def _failures(
+    group: NodeGroup,
+    before: GroupState,
+    now: datetime,
+    backoff: BackoffPolicy,
+    provision_timeout: timedelta,
+    of_sets: Sequence[GroupState],
+) -> Iterator[tuple[datetime, FailureClass, str, BackoffPolicy]]:
+    """Yield the failures of machines, autoscaler, events, never-Ready nodes and MachineSets, with their backoff.
+
+    Each never-Ready node has its own failure time, so one node is one failure, however long it stays. The backoff
+    neither doubles nor outlasts the provision timeout, because each try takes that timeout already. So a fixed
+    bootstrap is seen soon.
+    """
+    reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
+    undated = [(failure, None) for failure in (group.autoscaler_failure, *before.announced)]
+    for failure, created_at in [*reported, *undated]:
+        at = created_at if failure is None else failure.at or created_at
+        if failure is not None and at is not None:
+            yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
+    minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
+    for name, ready_by in sorted(group.never_ready.items()):
+        if ready_by <= now:
+            message = f"machine {name} has a node that was not Ready within {minutes} min"
+            yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
+    for of_set in of_sets:
+        for at in of_set.reports:
+            yield at, of_set.failure_class, of_set.message, backoff
 
 
 def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
-    """How many machines with a node were launched, or launched again, after the last failure; None: not listed.
+    """Return how many machines with a node were launched, or relaunched, after the last failure; None: not listed.
 
-    A machine that is known to have failed and runs was launched again. Of the others only the time of their creation
-    counts: when the provider was done with one says nothing of when it was asked.
+    A machine that has failed and runs was relaunched. Of the others only the creation time counts: the time at which
+    the provider finished does not show when the machine was requested.
     """
     if group.machines is None or state.last_failure is None:
         return None
@@ -141,25 +156,6 @@ def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int |
         if machine.has_node and not machine.deleting and machine.name not in group.never_ready
     ]
     return sum(launch > state.last_failure for launch in launches)
-
-
-def _with_never_ready(
-    group: NodeGroup, state: GroupState, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
-) -> GroupState:
-    """Return the state with a failure for each node that was not Ready in time.
-
-    At a time of its own, so that one node is one failure, however long it stays. The backoff neither doubles nor goes
-    on after the provision timeout: the zone delivers machines, and each try takes that timeout already. So a bootstrap
-    that is fixed is noticed soon.
-    """
-    backoff = replace(backoff, longest=backoff.initial)
-    minutes = int(provision_timeout.total_seconds() // 60)
-    for name, ready_by in sorted(group.never_ready.items()):
-        at = ready_by - min(backoff.initial, provision_timeout)
-        if ready_by <= now and not backoff.is_forgotten(at, now):
-            message = f"machine {name} has a node that was not Ready within {minutes} min"
-            state = record_failure(state, at, FailureClass.TIMEOUT, message, backoff, now=now)
-    return state
 
 
 def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
@@ -179,13 +175,13 @@ def _bounds_put_back(group: NodeGroup) -> bool:
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
-    """Whether the replicas are again what they were before we wrote them."""
+    """Return True if the replicas are the same again as before Evenkeel's last write."""
     wrote = group.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
 
 def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
-    """The state after somebody wrote other values over ours. Each publication is counted once, however often seen."""
+    """Return the state after another writer has reverted a publication. Each publication counts once."""
     publication = group.published
     if publication is None or publication.at in state.reverts or state.contested_since is not None:
         return state
@@ -204,9 +200,9 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
 def _time_waited(
     group: NodeGroup, state: GroupState, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
 ) -> GroupState:
-    """The state with its clock of waiting replicas: started at first sight, started anew by every node that comes.
+    """Return the state with its clock of waiting replicas, which every node that comes restarts.
 
-    What the machines say of a quota or of their configuration stays the reason, however long it lasts.
+    A quota or configuration failure that the machines report stays the class, however long they wait.
     """
     if not group.waiting:
         return state if state.waiting_since is None else _not_waiting(state)

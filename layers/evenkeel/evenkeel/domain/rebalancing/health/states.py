@@ -1,11 +1,28 @@
-"""What each group of a pool may do now, and why: the first draft of each group."""
+"""The state of each group of a pool, and why: the first draft of each group.
+
+The first cause that holds gives the state.
+
+    cause                                                          state       what it allows
+    the object is frozen, or another writer owns the bounds        frozen      Nothing is written.
+    the zone is impaired, or a launch failed and backoff runs      fenced      No growth. Stuck replicas leave.
+    backoff is over, or a machine launched since has a node        probing     One machine more.
+    two clusters lack capacity, and another group can grow         fenced      No growth. Nothing leaves.
+    a cluster lacks capacity for the offering                      throttled   One node more than at that report.
+    the zone delivers again (``arrivals``)                         slow start  Twice as many as have arrived.
+    none of these                                                  healthy     All that the strategy says.
+
+Throttled and slow start are caps of a healthy group, because sizing, raising, requests and moves respect caps. A group
+is suspect, and gets the short provision time, while it is fenced or probing. Two states depend on the pool's other
+groups: the fence for other clusters' reports, and the probe of a fenced group where no group is healthy. That probe
+answers an outage of seconds in all zones (measured: 77 s instead of 366 s).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from evenkeel.domain.model.drafts import Draft
-from evenkeel.domain.model.failures import FailureClass, class_of
+from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import CapacityReport
 from evenkeel.domain.model.pools import AnyPool, tie_of
@@ -15,201 +32,185 @@ from evenkeel.domain.offerings.reports import reports_about
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import CONTEST_REVERTS
 
+_UNKNOWN = GroupState()
+
 
 @dataclass(frozen=True)
 class _Health:
-    """What is known of one group's failures, at one moment."""
+    """The failures of one group, at the time of the check."""
 
     group: NodeGroup
-    state: GroupState | None
-    impaired_until: datetime | None  # of its zone; None: the zone is well
-    own: State  # by itself, whatever becomes of the pool's other groups
-    words: Sequence[CapacityReport] = ()  # of other clusters, about what it buys
+    state: GroupState
+    impaired_until: datetime | None  # of its zone; None: the zone is not impaired
+    own: State  # without regard to the pool's other groups
+    reports: Sequence[CapacityReport]  # of other clusters, about its offering
 
     @property
-    def is_contested(self) -> bool:
-        """Whether somebody keeps putting our bounds back."""
-        return _is_contested(self.state)
+    def _is_trusted(self) -> bool:
+        return self.own is State.HEALTHY and self.group.fencing_enabled
 
     @property
     def throttled_requested(self) -> int | None:
-        """What it requested when other clusters' words made it cautious; None: they did not, or there is worse."""
-        if self.state is None or self.own is not State.HEALTHY or not self.group.fencing_enabled:
-            return None
-        return self.state.throttled_requested
+        """Return its replicas at the time when other clusters' reports throttled it; None: they do not."""
+        return self.state.throttled_requested if self._is_trusted else None
 
     @property
     def slow_start(self) -> int:
-        """How many machines may be on their way since its zone delivers again; 0: as many as there may."""
-        if self.state is None or self.own is not State.HEALTHY or not self.group.fencing_enabled:
-            return 0
-        return self.state.slow_start
+        """Return how many machines may be on their way since its zone delivers again; 0: any number."""
+        return self.state.slow_start if self._is_trusted else 0
 
     @property
     def can_grow(self) -> bool:
-        """Whether it is well, nobody says otherwise, and neither operator nor owner holds it where it is."""
+        """Return True if it is healthy and not throttled, and neither operator nor owner caps it."""
         group = self.group
         caps = (group.zone_max, None if group.worker_range is None else group.worker_range.max)
         has_room = all(cap is None or cap > group.requested for cap in caps)
         return self.own is State.HEALTHY and self.throttled_requested is None and has_room
 
     def is_fenced_by_others(self, now: datetime) -> bool:
-        """Whether so many could not buy what it buys that it does not try either, where another group can grow."""
-        until = None if self.state is None or self.throttled_requested is None else self.state.throttled_until
+        """Return True while enough clusters lack capacity that it does not try either, if another group can grow."""
+        until = None if self.throttled_requested is None else self.state.throttled_until
         return until is not None and now < until
+
+    @property
+    def may_probe(self) -> bool:
+        """Return True if a fenced group has had a success since its last failure, and all its replicas run."""
+        group = self.group
+        delivers = self.state.has_arrivals and self.impaired_until is None
+        return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
 def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
-    """A draft for each group of the pool, as it stands, with its state and the reasons for that."""
+    """Return a draft for each group of the pool: as it was found, with its state and the reasons for that."""
     name = str(pool.id)
     healths = [_health(pool, group, state, now) for group in pool.groups]
-    states = _states(healths, now)
     return [
         _draft(pool, health, group_state, tie_of(name, health.group), now)
-        for health, group_state in zip(healths, states, strict=True)
+        for health, group_state in zip(healths, _states(healths, now), strict=True)
     ]
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    remembered, impaired_until = state.groups.get(group.key), state.zones.get(group.zone or "")
+    stored, impaired_until = state.groups.get(group.key), state.zones.get(group.zone or "")
     if impaired_until is not None and impaired_until <= now:
         impaired_until = None
-    is_frozen = group.frozen_because is not None or _is_contested(remembered)
-    own = State.FROZEN if is_frozen else state_at(remembered, now, impaired_until, pool.backoff)
-    words = reports_about(group, state.offerings or {}, now, pool.backoff)
-    return _Health(group, remembered, impaired_until, own, words)
-
-
-def _is_contested(state: GroupState | None) -> bool:
-    return state is not None and state.is_frozen
+    is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
+    own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.backoff)
+    reports = reports_about(group, state.offerings or {}, now, pool.backoff)
+    return _Health(group, stored or _UNKNOWN, impaired_until, own, reports)
 
 
 def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
-    """Of each by itself, with two exceptions.
+    """Return the state of each group, with the two that depend on the others.
 
-    Where no group is healthy, a fenced one is tried to which a node has come. So a hiccup that all zones had at once is
-    over as soon as one delivers; a trial that fails fences it anew, and only another node that comes gives it another.
-
-    Where another group can grow, one is fenced that several clusters say cannot.
+    A trial without a healthy group that fails fences the group anew, and only another node gives it another.
     """
     states = [health.own for health in healths]
     if State.HEALTHY in states:
-        if not any(health.can_grow for health in healths):
-            return states
-        return [
-            State.FENCED if health.is_fenced_by_others(now) else state
-            for health, state in zip(healths, states, strict=True)
-        ]
-    if State.FENCED not in states:
-        return states
-    return [
-        State.PROBING if state is State.FENCED and _may_be_tried(health) else state
-        for health, state in zip(healths, states, strict=True)
-    ]
-
-
-def _may_be_tried(health: _Health) -> bool:
-    delivers = health.state is not None and health.state.has_arrivals and health.impaired_until is None
-    group = health.group
-    return delivers and not group.waiting and min(group.running, group.requested) > 0
+        if any(health.can_grow for health in healths):
+            return [State.FENCED if health.is_fenced_by_others(now) else health.own for health in healths]
+    elif State.FENCED in states:
+        return [State.PROBING if health.own is State.FENCED and health.may_probe else health.own for health in healths]
+    return states
 
 
 def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:
-    group, remembered = health.group, health.state
-    kind = remembered.failure_class if remembered is not None else FailureClass.UNKNOWN
+    group, stored, timeout = health.group, health.state, pool.timeout_of(health.group)
     draft = Draft(
         group=group,
         state=state,
         requested=group.requested,
-        moves_elsewhere=health.impaired_until is not None or kind.moves_elsewhere,
+        moves_elsewhere=health.impaired_until is not None or stored.failure_class.moves_elsewhere,
         tie=tie,
-        provision_timeout=pool.timeout_of(group),
-        coming=group.on_its_way(now, pool.timeout_of(group)),
+        provision_timeout=timeout,
+        coming=group.on_its_way(now, timeout),
         starting=sum(now < ready_by for ready_by in group.never_ready.values()),
         held=_held(group),
-        replicas_are_ours=not group.max_only
-        and (remembered is None or not (remembered.contested_replicas or remembered.replicas_applied_by)),
-        contested=remembered is not None and remembered.contested_since is not None,
+        replicas_are_ours=not (group.max_only or stored.contested_replicas or stored.replicas_applied_by),
+        contested=stored.contested_since is not None,
         bounds=group.bounds,
         short_provision=group.short_provision,
         pins=group.pinned,
-        marked=() if remembered is None else remembered.marked,
+        marked=stored.marked,
     )
+    if health.throttled_requested is not None:
+        _throttle(draft, health)
+    elif state is State.FROZEN:
+        _freeze(draft, stored)
+    elif state is State.FENCED:
+        _fence(draft, health, now)
+    elif state is State.PROBING:
+        is_early = stored.backoff_until is not None and now <= stored.backoff_until
+        draft.doubted_since = stored.last_failure
+        rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
+        draft.add_reason(rule, **_failure(stored))
     if health.slow_start:
         draft.slow_start_max = group.running - draft.starting + health.slow_start
-    if health.throttled_requested is not None and remembered is not None:
-        if state is State.FENCED:
-            # Nothing of its own has failed: whatever it has ordered is on its way.
-            draft.moves_elsewhere, draft.coming, draft.fence_ends = True, group.waiting, remembered.throttled_until
-        else:
-            draft.throttled_max = health.throttled_requested + 1
-    elif state is State.FENCED:
-        ends = (remembered.backoff_until if remembered is not None else None, health.impaired_until)
-        draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-        is_answer = group.published is not None and group.published.state is State.FENCED
-        if not is_answer and remembered is not None:
-            draft.failed_at = remembered.last_failure
-    elif state is State.PROBING and remembered is not None:
-        draft.doubted_since = remembered.last_failure
-    _explain(draft, health, now)
+        draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
+    if group.frozen_because is None:
+        _explain_replicas(draft, stored)
     return draft
 
 
 def _held(group: NodeGroup) -> int:
-    """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
+    """Return the number of machines with a quota or configuration failure of their own, whatever fences the group."""
     failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
     return sum(not class_of(failure).moves_elsewhere for failure in failures)
 
 
-def _explain(draft: Draft, health: _Health, now: datetime) -> None:
-    """Why a group is not healthy, and whether its replicas are left to somebody else."""
-    state, group = health.state, health.group
-    if health.throttled_requested is not None and state is not None:
-        words = {"offering": str(group.offering), **_whose(health.words)}
-        if draft.state is State.FENCED:
-            draft.add_reason(Rule.FENCED_BY_OTHERS, **words, until=state.throttled_until)
-        else:
-            draft.add_reason(Rule.THROTTLED, **words)
-    elif draft.state is State.FROZEN and group.frozen_because is not None:
+def _throttle(draft: Draft, health: _Health) -> None:
+    """Cap the group because of other clusters' reports, or fence it. Its own machines have not failed."""
+    stored, reports = health.state, health.reports
+    facts: dict[str, Fact] = {
+        "offering": str(draft.group.offering),
+        "clusters": tuple(sorted({report.cluster for report in reports if report.cluster})),
+        "others": sum(not report.cluster for report in reports),
+    }
+    if draft.state is State.FENCED:
+        draft.moves_elsewhere, draft.coming, draft.fence_ends = True, draft.group.waiting, stored.throttled_until
+        draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
+    elif health.throttled_requested is not None:
+        draft.throttled_max = health.throttled_requested + 1
+        draft.add_reason(Rule.THROTTLED, **facts)
+
+
+def _freeze(draft: Draft, stored: GroupState) -> None:
+    group = draft.group
+    if group.frozen_because is not None:
         draft.add_reason(Rule.FROZEN, why=group.frozen_because)
-    elif draft.state is State.FROZEN and state is not None and state.bounds_applied_by:
-        draft.add_reason(Rule.FROZEN, why=_not_ours(group.bounds_place, state.bounds_applied_by))
-    elif draft.state is State.FROZEN and state is not None:
-        draft.add_reason(Rule.CONTESTED_BOUNDS, by=state.contested_by, times=CONTEST_REVERTS)
-    elif draft.state is State.FENCED and health.impaired_until is not None:
+    elif stored.bounds_applied_by:
+        draft.add_reason(Rule.FROZEN, why=_not_ours(group.bounds_place, stored.bounds_applied_by))
+    else:
+        draft.add_reason(Rule.CONTESTED_BOUNDS, by=stored.contested_by, times=CONTEST_REVERTS)
+
+
+def _fence(draft: Draft, health: _Health, now: datetime) -> None:
+    group, stored = health.group, health.state
+    ends = (stored.backoff_until, health.impaired_until)
+    draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
+    if group.published is None or group.published.state is not State.FENCED:
+        draft.failed_at = stored.last_failure
+    if health.impaired_until is not None:
         draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.zone, until=health.impaired_until)
-    elif draft.state is not State.HEALTHY and state is not None:
-        failure: Mapping[str, Fact] = {"kind": state.failure_class.value, "failures": state.failures}
-        if draft.state is State.FENCED:
-            draft.add_reason(Rule.IN_BACKOFF, **failure, until=state.backoff_until)
-        elif state.backoff_until is not None and now <= state.backoff_until:
-            draft.add_reason(Rule.PROBING_AFTER_ARRIVAL, **failure)
-        else:
-            draft.add_reason(Rule.PROBING_AFTER_BACKOFF, **failure)
-    if health.slow_start:
-        draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
-    if group.frozen_because is None:
-        _explain_replicas(draft, state)
+    else:
+        draft.add_reason(Rule.IN_BACKOFF, **_failure(stored), until=stored.backoff_until)
 
 
-def _explain_replicas(draft: Draft, state: GroupState | None) -> None:
-    """Why replicas are left to somebody else."""
+def _failure(stored: GroupState) -> Mapping[str, Fact]:
+    return {"kind": stored.failure_class.value, "failures": stored.failures}
+
+
+def _explain_replicas(draft: Draft, stored: GroupState) -> None:
+    key = draft.group.key
     if draft.group.max_only:
         draft.add_reason(Rule.REPLICAS_OF_KARPENTER)
-    elif state is not None and state.replicas_applied_by:
-        key = draft.group.key
+    elif stored.replicas_applied_by:
         place = f"spec.replicas of {draft.group.kind} {key.namespace}/{key.name}"
-        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, state.replicas_applied_by))
-    elif state is not None and state.contested_replicas:
-        draft.add_reason(Rule.CONTESTED_REPLICAS, by=state.contested_by, times=CONTEST_REVERTS)
+        draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.replicas_applied_by))
+    elif stored.contested_replicas:
+        draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contested_by, times=CONTEST_REVERTS)
 
 
 def _not_ours(place: str, manager: str) -> Reason:
-    """That somebody applies a field, and would put it back."""
+    """Return the reason that another manager applies a field, and would revert it."""
     return Reason.of(Rule.FIELD_NOT_OURS, place=place, manager=manager)
-
-
-def _whose(words: Sequence[CapacityReport]) -> dict[str, Fact]:
-    """Who says so: the names of clusters that may be named, and how many others there are."""
-    names = sorted({word.cluster for word in words if word.cluster})
-    return {"clusters": tuple(names), "others": sum(not word.cluster for word in words)}

@@ -1,1 +1,1 @@
-"""Which groups take part, which of them make a pool, and which numbers the pool has."""
+"""Pools: the groups that participate, their pools and the numbers of each pool."""

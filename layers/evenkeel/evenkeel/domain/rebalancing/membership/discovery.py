@@ -1,8 +1,8 @@
-"""Cluster Autoscaler's auto-discovery strings, so that Evenkeel can be told the same as the autoscaler.
+"""Cluster Autoscaler's auto-discovery strings, for the same settings in Evenkeel and the autoscaler.
 
-``clusterapi:namespace=ns,clusterName=c,label=value`` is what upstream reads
-(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75). ``mcm:k8s.io/cluster-autoscaler/<shoot>`` is GEP-24
-section 2: it names a shoot, whose machine objects live in one namespace of the seed.
+Upstream reads ``clusterapi:namespace=ns,clusterName=c,label=value``
+(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75). GEP-24 section 2 defines
+``mcm:k8s.io/cluster-autoscaler/<shoot>``. It names a shoot, whose machine objects live in one namespace of the seed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """What one string asks for; None and empty choose everything."""
+    """The objects that one string selects; None and empty select everything."""
 
     flavours: tuple[str, ...]
     namespace: str | None = None
@@ -27,7 +27,7 @@ class Discovery:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Raises BadValueError for an unknown provider or a part that is not key=value."""
+        """Return the parsed string. Raises BadValueError for an unknown provider or a part that is not key=value."""
         provider, colon, rest = text.partition(":")
         if not colon or provider not in _PROVIDERS:
             raise BadValueError("a discovery string starts with clusterapi: or mcm:")
@@ -43,12 +43,12 @@ class Discovery:
             if not equals or not key:
                 raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
             parts[key] = value
-        # An empty namespace or clusterName chooses nothing; an empty label is one without a value.
+        # An empty namespace or clusterName selects nothing; an empty label is one without a value.
         namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
         return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
-        """Whether an autoscaler with this string would see the object."""
+        """Return True if an autoscaler with this string would see the object."""
         if flavour not in self.flavours:
             return False
         if self.shoot is not None:
@@ -65,7 +65,7 @@ class Discovery:
 def discovered(
     discoveries: Iterable[Discovery], *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]
 ) -> bool:
-    """Whether any of the strings matches. Without strings for its flavour, every object is discovered."""
+    """Return True if any of the strings matches. Without strings for its flavour, every object is discovered."""
     mine = [discovery for discovery in discoveries if flavour in discovery.flavours]
     return not mine or any(
         discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels) for discovery in mine

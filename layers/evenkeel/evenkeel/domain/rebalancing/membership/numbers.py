@@ -1,12 +1,13 @@
-"""Where a pool's numbers come from, and what a PoolMaximum below the number of zones would have to become.
+"""The sources of a pool's numbers, the fix of a PoolMaximum below the number of zones, and the weights of zones.
 
-In this order: annotations of members, the record, the owners of the members' numbers, the sum of the bounds that the
-members had before us.
+Sources, in this order: annotations of members, the record, the owners of the members' numbers, the sum of the adopted
+bounds.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import gcd
 from typing import NamedTuple
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers
@@ -14,66 +15,67 @@ from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare
 from evenkeel.domain.model.owner_intent import desired_bounds_of
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, adopted_bounds
-from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 
 class NumberSources(NamedTuple):
-    """Whom to ask for a pool's numbers."""
+    """The objects that may hold a pool's numbers."""
 
     groups: Sequence[NodeGroup]
     rule: PoolRule  # of the record; an empty one where it has none
     state: PoolState
-    readable: bool  # False: something about a member cannot be read, so what is added up would be too little
+    readable: bool  # False: a value of a member cannot be read, so a sum would be too small
 
 
-def find_origin(field: str, annotated: int | None, ruled: int | None, ways: NumberSources) -> Origin | None:
-    """Where ``POOL_MIN`` or ``POOL_MAX`` comes from, with its value; None: nobody says it.
+def find_origin(field: str, annotated: int | None, ruled: int | None, sources: NumberSources) -> Origin | None:
+    """Return the origin and the value of ``POOL_MIN`` or ``POOL_MAX``; None: it has no source.
 
     Args:
-        annotated: What the members' annotations say.
-        ruled: What the record says.
+        field: ``POOL_MIN`` or ``POOL_MAX``.
+        annotated: The value of the members' annotations.
+        ruled: The value of the record.
+        sources: The other sources.
     """
     is_min = field == POOL_MIN
     if annotated is not None:
-        groups = tuple(g for g in ways.groups if (g.pool_min if is_min else g.pool_max) is not None)
-        return _cut(Origin(field=field, value=annotated, source=Source.ANNOTATION, groups=groups), ways)
+        groups = tuple(group for group in sources.groups if (group.pool_min if is_min else group.pool_max) is not None)
+        return _cut(Origin(field=field, value=annotated, source=Source.ANNOTATION, groups=groups), sources)
     if ruled is not None:
-        return _cut(Origin(field=field, value=ruled, source=Source.RECORD, rule=ways.rule), ways)
-    return _cut(_summed(field, ways), ways) if ways.readable else None
+        return _cut(Origin(field=field, value=ruled, source=Source.RECORD, rule=sources.rule), sources)
+    return _cut(_summed(field, sources), sources) if sources.readable else None
 
 
-def _summed(field: str, ways: NumberSources) -> Origin | None:
-    """What the owners say together, and of members without one what they had before us."""
+def _summed(field: str, sources: NumberSources) -> Origin | None:
+    """Return the sum of the owners' numbers, and of the adopted bounds of members without an owner."""
 
     def number(bounds: Bounds) -> int:
         return bounds.min if field == POOL_MIN else bounds.max
 
     shares: dict[str, OwnerShare] = {}
     adopted: list[tuple[NodeGroup, int]] = []
-    for group in ways.groups:
+    for group in sources.groups:
         if group.owner is not None:
-            wish = desired_bounds_of(group, ways.state)
-            if wish is not None:
-                shares.setdefault(group.owner.ref.id, OwnerShare(owner=group.owner, wish=number(wish)))
-        elif (bounds := adopted_bounds(group, ways.state)) is not None:
+            desired = desired_bounds_of(group, sources.state)
+            if desired is not None:
+                shares.setdefault(group.owner.ref.id, OwnerShare(owner=group.owner, wish=number(desired)))
+        elif (bounds := adopted_bounds(group, sources.state)) is not None:
             adopted.append((group, number(bounds)))
     if not shares and not adopted and field == POOL_MAX:
         return None
     total = sum(share.wish for share in shares.values()) + sum(bound for _, bound in adopted)
     return Origin(
         field=field,
-        value=min(LARGEST_COUNT, total),  # what replicas cannot hold could be published, but never read back
+        value=min(LARGEST_COUNT, total),  # more could be published, but never read back
         source=Source.OWNER if shares else Source.ADOPTION,
         groups=tuple(group for group, _ in adopted),
         owners=tuple(shares.values()),
     )
 
 
-def _cut(origin: Origin | None, ways: NumberSources) -> Origin | None:
-    """A pool can be no larger than its cluster."""
-    caps = [group.node_cap for group in ways.groups if group.node_cap is not None]
+def _cut(origin: Origin | None, sources: NumberSources) -> Origin | None:
+    caps = [group.node_cap for group in sources.groups if group.node_cap is not None]
     cap = min(caps, key=lambda cap: cap.nodes, default=None)
     if origin is None or cap is None or origin.field == POOL_MIN or origin.value <= cap.nodes:
         return origin
@@ -82,34 +84,34 @@ def _cut(origin: Origin | None, ways: NumberSources) -> Origin | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """PoolMaximum as it should be, at the one place that names it: a member, an owner, else the record's entry."""
+    """A new PoolMaximum, at the one place that holds it: a member, an owner, else the record's entry."""
 
     group: NodeGroup | None = None  # whose annotation it is
-    owner: OwnerNumbers | None = None  # whose number it is; of several that add up, this one's
+    owner: OwnerNumbers | None = None  # whose number it is; with several, the one that is changed
     rule: PoolRule | None = None
     before: int | None
     after: int
 
 
 class Unfixable(StrEnum):
-    """Why a fault in a pool's numbers is left to people."""
+    """Why a fault in a pool's numbers needs a person."""
 
-    AMBIGUOUS = "ambiguous"  # which value is meant is for people to say
+    AMBIGUOUS = "ambiguous"  # the right value is not known
     FROZEN = "frozen"  # the object that holds the number is not written
     CUT = "cut"  # the cluster may have no more nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """What would make a pool's numbers keep the rules; else why that is left to people."""
+    """The changes that make a pool's numbers valid; else why that needs a person."""
 
     changes: tuple[Change, ...] = ()
     unfixable: Unfixable | None = None
-    frozen: NodeGroup | None = None  # the group that stands in the way
+    frozen: NodeGroup | None = None  # the group that cannot be written
 
 
 def fix_for(pool: AnyPool) -> Fix:
-    """PoolMaximum := number of zones, where that is all that is wrong with a pool; everything else is for people."""
+    """Return PoolMaximum := number of zones, if nothing else is wrong with a pool; other faults need a person."""
     problems = pool.problems if isinstance(pool, InvalidPool) else ()
     if any(problem.kind is not ProblemKind.FEWER_THAN_ZONES for problem in problems):
         return Fix(unfixable=Unfixable.AMBIGUOUS)
@@ -128,12 +130,33 @@ def fix_for(pool: AnyPool) -> Fix:
 
 
 def _annotation_fix(pool: AnyPool, holders: Sequence[NodeGroup]) -> Fix:
-    """On the members whose annotation it is.
+    """Return the fix on the members with the annotation.
 
-    A sum of their bounds is held by nobody: then one member gets the annotation, which goes before the sum.
+    No object holds a sum of bounds: then one member gets the annotation, which takes precedence over the sum.
     """
     frozen = [group for group in holders or pool.groups if group.frozen_because is not None]
     if frozen and (holders or len(frozen) == len(pool.groups)):
         return Fix(unfixable=Unfixable.FROZEN, frozen=frozen[0])
     holders = holders or [group for group in pool.groups if group.frozen_because is None][:1]
     return Fix(changes=tuple(Change(group=group, before=group.pool_max, after=pool.zones) for group in holders))
+
+
+def with_shares(groups: Sequence[NodeGroup]) -> tuple[tuple[NodeGroup, ...], list[Problem]]:
+    """Return the groups with integer weights in the ratio of their percentages.
+
+    Groups without a percentage share the rest by their weights. If all groups have one, the sum may be below 100. A sum
+    above 100, or without a rest for the others, is a problem.
+    """
+    named = [group.weight_percent for group in groups if group.weight_percent is not None]
+    if not named:
+        return tuple(groups), []
+    total, others = sum(named), len(groups) - len(named)
+    if total > 100 or (others and total == 100):
+        return tuple(groups), [Problem.of(ProblemKind.WEIGHTS_PAST_POOL, percent=total, others=others)]
+    together = sum(group.weight for group in groups if group.weight_percent is None) or 1
+    weights = [
+        group.weight * (100 - total) if group.weight_percent is None else group.weight_percent * together
+        for group in groups
+    ]
+    unit = gcd(*weights)
+    return tuple(replace(group, weight=weight // unit) for group, weight in zip(groups, weights, strict=True)), []

@@ -1,4 +1,4 @@
-"""Pools that an operator has paused: read and counted, so that their nodes stay counted, and never written."""
+"""Paused pools: Evenkeel reads and counts them, and never writes them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,12 +14,12 @@ _Pool = TypeVar("_Pool", bound=Members)
 
 
 def lasts(until: datetime | None, now: datetime) -> bool:
-    """Whether a pause with this end is not over; None: it has no end of its own."""
+    """Return True while a pause with this end lasts; None: it has no end."""
     return until is None or now < until
 
 
 def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[str, datetime | None]:
-    """Of pools by name or id, each with the end of its pause, those whose pause is not over."""
+    """Return the entries, by pool's name or id, whose pause is not over."""
     return {name: until for name, until in paused.items() if lasts(until, now)}
 
 
@@ -30,7 +30,7 @@ def _ends(pool: PoolId, paused: Mapping[str, datetime | None], now: datetime) ->
 def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
     """Return True if Evenkeel stops acting on a pool whose bounds keep an autoscaler from ordering.
 
-    It is opened first: else the pool could not grow at all until Evenkeel acts on it again.
+    It opens first: else the pool could not grow until Evenkeel acts on it again.
     """
     if pool.state.closed_at is None or not isinstance(pool, Pool):
         return False
@@ -39,10 +39,10 @@ def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
 
 
 def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
-    """The pool with its groups frozen, if it is paused at ``now``. What freezes a group besides stays its reason."""
+    """Return the pool, with its groups frozen if it is paused. A group that is frozen already keeps its reason."""
     ends = _ends(pool.id, paused, now)
     if not ends:
         return pool
     lasting = [until for until in ends if until is not None]
-    why = Reason.of(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
-    return replace(pool, groups=tuple([group.frozen(why) for group in pool.groups]))
+    reason = Reason.of(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
+    return replace(pool, groups=tuple([group.frozen(reason) for group in pool.groups]))

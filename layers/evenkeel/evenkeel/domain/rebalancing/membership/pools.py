@@ -1,17 +1,16 @@
-"""Which node groups make a pool, and which numbers it has.
+"""The pools of a cluster: their node groups and their numbers.
 
-A group belongs to a pool by, in this order: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
-the cluster's record, similarity where the record asks for it. Strategy: annotation on any member, else the record.
-PoolMinimum and PoolMaximum: the same, else the owners of the members' numbers (``numbers``), else the sums of the
-bounds found at adoption.
+The first of these assigns a group to a pool: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
+the cluster record, similarity. Settings: annotation on any member, else the record. Numbers:
+the same, else the owners of the members' numbers (``numbers``), else the sums of the adopted bounds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from operator import is_
+from typing import Any, NamedTuple
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
@@ -29,13 +28,11 @@ from evenkeel.domain.model.values import Fault
 from evenkeel.domain.rebalancing.membership.numbers import NumberSources, find_origin, with_shares
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
 
-_DRY_RUN = "evenkeel.dev/dry-run"
-
 
 def find_pools(
     groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
 ) -> tuple[list[AnyPool], list[Skipped]]:
-    """All pools, by id, and the groups that are in none, each with the reason."""
+    """Return all pools, by id, and the groups that are in none, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
     unassigned: list[NodeGroup] = []
     for group in groups:
@@ -51,10 +48,10 @@ def find_pools(
         alike, skipped = _by_similarity(unassigned, policy.similarity, members.keys(), states)
         members |= alike
     pools: list[AnyPool] = []
-    remembered = _states_of(members, states)
-    for id, found in sorted(members.items()):
-        state, known_as = remembered.get(id, (PoolState(), None))
-        member_groups, state = _in_known_zones(found, state)
+    stored = _states_of(members, states)
+    for id, unplaced in sorted(members.items()):
+        state, known_as = stored.get(id, (PoolState(), None))
+        member_groups, state = _in_known_zones(unplaced, state)
         planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
             skipped += [_skipped(group, planned) for group in member_groups]
@@ -64,9 +61,9 @@ def find_pools(
 
 
 def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
-    """The groups, those that have lost the machines which alone say their zone in the zone of the last; and that kept.
+    """Return the groups and the state. A group whose zone only its machines show keeps the zone of its last machine.
 
-    Else a group that an autoscaler empties would make its pool invalid, and leave every zone of it as it is.
+    Else a group that an autoscaler empties would make its pool invalid.
     """
     zones: dict[str, str] = {}
     placed = []
@@ -83,16 +80,14 @@ def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequ
 def _states_of(
     members: Mapping[PoolId, Sequence[NodeGroup]], states: Mapping[PoolId, PoolState]
 ) -> dict[PoolId, tuple[PoolState, PoolId | None]]:
-    """What is remembered of each pool: under its own name, else under a former one, found again by its members.
+    """Return the stored state of each pool, and the former name under which its members have found it.
 
-    A former name is one that no pool has now. What stands there goes to the pool with most of its members. A pool that
-    has got an old name back may find an older state there than under the name it had meanwhile: the later one counts.
+    A former name is one that no pool has now. Its state goes to the pool with most of its members. A pool that has got
+    an old name back may have an older state there than under the name it had meanwhile: the later one counts.
     """
-    remembered: dict[PoolId, tuple[PoolState, PoolId | None]] = {
-        id: (states[id], None) for id in members if id in states
-    }
-    if remembered.keys() == states.keys():
-        return remembered
+    stored: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
+    if stored.keys() == states.keys():
+        return stored
     pool_of = {str(group.key): id for id, groups in members.items() for group in groups}
     for former, state in sorted(states.items()):
         if former in members or not (state.members or state.move):
@@ -100,16 +95,16 @@ def _states_of(
         heirs = Counter(
             pool_of[key]
             for key in state.members
-            if key in pool_of and (pool_of[key] not in remembered or _is_later(state, remembered[pool_of[key]][0]))
+            if key in pool_of and (pool_of[key] not in stored or _is_later(state, stored[pool_of[key]][0]))
         )
         if heirs:
             heir = min(heirs, key=lambda id: (-heirs[id], id))
-            remembered[heir] = (state, former)
-    return remembered
+            stored[heir] = (state, former)
+    return stored
 
 
 def _is_later(state: PoolState, other: PoolState) -> bool:
-    """Whether both are of the same groups, and this one was seen later."""
+    """Return True if both are of the same groups, and this one was seen later."""
     same = 2 * len(state.members & other.members) > len(other.members)
     return same and state.seen is not None and (other.seen is None or state.seen.since > other.seen.since)
 
@@ -118,23 +113,23 @@ def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
     return Skipped(namespace=group.key.namespace, name=group.key.name, reason=reason)
 
 
-def _in_none(group: NodeGroup, why: Reason) -> Skipped:
-    faults = tuple(str(fault) for fault in group.faults)  # a slip of the pen may be why it is in none
-    return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=why, faults=faults))
+def _in_none(group: NodeGroup, reason: Reason) -> Skipped:
+    faults = tuple(str(fault) for fault in group.faults)  # a misspelled label may be why it is in none
+    return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=reason, faults=faults))
 
 
 def _by_similarity(
     groups: Iterable[NodeGroup], rule: Similarity, taken_ids: Collection[PoolId], states: Mapping[PoolId, PoolState]
 ) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
-    """The pools of groups whose nodes are alike, and the groups in none.
+    """Return the pools of groups with similar nodes, and the groups in none.
 
-    A pool is called after its first member, and keeps that name while a member is left that was in it.
+    A pool is named after its first member, and keeps that name while any of its former members is left.
     """
     places: dict[tuple[str, str, str], dict[GroupKey, NodeGroup]] = {}
     skipped = []
     for group in groups:
-        if why := _why_not_compared(group, rule):
-            skipped.append(_in_none(group, why))
+        if reason := _obstacle(group, rule):
+            skipped.append(_in_none(group, reason))
         else:
             places.setdefault((group.key.flavour, group.key.namespace, group.cluster), {})[group.key] = group
     pools = {}
@@ -160,15 +155,14 @@ def _by_similarity(
     return pools, skipped
 
 
-def _why_not_compared(group: NodeGroup, rule: Similarity) -> Reason | None:
-    """Why similarity leaves a group out, and what would bring it in."""
+def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
     if group.closed_because is not None:
         return Reason.of(Rule.CLOSED_AT_ZERO, why=group.closed_because)
     if group.template_faults:
         return Reason.of(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template_faults))
     bounds = group.adopted if group.has_adopted else group.bounds
     if (bounds is None or bounds.max == 0) and group.pool_max is None and not group.faults:
-        # Nobody has said that it may grow; Cluster Autoscaler does not balance it either.
+        # No value says that it may grow; Cluster Autoscaler does not balance it either.
         return Reason.of(Rule.NO_BOUNDS)
     if not rule.labels and not (group.template is not None and group.template.complete):
         return Reason.of(Rule.NO_CPU_AND_MEMORY)
@@ -176,17 +170,29 @@ def _why_not_compared(group: NodeGroup, rule: Similarity) -> Reason | None:
 
 
 def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
-    """Zone order: the index in the names where all have one, else the zones' names. Never the order of a list."""
+    """Return the groups by zone index if all names have one, else by zone name. Never in the order of a list."""
     if all(group.zone_index is not None for group in groups):
         return tuple(sorted(groups, key=lambda group: (group.zone_index, group.key)))
     return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
 
 
-_Value = TypeVar("_Value", bool, int, Strategy, OnFailure, Level)
+# Annotations on which the members have to agree, by the field of NodeGroup that holds the value.
+_ANNOTATIONS = {
+    "pool_min": POOL_MIN,
+    "pool_max": POOL_MAX,
+    "strategy": "evenkeel.dev/strategy",
+    "on_failure": "evenkeel.dev/on-failure",
+    "level": "evenkeel.dev/level",
+    "max_step": "evenkeel.dev/max-step",
+    "dry_run": "evenkeel.dev/dry-run",
+}
+# Settings of the annotations, else of the record's rule for the pool, else of the whole record.
+_SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
+_OF_CLUSTER = ("autoscaler", "suspect_provision_time", "converge", "autoscaler_loop")
 
 
 class _Candidate(NamedTuple):
-    """The groups of one pool, and what there is to know about them."""
+    """The groups of one pool, with the input of the pool's numbers."""
 
     id: PoolId
     groups: tuple[NodeGroup, ...]  # by zone
@@ -194,97 +200,82 @@ class _Candidate(NamedTuple):
     state: PoolState
     known_as: PoolId | None
 
-    def agreed(
-        self, annotation: str, reader: Callable[[NodeGroup], _Value | None], problems: list[Problem]
-    ) -> _Value | None:
-        """What the members' annotations say, where they say it and agree."""
-        values: dict[_Value, NodeGroup] = {}
-        for group in self.groups:
-            value = reader(group)
-            if value is not None:
-                values.setdefault(value, group)
-        if len(values) > 1:
-            each = ", ".join(f"{value} on {group.key}" for value, group in values.items())
-            problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=each))
-        return next(iter(values), None)
+    def annotated(self, problems: list[Problem]) -> dict[str, Any]:
+        """Return the annotated values by field. A problem is added for each that differs between members."""
+        found = {}
+        for field, annotation in _ANNOTATIONS.items():
+            values: dict[Any, NodeGroup] = {}
+            for group in self.groups:
+                value = getattr(group, field)
+                if value is not None:
+                    values.setdefault(value, group)
+            if len(values) > 1:
+                members = ", ".join(f"{value} on {group.key}" for value, group in values.items())
+                problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=members))
+            found[field] = next(iter(values), None)
+        return found
 
 
-def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
-    """The pool, valid or not; a reason: its groups take no part, since nobody says any number, or wants any node."""
-    pool, desired_bounds = _heard(found)
+def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
+    """Return the pool, valid or not; a reason: its groups do not participate, without a number or a desired node."""
+    pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
-    weighted, past = with_shares(pool.groups)
-    pool, problems = pool._replace(groups=weighted), problems + past
-    minimum = pool.agreed(POOL_MIN, lambda group: group.pool_min, problems)
-    maximum = pool.agreed(POOL_MAX, lambda group: group.pool_max, problems)
-    strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
-    on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
-    level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
-    max_step = pool.agreed("evenkeel.dev/max-step", lambda group: group.max_step, problems)
-    dry_run = _dry_run(pool, rule, problems)
-    ways = NumberSources(pool.groups, rule, pool.state, readable=not problems)
-    origins = {
-        POOL_MIN: find_origin(POOL_MIN, minimum, rule.min, ways),
-        POOL_MAX: find_origin(POOL_MAX, maximum, rule.max, ways),
-    }
-    top = origins[POOL_MAX]
+    weighted, weight_problems = with_shares(pool.groups)
+    pool, problems = pool._replace(groups=weighted), problems + weight_problems
+    annotated = pool.annotated(problems)
+    sources = NumberSources(pool.groups, rule, pool.state, readable=not problems)
+    low = find_origin(POOL_MIN, annotated["pool_min"], rule.min, sources)
+    top = find_origin(POOL_MAX, annotated["pool_max"], rule.max, sources)
     if top is None and not problems:
         return Reason.of(Rule.TAKES_NO_PART)
     if top is not None and _is_off(top, pool.groups) and not problems:
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
-    low, high = (None if origin is None else origin.value for origin in origins.values())
+    pool_min, pool_max = (None if origin is None else origin.value for origin in (low, top))
     notes = dict.fromkeys(fault for group in pool.groups for fault in group.notes)
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
-    _check_numbers(pool, low, top, problems, warnings)
-    members = _members(pool, rule, strategy, on_failure, all_groups)
-    members["level"] = level or rule.level or pool.policy.level
-    members["max_step"] = max_step or rule.max_step or pool.policy.max_step
-    members["dry_run"] = dry_run
-    members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
-    if problems or low is None or high is None:
-        return InvalidPool(
-            **members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *desired_bounds)
-        )
-    return Pool(**members, min=low, max=high, warnings=(*warnings, *desired_bounds))
+    _check_numbers(pool, pool_min, top, problems, warnings)
+    members = _members(pool, rule, annotated, all_groups)
+    members["origins"] = tuple(origin for origin in (low, top) if origin is not None)
+    members["warnings"] = (*warnings, *new_intents)
+    if problems or pool_min is None or pool_max is None:
+        return InvalidPool(**members, min=pool_min, max=pool_max, problems=tuple(problems))
+    return Pool(**members, min=pool_min, max=pool_max)
 
 
-def _dry_run(pool: _Candidate, rule: PoolRule, problems: list[Problem]) -> bool | None:
-    """What the pool itself says; None: nothing. One member that says true, or what nobody can read, is enough."""
-    said = pool.agreed(_DRY_RUN, lambda group: group.dry_run, problems)
-    is_held = any(group.dry_run or any(fault.field == _DRY_RUN for fault in group.faults) for group in pool.groups)
-    return True if is_held else rule.dry_run if said is None else said
+def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool | None:
+    """Return the pool's own setting; None: it has none. One member that says true, or is unreadable, is enough."""
+    field = _ANNOTATIONS["dry_run"]
+    is_held = any(group.dry_run or any(fault.field == field for fault in group.faults) for group in pool.groups)
+    return True if is_held else rule.dry_run if annotated is None else annotated
 
 
-def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
-    """The pool with new wishes of owners remembered, and what is to be told of them.
+def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
+    """Return the pool with the new desired bounds of owners in its state, and a problem that reports each.
 
-    Bounds that are no fight about ours are as if we had never published any.
+    Bounds that are no revert of Evenkeel's count as if Evenkeel had never published any.
     """
-    told, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
+    reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
-        published = group.published
-        if group.bounds_held and group.owner is not None and not group.owner.takes_ours:
-            desired_bounds.pop(group.owner.ref.id, None)  # nothing of ours stands there any more
-        if group.owner is not None and is_new_intent(group, pool.state):
-            bounds = group.owner.bounds
-            desired_bounds[group.owner.ref.id] = DesiredBounds(bounds=bounds)
-            told.append(Problem.of(ProblemKind.NEW_WISH, owner=str(group.owner.ref), min=bounds.min, max=bounds.max))
-        if group.owner is not None and group.owner.takes_ours and published is not None:
-            fights = published.bounds == group.bounds or is_put_back(group, pool.state)
-            group = group if fights else replace(group, published=replace(published, bounds=None))
+        owner, published = group.owner, group.published
+        if group.bounds_held and owner is not None and not owner.takes_ours:
+            desired_bounds.pop(owner.ref.id, None)  # no value of Evenkeel's is there any more
+        if owner is not None and is_new_intent(group, pool.state):
+            bounds = owner.bounds
+            desired_bounds[owner.ref.id] = DesiredBounds(bounds=bounds)
+            reports.append(Problem.of(ProblemKind.NEW_WISH, owner=str(owner.ref), min=bounds.min, max=bounds.max))
+        if owner is not None and owner.takes_ours and published is not None:
+            is_revert = published.bounds == group.bounds or is_put_back(group, pool.state)
+            group = group if is_revert else replace(group, published=replace(published, bounds=None))
         groups.append(group)
-    if desired_bounds == pool.state.desired_bounds and all(
-        new is old for new, old in zip(groups, pool.groups, strict=True)
-    ):
-        return pool, told
-    return pool._replace(groups=tuple(groups), state=replace(pool.state, desired_bounds=desired_bounds)), told
+    if desired_bounds == pool.state.desired_bounds and all(map(is_, groups, pool.groups)):
+        return pool, reports
+    return pool._replace(groups=tuple(groups), state=replace(pool.state, desired_bounds=desired_bounds)), reports
 
 
 def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
-    """For each object that holds bounds which are not written: where they stand."""
     fields: dict[str, list[str]] = {}
     for group in groups:
         if group.bounds_held and group.owner is not None:
@@ -292,9 +283,8 @@ def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
     return [Problem.of(ProblemKind.BOUNDS_HELD, owner=owner, fields=tuple(places)) for owner, places in fields.items()]
 
 
-def _is_off(maximum: Origin, groups: Iterable[NodeGroup]) -> bool:
-    """Whether the owner wants no node at all, and none is there."""
-    wants_none = maximum.source is Source.OWNER and maximum.value == 0
+def _is_off(top: Origin, groups: Iterable[NodeGroup]) -> bool:
+    wants_none = top.source is Source.OWNER and top.value == 0
     return wants_none and not any(group.requested or group.running for group in groups)
 
 
@@ -303,12 +293,12 @@ def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
 
 
 def _check_numbers(
-    pool: _Candidate, minimum: int | None, top: Origin | None, problems: list[Problem], warnings: list[Problem]
+    pool: _Candidate, pool_min: int | None, top: Origin | None, problems: list[Problem], warnings: list[Problem]
 ) -> None:
-    """What the numbers and the zones say against each other. A pool in use is sized with fewer nodes than zones too."""
-    maximum = None if top is None else top.value
-    if not problems and minimum is not None and maximum is not None and minimum > maximum:
-        problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=minimum, maximum=maximum))
+    """Add the problems of numbers and zones. A pool in use with fewer nodes than zones gets a warning only."""
+    pool_max = None if top is None else top.value
+    if not problems and pool_min is not None and pool_max is not None and pool_min > pool_max:
+        problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=pool_min, maximum=pool_max))
     problems += [
         Problem.of(ProblemKind.NO_ZONE, group=str(group.key))
         for group in pool.groups
@@ -320,47 +310,37 @@ def _check_numbers(
         if group.max_only and (group.replicas_by == "cluster-autoscaler" or group.autoscaler_failure is not None)
     ]
     zones = count_zones(pool.groups)
-    if not problems and maximum is not None and maximum < zones:
+    if not problems and pool_max is not None and pool_max < zones:
         in_use = (
             pool.state.adopted
             or any(group.bounds is not None or group.requested for group in pool.groups)
             or (top is not None and top.source is Source.OWNER)  # it accepts such a number
         )
         kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES
-        (warnings if in_use else problems).append(Problem.of(kind, maximum=maximum, zones=zones))
+        (warnings if in_use else problems).append(Problem.of(kind, maximum=pool_max, zones=zones))
 
 
 def _members(
-    pool: _Candidate,
-    rule: PoolRule,
-    strategy: Strategy | None,
-    on_failure: OnFailure | None,
-    all_groups: Iterable[NodeGroup],
+    pool: _Candidate, rule: PoolRule, annotated: Mapping[str, Any], all_groups: Iterable[NodeGroup]
 ) -> dict[str, Any]:
-    """The fields of ``Members``, but for the warnings."""
+    """Return the fields of ``Members``, except origins and warnings."""
     policy, move = pool.policy, pool.state.move
-    # From all groups of the cluster: a step that was done counts also where the group has left the pool since.
+    # From all groups of the cluster: a step that was done counts also if the group has left the pool since.
     unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only, later=move.later)
         if request.is_of_plan:
-            # What was done of it is on its way, and counts; what was not, the same pods ask for again, or do not.
+            # Its done part is on its way, and counts. For the rest, the same pods ask again, or do not.
             request = replace(request, nodes=0)
+    requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
     return {
+        **{name: annotated.get(name) or getattr(rule, name) or getattr(policy, name) for name in _SETTINGS},
+        **{name: getattr(policy, name) for name in _OF_CLUSTER},
         "id": pool.id,
         "groups": pool.groups,
-        "strategy": strategy or rule.strategy or policy.strategy,
-        "on_failure": on_failure or rule.on_failure or policy.on_failure,
-        "backoff": rule.backoff or policy.backoff,
-        "provision_timeout": rule.provision_timeout or policy.provision_timeout,
-        "autoscaler": policy.autoscaler,
-        "suspect_provision_time": policy.suspect_provision_time,
-        "converge": policy.converge,
-        "convergence_requested": max(
-            (at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])), default=None
-        ),
-        "autoscaler_loop": policy.autoscaler_loop,
+        "dry_run": _dry_run(pool, rule, annotated["dry_run"]),
+        "convergence_requested": max(requested, default=None),
         "state": pool.state,
         "known_as": pool.known_as,
         "unplaced": 0 if request else unplaced,

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOT
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _MISTAKEN_UNIT = re.compile(r"([kmgtpe])(i?)b?", re.ASCII | re.IGNORECASE)
 _BYTES = ("b", "byte", "bytes")
-_LONGEST = 1000  # characters, and powers of ten: what is longer is no amount, and costs memory to work out
+_LONGEST = 1000  # characters, and powers of ten: a longer one is no amount, and costs memory
 _DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
 _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
@@ -43,16 +43,15 @@ _HELP = "not a quantity: write a number with or without a unit, such as 4, 500m,
 
 
 def read_quantity(value: object) -> Fraction:
-    """An amount in its resource's base unit (cores, bytes, pieces), from an annotation or a field.
+    """Return an amount in its resource's base unit (cores, bytes, pieces), from an annotation or a field.
 
-    As apimachinery's ``ParseQuantity`` (pkg/api/resource/quantity.go): the suffixes n u m k M G T P E and Ki to Ei, or
-    a power of ten; what is finer than a billionth is rounded away from zero; with a binary suffix no more than 2^63-1.
-    A number of JSON or YAML is read like its text. Two things that the parser lets through are refused here: a
-    quantity without a digit (it reads "Gi" as 0, the API's own grammar does not), and more than 1,000 characters or
-    powers of ten.
+    It follows apimachinery's ``ParseQuantity`` (pkg/api/resource/quantity.go). Suffixes are n u m k M G T P E, Ki to
+    Ei, and powers of ten. Digits below a billionth are rounded away from zero. The most with a binary suffix is 2^63-1.
+    A number of JSON or YAML is read like its text. Unlike the parser, this refuses a quantity without a digit, and more
+    than 1,000 characters or powers of ten.
 
     Raises:
-        BadValueError: not a quantity. The text says what was probably meant.
+        BadValueError: The value is no quantity. The text proposes the probable one.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadValueError(_HELP)
@@ -75,10 +74,10 @@ def read_quantity(value: object) -> Fraction:
 
 
 def read_duration(value: object) -> timedelta:
-    """A span of time as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m; 0 needs no unit.
+    """Return a duration as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m; 0 needs no unit.
 
     Raises:
-        BadValueError: no such span, a negative one, or one that Go could not hold.
+        BadValueError: The value is no duration, negative, or larger than Go can hold.
     """
     if value in _NOTHING:
         return timedelta(0)
@@ -91,7 +90,7 @@ def read_duration(value: object) -> timedelta:
 
 
 def _factor(text: str, number: str, suffix: str) -> Fraction:
-    """What the suffix multiplies by. ``1E`` is a suffix, ``1E3`` a power of ten."""
+    """Return the factor of a suffix. ``1E`` is a suffix, ``1E3`` a power of ten."""
     factor = _DECIMAL.get(suffix) or _BINARY.get(suffix)
     if factor:
         return factor
@@ -104,7 +103,6 @@ def _factor(text: str, number: str, suffix: str) -> Fraction:
 
 
 def _hint(text: str, number: str = "", suffix: str = "") -> str:
-    """Why this is no quantity, and what was probably meant."""
     if any(character.isspace() for character in text):
         return "not a quantity: write it without spaces"
     if "," in text:

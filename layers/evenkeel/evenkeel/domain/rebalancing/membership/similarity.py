@@ -1,4 +1,4 @@
-"""Which node groups are so much alike that they make one pool: Cluster Autoscaler's rule for balancing."""
+"""Sets of similar node groups, by Cluster Autoscaler's rule for balancing."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
@@ -19,8 +19,8 @@ K = TypeVar("K", bound=_Ordered)
 class _Set(Generic[K]):
     """Groups of one kind that are all similar to one another.
 
-    Whoever is near the least and the most of every amount in it is near everything between: two comparisons stand for
-    one with every member.
+    A group that is near the least and the most of every amount in it is near everything between. So two comparisons
+    replace one with every member.
     """
 
     def __init__(self, key: K, template: NodeTemplate) -> None:
@@ -37,28 +37,28 @@ class _Set(Generic[K]):
 
 
 def _extreme(pick: Callable[[Fraction, Fraction], Fraction], a: NodeTemplate, b: NodeTemplate) -> NodeTemplate:
-    """Of every amount in which two near nodes may differ the lesser, or the larger."""
+    """Return a template with the lesser, or the larger, of every amount in which two near nodes may differ."""
 
-    def each(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None) -> Mapping[str, Fraction] | None:
+    def picked(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None) -> Mapping[str, Fraction] | None:
         if a is None or b is None:
             return b if a is None else a
         return {resource: pick(amount, b[resource]) for resource, amount in a.items()}
 
     return NodeTemplate(
         capacity={"memory": pick(a.capacity["memory"], b.capacity["memory"])},
-        allocatable=each(a.allocatable, b.allocatable),
-        free=each(a.free, b.free),
+        allocatable=picked(a.allocatable, b.allocatable),
+        free=picked(a.free, b.free),
     )
 
 
 def find_sets(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[tuple[K, ...]]:
-    """Every group in exactly one set, sets and members in the order of their keys, whatever the order given.
+    """Return the groups in sets, each in exactly one. Sets and members are in the order of their keys.
 
     "Similar" is no equivalence: of three groups the first may be similar to the second and the second to the third,
-    but not the first to the third. Cluster Autoscaler asks anew for each group that it grows; a pool needs one answer.
-    Here all members of a set are similar to one another. Within a kind (labels and exact amounts, found by hash) the
-    groups are taken from the least memory up, equals by allocatable and free, and each joins the first set that it
-    fits. Names play no part, and where similarity happens to be an equivalence, the sets are its classes.
+    but not the first to the third. Cluster Autoscaler compares anew for each group that it grows; a pool needs one
+    answer. Here all members of a set are similar to one another. Within a kind (labels and exact amounts), each group
+    joins the first set that it fits, from the least memory up, equals by allocatable and free. Names do not count. If
+    similarity is an equivalence, the sets are its classes.
     """
     kinds: dict[Hashable, list[K]] = defaultdict(list)
     sets: list[list[K]] = []
@@ -78,7 +78,7 @@ def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> 
     open_: list[_Set[K]] = []
     for key in sorted(templates, key=lambda key: _amounts(templates[key])):
         template = templates[key]
-        # Memory only grows from here: a set whose least is too far below now is so for all that follow.
+        # Memory only grows from here: a set whose least is too far below stays so.
         open_ = [candidate for candidate in open_ if rule.near_in_memory(candidate.least, template)]
         home = next((candidate for candidate in open_ if candidate.takes(template, rule)), None)
         if home is None:
@@ -91,7 +91,7 @@ def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> 
 
 
 def _amounts(template: NodeTemplate) -> Any:
-    """What the groups of a kind are ordered by. Equals fit the same sets."""
+    """Return the sort key of the groups of a kind. Equals fit the same sets."""
     return (
         template.capacity["memory"],
         sorted((template.allocatable or {}).items()),

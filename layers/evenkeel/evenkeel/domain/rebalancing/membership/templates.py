@@ -1,4 +1,4 @@
-"""What a node of a group looks like: its resources, labels and taints, as far as anybody says."""
+"""Templates of a group's nodes: resources, labels and taints, as far as an object names them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import quote
 
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
-# IsValidLabelValue). What does not follow it can be on no node.
+# IsValidLabelValue). Other names can be on no node.
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
 _KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
@@ -18,7 +18,7 @@ _WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 
 
 def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
-    """Both in one: what the stronger says holds, resource by resource, label by label, and taints by key and effect.
+    """Return both in one. The stronger wins, resource by resource, label by label, and taints by key and effect.
 
     The order is Cluster Autoscaler's: annotations win over everything else (clusterapi_unstructured.go, Labels,
     Taints and InstanceCapacity).
@@ -36,22 +36,22 @@ def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
 def _both(
     stronger: Mapping[str, Fraction] | None, weaker: Mapping[str, Fraction] | None
 ) -> Mapping[str, Fraction] | None:
-    """Amounts that nobody says stay unsaid: an empty mapping would say that there are none."""
+    """Return both amounts in one. None, which means unknown, stays: an empty mapping would mean that there are none."""
     if stronger is None or weaker is None:
         return weaker if stronger is None else stronger
     return {**weaker, **stronger}
 
 
 def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """One taint per key and effect: the last one, in the place of the first."""
+    """Return one taint per key and effect: the last one, in the place of the first."""
     return tuple({(taint.key, taint.effect): taint for taint in taints}.values())
 
 
 def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
-    """Labels from annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and what is wrong with the text.
+    """Return the labels of annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and its faults.
 
-    ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels): what follows
-    the first ``=`` is the value, whatever it is; an entry without one is left out; nothing is trimmed.
+    The text is ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels). The
+    value begins after the first ``=``. An entry without one is left out. Spaces stay.
     """
     labels = {}
     problems = []
@@ -66,11 +66,11 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
-    """Taints from annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and what is wrong with the text.
+    """Return the taints of annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and its faults.
 
-    ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, parseTaint):
-    value and effect may be missing, and the effect may be any word; an entry of another form, or whose key or value
-    no node can have, is left out. Of two with the same key and effect the last one holds.
+    The text is ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go,
+    parseTaint). Value and effect may be missing, and the effect may be any word. An entry of another form, or whose key
+    or value no node can have, is left out. Of two with the same key and effect the last one wins.
     """
     taints = []
     problems = []
@@ -87,12 +87,11 @@ def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What stands between the commas. Nothing between two of them, or after the last, is nothing."""
     return (part for part in text.split(",") if part)
 
 
 def _odd(part: str, key: str, value: str) -> list[str]:
-    """Why no node can have this label, although Cluster Autoscaler takes it as it is."""
+    """Return why no node can have this label, although Cluster Autoscaler accepts it."""
     if not _KEY.fullmatch(key):
         return [f"{quote(part)}: {quote(key)} is no key that a node can have: write name or prefix/name"]
     if not _VALUE.fullmatch(value):

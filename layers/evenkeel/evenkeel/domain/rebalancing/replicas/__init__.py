@@ -1,1 +1,1 @@
-"""How many replicas each group should request."""
+"""Replicas of each group: released, moved, raised, added and given back."""

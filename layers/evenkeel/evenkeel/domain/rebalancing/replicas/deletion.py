@@ -1,9 +1,23 @@
-"""Which machines of a group go first when its replicas fall."""
+"""Which machines of a group go when its replicas fall: the first in order, or named ones.
 
-from collections.abc import Container, Iterable
+A plan removes running machines only by name, or on request for a number of nodes. A delete mark only says which machine
+goes first when replicas fall. So a group is left alone whose API has no such mark, or where replicas and machines do
+not agree (``Draft.drain_blocked_by``). A removal is one step of the pool's journal (``domain.model.moves``): one patch
+of replicas and bounds, on the version of the group that was planned for.
+
+    journal   mark m7   replicas 5 -> 4, with the step's id   close   m7 is deleted by its controller
+    ---*---------*------------------*--------------------------x-----------------*------------------->
+    after a crash, the next check:
+       |   evaluates m7 anew, or    |  finds the id, and m7 marked and not deleted yet: no other machine of the group
+       |   its mark is removed      |  is named before. If others raise replicas meanwhile, m7 stays without its mark
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Machine, MachineRef
+from evenkeel.domain.model.reasons import Rule
 
 
 def deletion_candidates(
@@ -15,19 +29,18 @@ def deletion_candidates(
     provision_timeout: timedelta,
     now: datetime,
 ) -> tuple[str, ...]:
-    """The names of as many machines as will go, the first first.
+    """Return the names of the machines that go, in order.
 
-    Failed ones, those past the provision timeout, others without a node, the newest first. Then, where running ones
-    may go, those with a node, the unready first. Never one that is preserved, for it would not go; those that are
-    being deleted are gone already.
+    First failed ones, then those past the provision timeout, then others without a node, each the newest first. Where
+    running ones may go, those with a node follow, the unready first. A preserved machine never goes.
 
     Args:
-        machines: all of the group's.
-        requested: replicas that will be left.
-        may_remove_running: whether machines with a node are named as well.
-        keeps: machines that are never named.
-        provision_timeout: how long a machine may take to become a node.
-        now: the moment by which machines are as old as they are.
+        machines: All machines of the group. Those that are being deleted are gone already.
+        requested: Replicas that are left.
+        may_remove_running: Whether machines with a node are named as well.
+        keeps: Machines that are never named.
+        provision_timeout: How long a machine may take to become a node.
+        now: The time.
     """
     staying = [machine for machine in machines if not machine.deleting]
 
@@ -49,5 +62,28 @@ def deletion_candidates(
 
 
 def nobody_goes(machines: Iterable[Machine], requested: int) -> bool:
-    """Whether there are no more machines than replicas: a mark has done its work then."""
+    """Return True if there are no more machines than replicas: a mark has done its work then."""
     return sum(not machine.deleting for machine in machines) <= requested
+
+
+def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int:
+    """Remove these machines, by keys of their groups, as far as minima allow. Return how many go.
+
+    None goes while anything else of the pool changes, because the journal holds one change at a time.
+    """
+    if any(draft.requested != draft.group.requested for draft in pool.groups):
+        return 0
+    removed = 0
+    for draft in pool.groups:
+        named = machines.get(draft.key, ())
+        if not named or draft.drain_blocked_by is not None:
+            continue
+        spare = min(pool.requested - pool.pool.min, draft.requested - pool.least_of(draft))
+        going = tuple(named[: max(0, spare)])
+        if going:
+            draft.removes = going
+            draft.requested -= len(going)
+            draft.journal_delta -= len(going)
+            draft.add_reason(Rule.REMOVES, machines=tuple(machine.name for machine in going))
+            removed += len(going)
+    return removed

@@ -1,6 +1,6 @@
-"""What becomes of replicas that nobody delivers: released, moved to other zones, held; and of those beyond PoolMaximum.
+"""Stuck replicas are released, moved to other zones, or held. Replicas beyond PoolMaximum are taken back.
 
-Cluster Autoscaler keeps asking a dead zone until its timeout, and never lowers a group to a maximum.
+Cluster Autoscaler keeps requesting machines in a dead zone until its timeout, and never lowers a group to a maximum.
 """
 
 from evenkeel.domain.model.choices import OnFailure
@@ -12,13 +12,13 @@ from evenkeel.domain.rebalancing.replicas.release import remember_release
 
 
 def redistribute(pool: PoolDraft) -> None:
-    """What is stuck in fenced groups goes elsewhere; what finds no place there stays unplaced.
+    """Release or move the stuck replicas of fenced groups. Those that no group takes on stay unplaced.
 
-    Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds: measured,
-    13 s from the patch to running pods, and nothing ordered twice. Move: the machines are ordered elsewhere by us, as
-    many as there is room for. Either way, only replicas whose machine neither runs nor is on its way leave a group: one
-    refused launch says nothing against those that boot beside it. A move waits where growth on request is under way in
-    the pool: one journal tells one story.
+    Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds. Measured:
+    13 s from the patch to running pods, nothing ordered twice. Move: Evenkeel orders the machines elsewhere, as many
+    as there is room for. Only replicas whose machine neither runs nor is on its way leave a group, because one refused
+    launch says nothing about booting machines. A move waits for a request under way in the pool: the journal holds one
+    change at a time.
     """
     unplaced = pool.pool.unplaced
     if not unplaced and not any(draft.state is State.FENCED and draft.stuck for draft in pool.groups):
@@ -26,17 +26,17 @@ def redistribute(pool: PoolDraft) -> None:
     takers = [draft for draft in pool.groups if draft.state is State.HEALTHY and draft.room > 0]
     room = sum(draft.room for draft in takers)
     moving = pool.pool.on_failure is OnFailure.MOVE
-    # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted; what frozen
-    # groups keep free is no reason to lose replicas on the way.
-    maximum = pool.pool.max
+    # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted. Room that
+    # frozen groups keep free does not count, or replicas would be lost on the way.
+    pool_max = pool.pool.max
     requested = pool.requested
-    unplaced = min(unplaced, max(0, maximum - requested))
+    unplaced = min(unplaced, max(0, pool_max - requested))
     placed = min(unplaced, room)
     released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers))
     if pool.pool.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
-        placed += min(released, max(0, maximum - (requested - released) - placed))
+        placed += min(released, max(0, pool_max - (requested - released) - placed))
     for draft, more in raise_together(takers, placed):
         draft.journal_delta = more
         draft.add_reason(Rule.TAKES_ON, count=more)
@@ -44,7 +44,7 @@ def redistribute(pool: PoolDraft) -> None:
 
 
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
-    """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
+    """Lower fenced groups by their stuck replicas, ``room`` at most (None: no limit). Return how many leave."""
     released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
@@ -55,16 +55,15 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
             continue
         lowest = _lowest(pool, draft)
         if room is not None and draft.requested - lowest > room - released:
-            homeless = draft.requested - lowest - (room - released)
-            draft.stuck_kept += homeless
-            lowest += homeless
-            draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=homeless)
+            kept = draft.requested - lowest - (room - released)
+            draft.stuck_kept += kept
+            lowest += kept
+            draft.add_reason(Rule.STUCK_WITHOUT_TAKER, count=kept)
         released += _lower(pool, draft, lowest)
     return released
 
 
 def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
-    """Whether the stuck replicas of a group stay, whatever room there is elsewhere."""
     if pool.pool.on_failure is OnFailure.HOLD:
         draft.add_reason(Rule.STUCK_ON_HOLD, count=draft.stuck)
     elif not draft.moves_elsewhere:
@@ -78,7 +77,7 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
-    """The least that a failing group may request: what lives, what would fail elsewhere too, what owners insist on."""
+    """Return the fewest replicas of a fenced group: those alive, those that fail everywhere, those that owners keep."""
     held = min(draft.stuck, draft.held)
     if held:
         draft.stuck_kept = held
@@ -94,8 +93,8 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
             draft.add_reason(rule, count=count, minimum=lowest)
         else:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
-    # Beside an autoscaler, as many stay as the owner of the bounds insists on offering: each that went would be ordered
-    # there again in its next loop, for as long as pods wait. Moved, they would be ordered twice where bounds are held.
+    # The owner of the bounds may keep a max above that (an OpenShift MachineAutoscaler: 1). Next to an autoscaler those
+    # replicas stay: it would order each of them again in its next loop, and a moved one twice where bounds are held.
     stay = draft.group.bounds_held
     offered = pool.pool.autoscaler and draft.group.fencing_enabled
     offered = offered and (stay or pool.pool.on_failure is OnFailure.RELEASE)
@@ -108,7 +107,6 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
 
 
 def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
-    """Lower a group to ``lowest``. Returns by how many."""
     less = draft.requested - lowest
     if less <= 0:
         return 0
@@ -122,12 +120,12 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
 
 
 def take_back_overshoot(pool: PoolDraft) -> None:
-    """Above PoolMaximum, replicas without a running machine go, the newest first. What runs is left to scale-down.
+    """Take back replicas above PoolMaximum that have no running machine, the newest first.
 
-    Those of fenced groups as well, unless they are held.
+    Running nodes are left to scale-down. Held replicas of fenced groups stay.
     """
-    maximum = pool.most
-    surplus = pool.requested - maximum
+    pool_max = pool.surged_max
+    surplus = pool.requested - pool_max
     if surplus <= 0:
         return
     before = [draft.requested for draft in pool.groups]
@@ -144,11 +142,11 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         else:
             ages, unmade, protected = [], group.waiting - draft.coming, group.running + draft.coming
         spare = max(0, draft.requested - max(protected, draft.owner_min))
-        # A replica that has not even a Machine object yet is the newest of all.
+        # A replica without a Machine object is the newest of all.
         newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         pool.groups[i].requested -= 1
     for draft, requested in zip(pool.groups, before, strict=True):
         if draft.requested < requested:
-            draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=maximum)
+            draft.add_reason(Rule.TAKEN_BACK, count=requested - draft.requested, maximum=pool_max)

@@ -1,16 +1,16 @@
-"""Replicas that were released next to an autoscaler, until somebody has ordered them again.
+"""Replicas that were released next to an autoscaler, until they are ordered again.
 
 A release assumes that the autoscaler orders the replicas in a healthy zone. It may be unable to: a request that failed
-because the API server was away puts a healthy zone into its backoff for five minutes. So the pool remembers what it
-released. While pods wait for those nodes, Evenkeel orders what is left of them itself, once.
+because the API server was away puts a healthy zone into its backoff for five minutes. So the pool stores each
+release. While pods wait for those nodes, Evenkeel orders the rest of them, once.
 
     released    one loop + 30 s          two loops + 30 s
     ---*---------------*------------------------*-----------> time
        autoscaler      max = requested          order; until the nodes are there, max leaves room
        may order       in every healthy zone    for what pods want beyond them
 
-During the last loop no autoscaler can order in the pool. What it ordered before has arrived and counts. So nothing is
-ordered twice, also where the autoscaler recovers at the same moment.
+During the last loop no autoscaler can order in the pool. Its earlier orders have arrived and count. So nothing is
+ordered twice, even if the autoscaler recovers at the same moment.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from evenkeel.domain.model.states import Release
 
 # A loop with much to do takes longer. Measured: an autoscaler that can order does so 3 to 13 s after a release.
 _SLACK = timedelta(seconds=30)
-# The longest backoff of an autoscaler. What it has not ordered by then, no pod waits for.
+# The longest backoff of an autoscaler. No pod waits for nodes that it has not ordered by then.
 RELEASE_KEPT = BackoffPolicy.longest
 # One list of pods or nodes can be empty by mistake: a second check must agree.
 _CHECK_APART = timedelta(minutes=1)
@@ -44,7 +44,7 @@ def recall_release(pool: PoolDraft) -> None:
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
-    """Return True if a run ended before it had closed the journal of the order. What of it was done is a gain."""
+    """Return True if a run ended before it closed the journal of the order. The part that was done is a gain."""
     return pool.pool.scale_request is not None and pool.pool.scale_request.id == FOR_PODS
 
 
@@ -57,7 +57,7 @@ def _awaits_our_machines(pool: PoolDraft) -> bool:
 
 
 def remember_release(pool: PoolDraft, replicas: int) -> None:
-    """Remember what this plan releases, with what is left of the release before."""
+    """Store what this plan releases, with the rest of the release before."""
     if not replicas or not pool.pool.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
@@ -66,10 +66,10 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
 
 
 def order_released(pool: PoolDraft) -> None:
-    """Order what was released and no autoscaler has ordered, as far as pods wait for it.
+    """Order the released replicas that no autoscaler has ordered, as far as pods wait for them.
 
-    Until it is ordered, no autoscaler may order in the pool. Until its machines have become nodes, one may order what
-    pods want beyond them.
+    Until then no autoscaler may order in the pool. Until the machines have become nodes, it may order what pods want
+    beyond them.
     """
     release = pool.release
     if release is None:
@@ -86,16 +86,16 @@ def order_released(pool: PoolDraft) -> None:
     elif not any(pool.waited_for.values()):
         if any(draft.state is State.HEALTHY and draft.room > 0 for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # no zone could take a node: this says nothing of pods
+        else:  # no zone can take a node, so this says nothing about pods
             pool.release = replace(release, idle_since=None)
             pool.look_at.append(pool.now + _CHECK_APART)
     elif pool.request is None or pool.request.is_of_plan:
         pool.release = release = replace(release, idle_since=None)
         pool.closed = True
         closed_since = _closed_since(pool)
-        if release.ordered and _was_interrupted(pool):  # an object of its own has wider bounds before its replicas
+        if release.ordered and _was_interrupted(pool):  # bounds on a second object are widened before replicas
             _order(pool, pool.waited_for, pool.now)
-        elif closed_since is not None:  # else this plan closes it, and the second look after its writes goes on
+        elif closed_since is not None:  # else this plan closes it, and the second check after its writes goes on
             _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
         else:
             pool.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_loop)
@@ -104,7 +104,7 @@ def order_released(pool: PoolDraft) -> None:
 def _open_for_others(pool: PoolDraft) -> None:
     """Let the autoscaler order what pods want beyond the machines that are on their way.
 
-    It does not count those that it did not order (clusterstate.go:1126-1139), so max is what keeps it from more.
+    It does not count machines that it did not order (clusterstate.go:1126-1139), so only max limits it.
     """
     pool.asks_waiting = pool.waited_for is None
     pool.open_for = pool.waited_for or {}
@@ -112,9 +112,9 @@ def _open_for_others(pool: PoolDraft) -> None:
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
-    """Forget a release for which no pod waits, once a second check agrees. What is ordered of it ends as a whole order.
+    """Forget a release for which no pod waits, once a second check agrees. A part of it that is ordered is all of it.
 
-    The autoscaler does not count machines that it did not order: the pool opens for others while they are on their way.
+    While those machines are on their way, the autoscaler may order for other pods.
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
@@ -128,14 +128,14 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
 
 
 def remember_rest(pool: PoolDraft) -> None:
-    """Remember that the order leaves a part of the release: by max_step, a crash, or pods that were not seen yet."""
+    """Store that the order leaves a part of the release: by max_step, a crash, or pods that were not seen yet."""
     request = pool.request
     if pool.release is not None and request is not None and request.id == FOR_PODS:
         pool.release = replace(pool.release, has_rest=untaken(pool)[0] > 0)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
-    """Return how many released replicas have no taker, as the plan leaves them, and when they should have had one."""
+    """Return how many released replicas are not ordered again after this plan, and since when they should be."""
     release = pool.release
     if release is None or not pool.untaken:
         return 0, None
@@ -157,12 +157,11 @@ def _closes_at(pool: PoolDraft, release: Release) -> datetime:
 
 
 def _orders_at(pool: PoolDraft, release: Release) -> datetime:
-    """Return when a release should have found a taker."""
     return release.at + 2 * pool.pool.autoscaler_loop + _SLACK
 
 
 def _closed_since(pool: PoolDraft) -> datetime | None:
-    """Return since when no autoscaler can order in the pool; None: it can. Bounds that we do not write do not count."""
+    """Return since when no autoscaler can order in the pool; None: it can. Only bounds that Evenkeel writes count."""
     groups = [
         draft.group
         for draft in pool.groups

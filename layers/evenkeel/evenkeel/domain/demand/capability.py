@@ -1,0 +1,136 @@
+"""Demand in the pipeline of a plan: advice for every pool, and the orders and removals that follow from it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from evenkeel.domain.demand.advice import Advised, advise
+from evenkeel.domain.demand.drainability import kept_nodes
+from evenkeel.domain.demand.offers import offer_of, untouched
+from evenkeel.domain.demand.orders import (
+    nodes_for_released,
+    orders_for_pods,
+    removals_of_unneeded,
+    scale_down_state,
+    with_clocks,
+)
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, ScaleDownState
+from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
+from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import InvalidPool, unknown_in
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.rebalancing.capability import (
+    Capability,
+    Extension,
+    Inputs,
+    Planned,
+    PlannedPool,
+    Point,
+)
+from evenkeel.domain.rebalancing.restore import is_restored
+
+
+def keep_unplaceable(pool: PoolDraft) -> None:
+    """Note the nodes that a request to give nodes back leaves alone, because their pods have no other place."""
+    pool.pods_unread = bool(pool.observation.workload_unread)
+    if pool.request is not None and pool.request.gives_number:
+        pool.kept = kept_nodes(pool.observation, pool.now)
+
+
+def offers_of(check: Check, planned: Iterable[PlannedPool]) -> list[tuple[PoolPlan, PoolOffer]]:
+    """Return what the pools offer to pods, with their plans. A pool that is being restored offers nothing."""
+    return [(pool.plan, _offer_of(pool)) for pool in planned if not is_restored(pool.plan.id, check.policy)]
+
+
+def _offer_of(planned: PlannedPool) -> PoolOffer:
+    if planned.draft is None:
+        is_invalid = isinstance(planned.pool, InvalidPool)
+        return untouched(planned.pool, Rule.POOL_INVALID if is_invalid else Rule.FEW_MEMBERS)
+    # Pods that wait for a pool in dry run would wait for ever, though another pool could take them.
+    if planned.pool.dry_run or planned.draft.opens:
+        return untouched(planned.pool, Rule.POOL_DRY_RUN)
+    return offer_of(planned.draft)
+
+
+def _advise(check: Check, planned: Planned, inputs: Inputs) -> tuple[Inputs, Extension]:
+    """Return the pools with advice and with the requests that follow from it."""
+    advised = _advised(check, planned)
+    extension = partial(_with_demand, check, advised)
+    if advised is None:
+        return {}, extension
+    requests = {id: given.request for id, given in inputs.items() if given.request is not None}
+    orders = _orders(advised, requests, check.policy, check.now)
+    return {
+        id: inputs[id]._replace(advice=advice, request=orders.get(id, inputs[id].request))
+        for id, advice in advised.pools.items()
+    }, extension
+
+
+def _advised(check: Check, planned: Planned) -> Advised | None:
+    """Return what pods and nodes come to with these plans; None: they were not requested."""
+    observation, policy = check.observation, check.policy
+    if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
+        return None
+    offers = [offer for _, offer in offers_of(check, planned.values())]
+    clocks = scale_down_state(check.state, check.now) if policy.demand.removes else ScaleDownState()
+    advised = advise(observation, offers, policy.demand, clocks, check.now, policy.pool_order)
+    unknown = unknown_in(policy.pool_order, planned)
+    return replace(advised, cluster=replace(advised.cluster, unknown_order=unknown)) if unknown else advised
+
+
+def _orders(
+    advised: Advised, requests: Mapping[PoolId, ScaleRequest], policy: Policy, now: datetime
+) -> dict[PoolId, ScaleRequest]:
+    """Return the requests for pods, else those to remove unneeded nodes: pods that wait may need these nodes."""
+    orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
+    return orders or (removals_of_unneeded(advised, requests, now) if policy.demand.removes else {})
+
+
+def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
+    """Return the nodes that pods want of those that pools released, for the pools that ask."""
+    if check.observation.workload is None or not any(pool.plan.asks_waiting for pool in planned.values()):
+        return {}
+    waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
+    return {id: inputs[id]._replace(waited_for=nodes) for id, nodes in waited_for.items()}
+
+
+def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
+    """Return the plan with its advice, and with the clocks of unneeded nodes in the states to store."""
+    clocks = with_clocks(check.state.groups, advised, check.observation, check.policy)
+    if clocks:
+        plan = replace(plan, states={**plan.states, **clocks})
+    if advised is None:
+        return plan
+    moments = [moment for moment in (plan.look_at, advised.look_at) if moment is not None]
+    return replace(
+        plan,
+        pools=tuple(replace(pool, demand=_advice_of(pool, advised)) for pool in plan.pools),
+        demand=advised.cluster,
+        look_at=min(moments, default=None),
+    )
+
+
+def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
+    """Return the advice about a pool, with what of it the plan carries out."""
+    advice, request = advised.pools.get(pool.id), pool.scale_request
+    if advice is None:
+        return None
+    removed = {ref for group in pool.groups for ref in group.removes}
+    machines = {removal.node: removal.machine for removal in advised.idle.go} if advised.idle is not None else {}
+    return replace(
+        advice,
+        is_ordered=request is not None and request.id == FOR_PODS and request.nodes > 0,
+        nodes=tuple(
+            replace(node, goes=machines[node.node] in removed) if node.node in machines else node
+            for node in advice.nodes
+        ),
+    )
+
+
+DEMAND = Capability(steps={Point.START: keep_unplaceable}, advise=_advise, answer=_answer)

@@ -1,0 +1,82 @@
+"""Nodes that come: which of them count, and how many machines may be on their way to a zone that delivers again.
+
+A node that registers and is never Ready counts as a machine that has not come. The API server says since when a node
+is not Ready, so only its first minutes count: later, it is no matter of provisioning.
+
+Slow start: a probe shows that a zone gives one machine, not that it gives thirty. Refused orders keep pods from the
+zones that deliver, and fence the zone for twice as long. So the number doubles with each machine that comes:
+
+    fence    probe: 1     2      4      8    as many as the pool may still grow by
+    ------|-----------*------*------*------*---------------->
+                      each * a machine that has come; a failure at any time: fenced again
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.pools import AnyPool, Pool
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.model.workload import FIRST_MINUTES, Node, Workload
+
+
+def with_never_ready(pools: Sequence[AnyPool], workload: Workload | None) -> list[AnyPool]:
+    """Return the pools, with the nodes of each group that were never Ready, as far as nodes were read."""
+    nodes: dict[GroupKey, list[Node]] = {}
+    for node in workload.nodes if workload is not None else ():
+        if node.group is not None and was_never_ready(node):
+            nodes.setdefault(node.group, []).append(node)
+    if not nodes:
+        return list(pools)
+
+    def known(pool: AnyPool, group: NodeGroup) -> NodeGroup:
+        never_ready = {
+            node.name if node.machine is None else node.machine.name: ready_by
+            for node in nodes.get(group.key, ())
+            if (ready_by := node.ready_by(pool.timeout_of(group))) is not None
+        }
+        return replace(group, never_ready=never_ready) if never_ready else group
+
+    return [replace(pool, groups=tuple([known(pool, group) for group in pool.groups])) for pool in pools]
+
+
+def was_never_ready(node: Node) -> bool:
+    """Return True if a node has not been Ready since it was created."""
+    if node.ready or node.deleting or node.created_at is None:
+        return False
+    return node.not_ready_since is None or node.not_ready_since - node.created_at <= FIRST_MINUTES
+
+
+def count_arrivals(
+    pool: AnyPool, group: NodeGroup, before: GroupState | None, after: GroupState, now: datetime
+) -> GroupState:
+    """Return the state with the number of machines that may be on their way in slow start.
+
+    Slow start ends when that number reaches what the pool could order, and is forgotten with the failure.
+
+    Args:
+        pool: The group's pool.
+        group: The group. While it is frozen, nothing is counted.
+        before: The stored state.
+        after: The same with the failures and successes of this check.
+        now: The time.
+    """
+    ended = before is not None and before.is_failing and not after.is_failing
+    if group.frozen_because is not None or after.is_failing or not (ended or after.slow_start):
+        return after
+    seen = None if before is None else before.running_seen
+    came = 0 if seen is None else max(0, group.delivered - seen)
+    nodes = max(1, after.slow_start) + max(came, ended)
+    forgotten = after.last_failure is None or pool.backoff.is_forgotten(after.last_failure, now)
+    if forgotten or nodes >= _could_be_ordered(pool) + group.waiting:
+        return replace(after, slow_start=0, running_seen=None)
+    return replace(after, slow_start=min(nodes, LARGEST_COUNT), running_seen=group.delivered)
+
+
+def _could_be_ordered(pool: AnyPool) -> int:
+    """Return how many more nodes the pool may request; of an invalid pool that is unknown."""
+    if not isinstance(pool, Pool):
+        return LARGEST_COUNT
+    return max(0, pool.max - sum([group.requested for group in pool.groups]))

@@ -1,0 +1,221 @@
+"""Which pool takes which request for nodes: one each, the oldest first."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
+
+from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.observations import Check
+from evenkeel.domain.model.plans import Refusal, TakenOff
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, STEPS_APART, PoolState
+
+_Absent = Mapping[PoolId, frozenset[str]]
+
+
+def assign_requests(
+    pools: Sequence[AnyPool], absent: _Absent, restored: Collection[PoolId], check: Check
+) -> tuple[dict[PoolId, ScaleRequest], list[Refusal], list[TakenOff]]:
+    """Return the request that each pool carries out, those that no pool takes, and those that others answer.
+
+    Args:
+        pools: All pools of the check.
+        absent: The known groups, by key, of each pool that has absent groups.
+        restored: Pools that are being restored: they only end what they have begun.
+        check: The check.
+    """
+    state, now = check.state, check.now
+    queue = RequestQueue(pools, state.pools, now, absent)
+    waiting: Sequence[ScaleRequest] = () if check.policy.restoring else state.scale_requests
+    unconfirmed = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
+    waiting, taken_off = queue.take_off([request for request in waiting if request not in unconfirmed])
+    blind = queue.without_pods(waiting) if check.observation.workload_unread else []
+    requests, refusals = queue.share_out(request for request in waiting if request not in blind)
+    refusals += [_refusal(ProblemKind.REQUEST_AWAITS_PODS, request) for request in blind]
+    for request in unconfirmed:
+        dated = replace(request, unfound_since=request.unfound_since or now)
+        refusals.append(_refusal(ProblemKind.REQUEST_AWAITS_CHECK, dated))
+    for pool in pools:
+        if pool.id in restored:
+            requests.pop(pool.id, None)
+            if pool.scale_request is not None:
+                requests[pool.id] = pool.scale_request
+    known = {request.id for request in state.scale_requests}
+    for id, request in requests.items():
+        if request.later and request.id not in known:
+            requests[id] = replace(request, later=0)  # answered, or deleted: its rest has no place to go back to
+    return requests, refusals, taken_off
+
+
+def _awaits_second_check(request: ScaleRequest, now: datetime) -> bool:
+    """Return True while a list without any node group may be empty by mistake, so that it refuses nothing yet."""
+    since = request.unfound_since
+    return not request.is_over(now) and (since is None or now < since + PARTIAL_LIST_GRACE)
+
+
+def retry_times(refusals: Iterable[Refusal], now: datetime) -> list[datetime]:
+    """Return when refused requests may be taken by time alone: by a second check, or when their turn comes."""
+    waiting = [refusal for refusal in refusals if refusal.waits]
+    unfound = [refusal.scale_request.unfound_since for refusal in waiting]
+    times = [since + PARTIAL_LIST_GRACE for since in unfound if since is not None]
+    behind = [refusal for refusal in waiting if refusal.problem.kind is ProblemKind.REQUEST_BEHIND_REQUEST]
+    return [*times, now + STEPS_APART] if any(refusal.scale_request.is_rest for refusal in behind) else times
+
+
+class RequestQueue:
+    """The pools of a cluster, as requests for nodes see them."""
+
+    def __init__(
+        self,
+        pools: Sequence[AnyPool],
+        states: Mapping[PoolId, PoolState],
+        now: datetime,
+        absent: _Absent = MappingProxyType({}),
+    ) -> None:
+        self._pools, self._states, self._now, self._absent = pools, states, now, absent
+        # Pools in which a request has begun and is not ended, by the request's id.
+        self._begun = {state.move.request: id for id, state in states.items() if state.move and state.move.request}
+
+    @cached_property
+    def _groups(self) -> dict[PoolId, frozenset[str]]:
+        return {pool.id: frozenset().union(*(group.key.names for group in pool.groups)) for pool in self._pools}
+
+    @cached_property
+    def _by_group(self) -> Mapping[str, list[AnyPool]]:
+        return _index((name, pool) for pool in self._pools for name in self._groups[pool.id])
+
+    @cached_property
+    def _by_pool(self) -> Mapping[str, list[AnyPool]]:
+        return _index((name, pool) for pool in self._pools for name in pool.id.names)
+
+    def without_pods(self, requests: Iterable[ScaleRequest]) -> list[ScaleRequest]:
+        """Return the requests that need pods to be read: to give back a number of nodes, and not begun yet."""
+        return [
+            request
+            for request in requests
+            if request.gives_number and not request.is_over(self._now) and request.id not in self._begun
+        ]
+
+    def share_out(self, scale_requests: Iterable[ScaleRequest]) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
+        """Return the request that each pool takes, and the refused ones. What a crash left undone goes first."""
+        assigned = {pool.id: pool.scale_request for pool in self._pools if pool.scale_request is not None}
+        refusals = []
+        for request in sorted(scale_requests, key=_turn):
+            pool = self._begun.get(request.id)
+            if pool in assigned:
+                # Its hour began when it was requested, however often it was begun.
+                assigned[pool] = replace(assigned[pool], at=request.at)
+                continue
+            candidates = self._candidates(request)
+            request = self._in_its_turn(request, candidates)
+            problem = self._refused(request, candidates)
+            if problem is None and (first := assigned.setdefault(candidates[0].id, request)) is not request:
+                problem = _problem(ProblemKind.REQUEST_BEHIND_REQUEST, request, first=first.id)
+            if problem is not None:
+                refusals.append(Refusal(scale_request=request, problem=problem))
+        return assigned, refusals
+
+    def take_off(self, scale_requests: Sequence[ScaleRequest]) -> tuple[Sequence[ScaleRequest], list[TakenOff]]:
+        """Return the requests that remain, and those to give nodes back that the rests of other requests answer.
+
+        While nodes of a request are still to be added, a request to give nodes back removes no running node: it takes
+        them off that rest. Each takes nodes off a rest once, however often it is planned.
+        """
+        unbegun = [request for request in sorted(scale_requests, key=_turn) if request.id not in self._begun]
+        rests = [request.id for request in unbegun if request.is_rest]
+        waiting = {request.id: request for request in scale_requests}
+        taken_off = []
+        for request in unbegun if rests else ():
+            if request.nodes >= 0 or self._refused(request, candidates := self._candidates(request)):
+                continue
+            concerned = [waiting[id] for id in rests if self._may_take(request, waiting[id], candidates[0])]
+            before = {rest.id: rest.less[request.id] for rest in concerned if request.id in rest.less}
+            wanted = -request.nodes - sum(before.values())
+            nodes = {}
+            for rest in concerned:
+                off = min(wanted, rest.nodes)
+                if off > 0:
+                    wanted -= off
+                    nodes[rest.id] = off
+                    waiting[rest.id] = replace(rest, nodes=rest.nodes - off)
+            if nodes or before:
+                del waiting[request.id]
+                taken_off.append(TakenOff(scale_request=request, nodes=nodes, before=before))
+        return tuple(waiting.values()), taken_off
+
+    def _may_take(self, request: ScaleRequest, rest: ScaleRequest, pool: AnyPool) -> bool:
+        """Return True if both requests concern this pool, and a group of it that both allow."""
+        pools = self._candidates(rest)
+        is_same = len(pools) == 1 and pools[0].id == pool.id
+        return is_same and any(request.fits(group) and rest.fits(group) for group in pool.groups)
+
+    def _candidates(self, request: ScaleRequest) -> Sequence[AnyPool]:
+        if not request.pool:
+            return self._by_group.get(request.group, ()) if request.group else self._pools
+        pools = self._by_pool.get(request.pool, ())
+        return [pool for pool in pools if not request.group or request.group in self._groups[pool.id]]
+
+    def _in_its_turn(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> ScaleRequest:
+        """Return the request, not older than the last step of its pool: until then it may have waited for its turn."""
+        added_at = self._states.get(candidates[0].id, PoolState()).added_at if len(candidates) == 1 else None
+        return request if added_at is None or added_at <= request.at else replace(request, at=added_at)
+
+    def _concerns_absent(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> bool:
+        """Return True if a request may concern a pool with absent groups, so that a second check must agree first."""
+        if (begun_in := self._begun.get(request.id)) is not None:
+            return begun_in in self._absent
+        meant = {pool.id for pool in candidates}
+        for id, keys in self._absent.items():
+            names = keys | {key.rpartition("/")[2] for key in keys}
+            is_named = not request.pool or request.pool in id.names
+            if id in meant or (is_named and (not request.group or request.group in names)):
+                return True
+        return False
+
+    def _refused(self, request: ScaleRequest, candidates: Sequence[AnyPool]) -> Problem | None:
+        """Return why no pool takes a request; None: the only candidate does."""
+        if request.is_over(self._now):
+            return _problem(ProblemKind.REQUEST_TOO_OLD, request)
+        if self._concerns_absent(request, candidates):
+            return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
+        if (begun_in := self._begun.get(request.id)) is not None:
+            # Relabelled or deleted meanwhile: how much of it was done is not known any more.
+            return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
+        target = request.pool or request.group
+        if not candidates:
+            group_of = tuple(sorted({pool.id.name for pool in self._by_group.get(target, ())}))
+            return _problem(ProblemKind.REQUEST_NOWHERE, request, named=target, group_of=group_of)
+        if len(candidates) > 1:
+            pools = ", ".join(str(pool.id) for pool in candidates)
+            return _problem(ProblemKind.REQUEST_AMBIGUOUS, request, named=target, pools=pools)
+        pool = candidates[0]
+        if unknown := request.only - self._groups[pool.id]:
+            names = tuple(sorted(unknown))
+            return _problem(ProblemKind.REQUEST_UNKNOWN_GROUPS, request, names=names, pool=str(pool.id))
+        if isinstance(pool, InvalidPool):
+            return _problem(ProblemKind.REQUEST_POOL_INVALID, request, pool=str(pool.id))
+        return None
+
+
+def _index(pools: Iterable[tuple[str, AnyPool]]) -> Mapping[str, list[AnyPool]]:
+    index: dict[str, list[AnyPool]] = defaultdict(list)
+    for name, pool in pools:
+        index[name].append(pool)
+    return index
+
+
+def _turn(request: ScaleRequest) -> tuple[datetime, str]:
+    return request.at, request.id
+
+
+def _problem(kind: ProblemKind, request: ScaleRequest, **facts: str | tuple[str, ...]) -> Problem:
+    return Problem(kind, {"request": request.id, "nodes": request.nodes, **facts})
+
+
+def _refusal(kind: ProblemKind, request: ScaleRequest) -> Refusal:
+    return Refusal(scale_request=request, problem=_problem(kind, request))

@@ -1,0 +1,126 @@
+"""The steps of a pool's plan: each changes the pool's draft, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.states import STEPS_APART
+from evenkeel.domain.rebalancing.bounds.distribute import share_rolling
+from evenkeel.domain.rebalancing.bounds.safety import publish, shorten_provision_time, size
+from evenkeel.domain.rebalancing.capability import Capability, Point, Step
+from evenkeel.domain.rebalancing.replicas.raising import (
+    probe_the_unseen,
+    raise_to_minimum,
+    raise_to_own_minimum,
+    wait_for_standstill,
+)
+from evenkeel.domain.rebalancing.replicas.redistribution import redistribute, take_back_overshoot
+from evenkeel.domain.rebalancing.replicas.release import order_released, recall_release, remember_rest
+from evenkeel.domain.rebalancing.replicas.requests import begin_request, carry_out_request
+
+
+def steps_of(strategy: Strategy, capabilities: Sequence[Capability]) -> tuple[Step, ...]:
+    """Return the steps of a pool, in order: replicas, bounds, report, stored state.
+
+    A strategy that publishes minima sizes first: the nodes that reach those minima then need no second order.
+    """
+    replicas = carry_out_request, *_steps_at(Point.REPLICAS, capabilities)
+    sized = (
+        (size, raise_to_own_minimum, raise_to_minimum, *replicas)
+        if strategy.publishes_minima
+        else (raise_to_minimum, *replicas, size)
+    )
+    return (
+        *_steps_at(Point.START, capabilities),
+        recall_release,
+        redistribute,
+        order_released,
+        take_back_overshoot,
+        probe_the_unseen,
+        begin_request,
+        wait_for_standstill,
+        *sized,
+        remember_rest,
+        *_steps_at(Point.BOUNDS, capabilities),
+        publish,
+        shorten_provision_time,
+        share_rolling,
+        note,
+        report,
+        remember,
+    )
+
+
+def opening_steps(capabilities: Sequence[Capability]) -> tuple[Step, ...]:
+    """Return the steps of a pool that Evenkeel stops acting on: its replicas stay, its bounds open to autoscalers."""
+    bounds = _steps_at(Point.BOUNDS, capabilities)
+    return (recall_release, size, *bounds, publish, shorten_provision_time, note, report, remember)
+
+
+def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
+    return [capability.steps[point] for capability in capabilities if point in capability.steps]
+
+
+def note(pool: PoolDraft) -> None:
+    """Add the reasons that explain the numbers: preserved machines, owners, groups closed at zero, rollout shares."""
+    for draft in pool.groups:
+        group, owner = draft.group, draft.group.owner
+        if group.preserved:
+            draft.add_reason(Rule.PRESERVED, count=group.preserved)
+        if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
+            draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
+        if group.closed_because is not None and draft.requested == 0:
+            draft.add_reason(Rule.CLOSED_AT_ZERO, why=group.closed_because)
+        if draft.rolling is not None:
+            surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
+            draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
+        if (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.pinned):
+            draft.add_reason(Rule.AS_IT_SHOULD_BE)
+
+
+def _max_changes(draft: Draft) -> bool:
+    before, after = draft.group.bounds, draft.bounds
+    return before is not None and after is not None and before.max != after.max
+
+
+def report(pool: PoolDraft) -> None:
+    """Add the problems that the plan leaves, after the warnings of the pool itself."""
+    requested, pool_max = pool.requested, pool.pool.max
+    pool.problems += pool.pool.warnings
+    if requested > pool.surged_max:
+        pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
+    offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
+    floors = any(draft.group.owner_min_max > draft.requested for draft in pool.groups)
+    if pool.pool.strategy.reserves and floors and offered > pool_max >= requested:
+        pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
+    if pool.starved:
+        pool.problem(ProblemKind.STARVED, nodes=pool.starved)
+    if (waiting := pool.request_waits) is not None:
+        pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
+    if (request := pool.request) is not None and pool.unmet:
+        if request.is_over(pool.now):
+            pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
+        else:
+            pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.unmet)
+
+
+def remember(pool: PoolDraft) -> None:
+    """Store the planned replicas with their time, and note when time alone may change the plan."""
+    planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
+    since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
+    pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
+    if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
+        pool.look_at.append(pool.stood_since + pool.pool.standstill)
+    pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
+    if pool.later and pool.added_lately and pool.pool.state.added_at is not None:
+        pool.look_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second check comes
+    elif pool.request_later and not pool.added:
+        pool.look_at.append(pool.now + STEPS_APART)  # only the journal is closed
+    if pool.deal_ends is not None:
+        pool.look_at.append(pool.deal_ends)
+    if pool.held_until is not None and pool.now < pool.held_until:
+        pool.look_at.append(pool.held_until)
