@@ -36,7 +36,7 @@ def minute() -> float:
 
 
 def told(channel: FakeChannel) -> list[str]:
-    return [each.news.value for parcel in channel.told for each in parcel]
+    return [each.change.value for parcel in channel.told for each in parcel]
 
 
 def test_the_same_news_twice_is_told_once() -> None:
@@ -509,7 +509,7 @@ def test_what_a_halted_rollout_has_opened_ends_when_it_is_given_up_or_the_next_o
 
 def test_beside_trouble_a_rollout_is_counted_as_none() -> None:
     _, chat, _ = sent_by(Slack, alert(), alert(key="x"), read_alert(DONE), url_secret="url")
-    assert chat["text"].splitlines()[0] == "*2 troubles in 1 clusters; Rollout done*"
+    assert chat["text"].splitlines()[0] == "*2 incidents in 1 clusters; Rollout done*"
 
 
 @pytest.mark.parametrize("change", [{"phase": "watching"}, {"halts": "many"}, {"key": ""}, {"at": "noon"}])

@@ -516,7 +516,7 @@ class TestUnregister:
         for _ in range(3):
             fleet.all_that_was_asked_for("blue")
         opened, closed = (
-            {found["key"] for kind, found in fleet.bus.published if kind == f"Trouble {news}"}
+            {found["key"] for kind, found in fleet.bus.published if kind == f"Incident {news}"}
             for news in ("Opened", "Closed")
         )
         assert len(opened) == 60

@@ -480,7 +480,7 @@ def test_the_incident_names_pods_daemon_sets_and_rule_and_is_stored() -> None:
         "node does not help beside its DaemonSets kube-system/agent (1500m): it asks for 3 of cpu, and 2500m of 4 are "
         "free"
     )
-    cluster_health = ClusterHealth().with_incidents([incident])
+    cluster_health = ClusterHealth().with_incidents([opened])
     assert (
         read_stored(ClusterHealthRecord, ClusterHealthRecord.of(cluster_health).model_dump_json(), "HEALTH")[
             0

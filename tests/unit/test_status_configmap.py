@@ -47,7 +47,7 @@ def test_nobody_else_has_one() -> None:
     house = House(UNEVEN)
     house.runs(3)
     assert house.cluster.quote == []
-    assert house.store.cluster_healths().get("demo", ClusterHealth()).quote is None
+    assert house.store.cluster_healths().get("demo", ClusterHealth()).published_status is None
 
 
 def test_what_was_written_is_what_it_says_to_stand() -> None:
@@ -116,8 +116,8 @@ def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
     del house.cluster.show_status
     house.runs(20)
     assert len(house.cluster.quote) == 1
-    assert house.store.cluster_healths()["demo"].quote is not None
-    assert house.store.cluster_healths()["demo"].quote.tried_at is None  # type: ignore[union-attr]
+    assert house.store.cluster_healths()["demo"].published_status is not None
+    assert house.store.cluster_healths()["demo"].published_status.tried_at is None  # type: ignore[union-attr]
 
 
 def test_another_place_is_another_writing() -> None:
@@ -192,10 +192,11 @@ def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.Monk
 
 
 def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
-    assert read_stored(ClusterHealthRecord, "{}", "x")[0].cluster_health().quote is None
+    assert read_stored(ClusterHealthRecord, "{}", "x")[0].cluster_health().published_status is None
     newer = '{"published_status": {"print": "a", "by": "somebody"}}'
-    assert read_stored(ClusterHealthRecord, newer, "x")[0].cluster_health().quote == PublishedStatus(print="a")
-    cluster_health = ClusterHealth(quote=PublishedStatus(print="a", tried_at=NOW))
+    read, _ = read_stored(ClusterHealthRecord, newer, "x")
+    assert read.cluster_health().published_status == PublishedStatus(print="a")
+    cluster_health = ClusterHealth(published_status=PublishedStatus(print="a", tried_at=NOW))
     assert ClusterHealthRecord.of(cluster_health).cluster_health() == cluster_health
 
 

@@ -7,13 +7,14 @@ A newer release may have written fields that this one does not know: see `read_s
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
-from evenkeel.domain.model.convergence import ConvergenceState, LastDrain, Step
+from evenkeel.domain.model.convergence import ConvergenceState, LastDrain, Order, Step
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import (
@@ -172,17 +173,17 @@ class CapacityReportRecord(Strict):
 class OfferingRecord(Strict):
     """What clusters say of an offering, as it is stored. Words by API server."""
 
-    words: dict[str, CapacityReportRecord] = {}
+    reports: dict[str, CapacityReportRecord] = {}
     delivered_at: Moment | None = None
 
     def state(self) -> OfferingState:
-        words = {server: CapacityReport(**dict(word)) for server, word in self.words.items()}
-        return OfferingState(words=words, delivered_at=self.delivered_at)
+        reports = {server: CapacityReport(**dict(report)) for server, report in self.reports.items()}
+        return OfferingState(reports=reports, delivered_at=self.delivered_at)
 
     @classmethod
     def of(cls, state: OfferingState) -> Self:
-        words = {server: CapacityReportRecord(**vars(word)) for server, word in state.words.items()}
-        return cls(words=words, delivered_at=state.delivered_at)
+        reports = {server: CapacityReportRecord(**vars(report)) for server, report in state.reports.items()}
+        return cls(reports=reports, delivered_at=state.delivered_at)
 
 
 class BoundsRecord(Strict):
@@ -287,23 +288,15 @@ class MachineRefRecord(Strict):
     uid: str = ""
 
 
-class StepRecord(Strict):
-    """A step of converge, from before its first patch until its machine has gone."""
+class OrderRecord(Strict):
+    """The order of a step of converge."""
 
     source: str
     destination: str
     begun_at: Moment
-    had: Count
-    ran: Count = 0
-    stood_in: Count = 0
-    wants: Count
-    id: str = ""
-    ordered: bool = False
-    less: Count | None = None
-    draining_group: str = ""
-    machine: MachineRefRecord | None = None
-    back: str = ""
-    delete_requested_at: Moment | None = None
+    target_replicas: Count
+    source_replicas: Count
+    excused_replicas: Count
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -314,14 +307,42 @@ class StepRecord(Strict):
                 raise ValueError(f"it names group {quote(key)}: {error}") from None
         return self
 
+
+_PHASES: Mapping[str, type[Step]] = {phase.phase: phase for phase in get_args(Step)}
+
+
+class StepRecord(Strict):
+    """A step of converge in one of its phases."""
+
+    phase: str
+    order: OrderRecord
+    move_id: str | None = None
+    replicas_after_cancel: Count | None = None
+    draining_group: str | None = None
+    machine: MachineRefRecord | None = None
+    delete_move_id: str | None = None
+    delete_requested_at: Moment | None = None
+
+    @model_validator(mode="after")
+    def _has_the_fields_of_its_phase(self) -> Self:
+        if self.phase not in _PHASES:
+            raise ValueError(f"phase {quote(self.phase)} is none of {', '.join(_PHASES)}")
+        missing = [each.name for each in fields(_PHASES[self.phase]) if getattr(self, each.name) is None]
+        if missing:
+            raise ValueError(f"a step in phase {self.phase} needs {', '.join(missing)}")
+        return self
+
     def step(self) -> Step:
-        machine = MachineRef(**dict(self.machine)) if self.machine else None
-        return Step(**{**dict(self), "machine": machine})
+        phase = _PHASES[self.phase]
+        values = {each.name: getattr(self, each.name) for each in fields(phase)}
+        values["order"] = Order(**dict(self.order))
+        if self.machine is not None and "machine" in values:
+            values["machine"] = MachineRef(**dict(self.machine))
+        return phase(**values)
 
     @classmethod
     def of(cls, step: Step) -> Self:
-        machine = MachineRefRecord(**vars(step.machine)) if step.machine else None
-        return cls(**{**vars(step), "machine": machine})
+        return cls.model_validate(asdict(step))
 
 
 class LastDrainRecord(Strict):
@@ -333,25 +354,25 @@ class LastDrainRecord(Strict):
 
 
 class ConvergenceStateRecord(Strict):
-    """What is remembered of a pool for converge."""
+    """The state of converge for one pool."""
 
     uneven_since: Moment | None = None
     step: StepRecord | None = None
     begun: tuple[Moment, ...] = ()
-    given: LastDrainRecord | None = None
+    last_drain: LastDrainRecord | None = None
     held_since: Moment | None = None
     held_until: Moment | None = None
 
     def convergence(self) -> ConvergenceState:
         step = self.step.step() if self.step else None
-        given = LastDrain(**dict(self.given)) if self.given else None
-        return ConvergenceState(**{**dict(self), "step": step, "given": given})
+        last_drain = LastDrain(**dict(self.last_drain)) if self.last_drain else None
+        return ConvergenceState(**{**dict(self), "step": step, "last_drain": last_drain})
 
     @classmethod
     def of(cls, convergence: ConvergenceState) -> Self:
         step = StepRecord.of(convergence.step) if convergence.step else None
-        given = LastDrainRecord(**vars(convergence.given)) if convergence.given else None
-        return cls(**{**vars(convergence), "step": step, "given": given})
+        last_drain = LastDrainRecord(**vars(convergence.last_drain)) if convergence.last_drain else None
+        return cls(**{**vars(convergence), "step": step, "last_drain": last_drain})
 
 
 class ReleaseRecord(Strict):
@@ -549,7 +570,7 @@ class IncidentRecord(Strict):
 class NewsRecord(Strict):
     """Something that is to be told, as it is stored."""
 
-    news: Change
+    change: Change
     incident: IncidentRecord
     at: Moment | None = None
     order: Count = 0
@@ -583,25 +604,27 @@ class ClusterHealthRecord(Strict):
     """A cluster's verdict, as it is stored."""
 
     incidents: tuple[IncidentRecord, ...] = ()
-    told: dict[str, ToldRecord] = {}
+    notified: dict[str, ToldRecord] = {}
     outbox: tuple[NewsRecord, ...] = ()
-    quote: PublishedStatusRecord | None = None
+    published_status: PublishedStatusRecord | None = None
 
     def cluster_health(self) -> ClusterHealth:
         return ClusterHealth(
             incidents=tuple(record.incident() for record in self.incidents),
-            told={key: Notified(**dict(record)) for key, record in self.told.items()},
+            notified={key: Notified(**dict(record)) for key, record in self.notified.items()},
             outbox=tuple(record.to_be_told() for record in self.outbox),
-            quote=None if self.quote is None else PublishedStatus(**dict(self.quote)),
+            published_status=None if self.published_status is None else PublishedStatus(**dict(self.published_status)),
         )
 
     @classmethod
     def of(cls, cluster_health: ClusterHealth) -> Self:
         return cls(
             incidents=tuple(map(IncidentRecord.of, cluster_health.incidents)),
-            told={key: ToldRecord(**vars(told)) for key, told in cluster_health.told.items()},
+            notified={key: ToldRecord(**vars(told)) for key, told in cluster_health.notified.items()},
             outbox=tuple(map(NewsRecord.of, cluster_health.outbox)),
-            quote=None if cluster_health.quote is None else PublishedStatusRecord(**vars(cluster_health.quote)),
+            published_status=None
+            if cluster_health.published_status is None
+            else PublishedStatusRecord(**vars(cluster_health.published_status)),
         )
 
 

@@ -275,9 +275,6 @@ class DueStore(Protocol):
         Raises StateUnavailableError; ConfigError where it cannot be read.
         """
 
-    def list_as_due(self, registration: Registration) -> None:
-        """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
-
 
 class ActionStore(CheckStore, DueStore, Protocol):
     """The table, as everybody else needs it too."""

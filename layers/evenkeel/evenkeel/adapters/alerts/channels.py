@@ -224,7 +224,7 @@ def _told(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
 
 
 def _headed(alert: Alert) -> str:
-    return f"{alert.heading or _WORDS[alert.news]}: {_subject(alert)}"
+    return f"{alert.heading or _WORDS[alert.change]}: {_subject(alert)}"
 
 
 def _subject(alert: Alert) -> str:

@@ -54,7 +54,7 @@ def read_alert(body: object) -> Alert:
         return _of_rollout(read_message(_RolloutEvent, body))
     return Alert(
         key=event.key,
-        news=event.news,
+        change=event.news,
         cluster=event.cluster,
         at=rfc3339(event.at),
         order=event.order,
@@ -79,7 +79,7 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
     pages = event.phase == "halted" and event.halts > 0
     return Alert(
         key=event.key,
-        news=Change.OPENED if pages else Change.CLOSED,
+        change=Change.OPENED if pages else Change.CLOSED,
         cluster="",
         at=rfc3339(event.at),
         order=0 if pages else 1,

@@ -261,7 +261,7 @@ class Records:
 
     def offering(self, offering: Offering, state: OfferingState, version: int | None, now: datetime) -> Entry:
         """Kept for as long as any of it may count."""
-        times = [word.failed_at for word in state.words.values()]
+        times = [report.failed_at for report in state.reports.values()]
         last = max([now, *times, *([state.delivered_at] if state.delivered_at is not None else [])])
         text = OfferingRecord.of(state).model_dump_json(exclude_defaults=True)
         return self._entry(OFFERING, str(offering), text, version, last + _OFFERING_KEPT)

@@ -20,8 +20,7 @@
     OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
     VERDICTS           CLUSTER#<id>                    the verdict once more, for who asks for all of them
 
-Which shard a cluster is in follows from its id. The sparse index `due` has all records as well: who has to read them
-all does so there, and `scan` finds there what a release without shards has registered.
+Which shard a cluster is in follows from its id. The sparse index `due` has all records as well.
 
 One query with ``sk >= "G"`` reads everything but the decisions.
 
@@ -206,13 +205,6 @@ class DynamoStore:
         ]
         last = answer.get("LastEvaluatedKey")
         return DuePage(registrations=registrations, after=_cluster_of(last["sk"]) if last else None)
-
-    def list_as_due(self, registration: Registration) -> None:
-        """In the place of what is listed. Should that be newer, it is put right when strays are sought again."""
-        record = registration.record
-        self._list_names(record)
-        text = registration.model_dump_json(exclude_none=True)
-        self._ask(lambda: self._client.put_item(**self._due_put(record.id, text)))
 
     def called(self, name: str) -> Sequence[str]:
         """One query, of a partition of the name's own."""

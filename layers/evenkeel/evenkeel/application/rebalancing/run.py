@@ -372,7 +372,7 @@ class Run:
         cluster_health = with_pending_changes(evaluate(before, self.plan, self.run_state.groups, after))
         place = self.record.status_configmap
         if place is None:
-            cluster_health = replace(cluster_health, quote=None)
+            cluster_health = replace(cluster_health, published_status=None)
             self.cluster_health = store_cluster_health(
                 self.ports, self.summary.cluster, before, cluster_health, self.remembered.versions
             )
@@ -383,12 +383,16 @@ class Run:
         """Beside what is kept of it, the verdict is written into the cluster, where that says anything new."""
         now, dry = self.ports.clock.now(), {pool.id for pool in self.plan.pools if self._is_dry(pool)}
         document = status_document(self.summary.cluster, self.plan, self.outcomes, cluster_health, dry)
-        quote = is_to_be_shown(before.quote, document, place, now)
+        published = is_to_be_shown(before.published_status, document, place, now)
         cluster_health = self.cluster_health = store_cluster_health(
-            self.ports, self.summary.cluster, before, replace(cluster_health, quote=quote), self.remembered.versions
+            self.ports,
+            self.summary.cluster,
+            before,
+            replace(cluster_health, published_status=published),
+            self.remembered.versions,
         )
-        if quote is not before.quote and self.api.show_status(place, status_text(document, now)):
-            cluster_health = replace(cluster_health, quote=replace(quote, tried_at=None))
+        if published is not before.published_status and self.api.show_status(place, status_text(document, now)):
+            cluster_health = replace(cluster_health, published_status=replace(published, tried_at=None))
             self.ports.store.save_cluster_health(self.summary.cluster, cluster_health, self.remembered.versions)
 
     def _clean_up(self) -> None:

@@ -75,7 +75,7 @@ def status_text(document: Mapping[str, Any], now: datetime) -> str:
 
 
 def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, Any]:
-    told = cluster_health.told.get(incident.key)
+    told = cluster_health.notified.get(incident.key)
     return {
         "kind": incident.kind.value,
         "pool": _cut(incident.pool) or None,

@@ -65,7 +65,7 @@ def test_each_trouble_is_told_to_begin_once_and_to_end_once_and_began_when_it_be
         run()
     story: dict[str, list[Any]] = defaultdict(list)
     for detail_type, detail in house.bus.published:
-        if detail_type.startswith("Trouble ") and detail not in story[detail["key"]]:
+        if detail_type.startswith("Incident ") and detail not in story[detail["key"]]:
             story[detail["key"]].append(detail)
     for told in story.values():
         open_since = None
