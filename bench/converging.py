@@ -19,6 +19,7 @@ from typing import cast
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
 from evenkeel.application.ports import Queue
+from evenkeel.domain.model.convergence import Deleting, Draining, Starting
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.state_records import ZoneRecord, ZoneStatement
 from tests.builders import group
@@ -110,7 +111,7 @@ class World:
         if given:
             there = {str(key): nodes for key, nodes in running.items()}
             step = self.step
-            awaited = step is None or there[step.destination] < step.wants
+            awaited = step is None or there[step.order.destination] < step.order.target_replicas
             self.wrong["a node removed before its successor ran"] += awaited
 
     def scale(self) -> None:
@@ -138,9 +139,12 @@ class World:
             return False
         groups = {str(group): found for group, found in self.cluster.groups.items()}
         moves = {group: found.move for group, found in groups.items()}
-        is_ordered = step.ordered or (step.id and moves[step.destination] == step.id)
-        is_given = step.delete_requested_at is not None or (step.back and moves[step.draining_group] == step.back)
-        is_taken_back = groups[step.destination].requested < step.wants
+        order = step.order
+        is_ordered = not isinstance(step, Starting) or moves[order.destination] == step.move_id
+        is_given = isinstance(step, Draining) or (
+            isinstance(step, Deleting) and moves[step.draining_group] == step.delete_move_id
+        )
+        is_taken_back = groups[order.destination].requested < order.target_replicas
         return bool(is_ordered and not is_given and not is_taken_back)
 
     @property

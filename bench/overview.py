@@ -64,7 +64,7 @@ def _verdict(number: int, dark: int, now: datetime) -> ClusterHealth:
     )
     incident = unreachable if number < dark else missing
     told = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
-    return ClusterHealth(told={incident.key: told}).with_incidents([incident])
+    return ClusterHealth(notified={incident.key: told}).with_incidents([incident])
 
 
 def _fill(store: DynamoStore, clusters: int, dark: int, now: datetime) -> None:

@@ -15,7 +15,7 @@ def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
     """One of three missing nodes, a second after noon."""
     base = Alert(
         key=KEY,
-        news=news,
+        change=news,
         cluster="blue",
         at="2026-01-31T12:00:01Z",
         kind="missing",
@@ -38,7 +38,13 @@ def detail_of(told: Alert) -> dict[str, Any]:
         name: getattr(told, name) for name in ("key", "cluster", "at", "order", "kind", "pool", "since", "missing")
     }
     words = {name: getattr(told, name) for name in ("message", "todo", "command", "runbook")}
-    return {**fields, **words, "news": told.news.value, "zones": list(told.zones), "class": told.failure_class or None}
+    return {
+        **fields,
+        **words,
+        "news": told.change.value,
+        "zones": list(told.zones),
+        "class": told.failure_class or None,
+    }
 
 
 @dataclass

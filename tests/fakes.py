@@ -171,18 +171,6 @@ class InMemoryStore:
             after=page[-1] if len(rest) > len(page) else None,
         )
 
-    def forget_shards(self, *clusters: str) -> None:
-        """As if a release without shards had registered these clusters, or all."""
-        for cluster in clusters or list(self._due):
-            del self._due[cluster]
-            self._names -= {(name, id) for name, id in self._names if id == cluster}
-
-    def list_as_due(self, registration: Registration) -> None:
-        self._asked("list as due")
-        record = registration.record
-        self._due[record.id] = registration.model_dump_json(exclude_none=True)
-        self._names |= {(name, record.id) for name in record.names}
-
     def called(self, name: str) -> Sequence[str]:
         self._asked("called")
         return sorted(cluster for listed, cluster in self._names if listed == name)

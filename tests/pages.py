@@ -102,7 +102,7 @@ def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
             if name != names[1]
         }
         store.save_offering(
-            Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand"), OfferingState(words=words), None
+            Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand"), OfferingState(reports=words), None
         )
     house = House(store=store)
     house.clock.at = NOW

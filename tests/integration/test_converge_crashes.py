@@ -15,7 +15,7 @@ import pytest
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.domain.convergence import converge as converging
 from evenkeel.domain.convergence.capability import CONVERGENCE
-from evenkeel.domain.model.convergence import ConvergenceState, Step
+from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order, Step
 from evenkeel.domain.rebalancing import journal
 from evenkeel.domain.rebalancing.capability import Point
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
@@ -144,7 +144,7 @@ def test_over_several_random_crashes_it_comes_home(scene: HomeScene) -> None:
 
 # What this harness is there to find: each bug, planted, makes an undisturbed or a crashed step end badly.
 
-_followed, _opened = converging._followed, journal.opened_step
+_advanced, _opened = converging._advanced, journal.opened_step
 
 
 def _nobody_remembers_the_order(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
@@ -155,23 +155,23 @@ def _what_was_given_is_not_seen(convergence: ConvergenceState, drafts: Any, now:
     """The giver's mark is not read: whoever died after the patch gives once more."""
     step = convergence.step
     hidden = {
-        key: replace(draft, group=replace(draft.group, move=None, requested=step.had))
-        if step is not None and step.back and key == step.draining_group
+        key: replace(draft, group=replace(draft.group, move=None, requested=step.order.source_replicas))
+        if isinstance(step, Deleting) and key == step.draining_group
         else draft
         for key, draft in drafts.items()
     }
-    return _followed(convergence, hidden, now)
+    return _advanced(convergence, hidden, now)
 
 
-def _any_replica_is_a_node(step: Step, destination: Any) -> bool:
-    return bool(destination.group.requested >= step.wants)
+def _any_replica_is_a_node(order: Order, destination: Any) -> bool:
+    return bool(destination.group.requested >= order.target_replicas)
 
 
 BUGS: Mapping[str, tuple[Any, str, Any]] = {
-    "the successor is not awaited": (converging, "_has_come", _any_replica_is_a_node),
+    "the successor is not awaited": (converging, "_has_arrived", _any_replica_is_a_node),
     "an order is not written down": (journal, "opened_step", _nobody_remembers_the_order),
-    "what was given is given again": (converging, "_followed", _what_was_given_is_not_seen),
-    "what is late is never taken back": (converging, "_stops", lambda *_: None),
+    "what was given is given again": (converging, "_advanced", _what_was_given_is_not_seen),
+    "what is late is never taken back": (converging, "_cancel_reason", lambda *_: None),
     "what is late is moved elsewhere": (converging, "update_step", lambda _pool: None),
 }
 

@@ -436,14 +436,6 @@ class TestDue:
         assert isinstance(entry[1], Registration)
         assert entry[1].control().paused
 
-    def test_one_that_no_shard_lists_as_it_is_can_be_listed(self, store: ActionStore) -> None:
-        store.list_as_due(Registration.of(record("stray", names=("tag",)), ControlRecord()))
-        store.list_as_due(Registration.of(record("stray", scan_interval=300), ControlRecord()))
-        (entry,) = [entry for shard in store.shards for entry in listed_in(store, shard)]
-        assert isinstance(entry[1], Registration)
-        assert entry[1].scan_interval == 300
-        assert store.called("tag") == ["stray"]
-
     def test_a_name_leads_to_the_clusters_that_list_it(self, store: ActionStore) -> None:
         for cluster in ("b", "a"):
             register(store, cluster, names=("shared", f"only-{cluster}"))
@@ -783,13 +775,13 @@ class TestOfferings:
     def test_what_one_cluster_says_every_other_reads(self, store: ActionStore) -> None:
         assert store.offerings() == {}
         assert store.offering(OFFERING) == SharedOffering(state=OfferingState(), version=None)
-        state = OfferingState(words={"A": WORD}, delivered_at=NOW - MINUTE)
+        state = OfferingState(reports={"A": WORD}, delivered_at=NOW - MINUTE)
         store.save_offering(OFFERING, state, None)
         assert store.offerings() == {OFFERING: SharedOffering(state=state, version=1)}
         assert store.offering(OFFERING) == SharedOffering(state=state, version=1)
 
     def test_who_has_not_read_the_last_word_does_not_write_over_it(self, store: ActionStore) -> None:
-        state = OfferingState(words={"A": WORD})
+        state = OfferingState(reports={"A": WORD})
         store.save_offering(OFFERING, state, None)
         for version in (None, 2):
             with pytest.raises(StateConflictError):
@@ -798,7 +790,7 @@ class TestOfferings:
         assert store.offering(OFFERING).version == 2
 
     def test_what_is_over_says_nothing_and_can_be_written_again(self, kept: Kept, store: ActionStore) -> None:
-        store.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        store.save_offering(OFFERING, OfferingState(reports={"A": WORD}), None)
         kept.clock.at += timedelta(hours=5)
         assert store.offerings() == {}
         found = store.offering(OFFERING)
@@ -807,7 +799,7 @@ class TestOfferings:
         assert list(store.offerings()) == [OFFERING]
 
     def test_no_cluster_is_anything_of_it(self, registered: ActionStore) -> None:
-        registered.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        registered.save_offering(OFFERING, OfferingState(reports={"A": WORD}), None)
         assert [cluster for cluster, _ in registered.registrations()] == ["demo"]
         assert registered.load("demo").offerings == {}
 
@@ -815,13 +807,13 @@ class TestOfferings:
         for i in range(30):
             offering = replace(OFFERING, machine_type=f"m{i}.large")
             words = {f"{voice}": replace(WORD, cluster="c" * 100) for voice in range(3)}
-            store.save_offering(offering, OfferingState(words=words), None)
+            store.save_offering(offering, OfferingState(reports=words), None)
         assert len(store.offerings()) == 30
 
     def test_an_item_that_nobody_can_read_hides_no_other(self, deployment: Deployment) -> None:
         client = deployment.aws.client("dynamodb")
         table = DynamoStore(client, deployment.table, lambda: NOW)
-        table.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        table.save_offering(OFFERING, OfferingState(reports={"A": WORD}), None)
         broken = replace(OFFERING, capacity_type="on-demand")
         for sort_key, text in (
             (str(broken), "{"),
@@ -830,7 +822,7 @@ class TestOfferings:
             item = {"pk": {"S": "OFFERING"}, "sk": {"S": sort_key}, "record": {"S": text}, "version": {"N": "7"}}
             client.put_item(TableName=deployment.table, Item=item)
         assert list(table.offerings()) == [OFFERING]
-        table.save_offering(broken, OfferingState(words={"A": WORD}), table.offering(broken).version)
+        table.save_offering(broken, OfferingState(reports={"A": WORD}), table.offering(broken).version)
         assert set(table.offerings()) == {OFFERING, broken}
 
     def test_what_the_function_that_hears_events_could_write_counts_for_nothing(self, deployment: Deployment) -> None:
@@ -839,13 +831,13 @@ class TestOfferings:
         item = {"pk": {"S": "OFFERING"}, "sk": {"S": str(OFFERING)}, "revision": {"N": "1"}}
         client.put_item(TableName=deployment.table, Item={**item, "state": {"S": '{"words": {}}'}})
         assert table.offerings() == {}
-        table.save_offering(OFFERING, OfferingState(words={"A": WORD}), table.offering(OFFERING).version)
+        table.save_offering(OFFERING, OfferingState(reports={"A": WORD}), table.offering(OFFERING).version)
         assert list(table.offerings()) == [OFFERING]
 
     def test_it_expires_and_never_in_the_past(self, deployment: Deployment) -> None:
         client = deployment.aws.client("dynamodb")
         DynamoStore(client, deployment.table, lambda: NOW).save_offering(
-            OFFERING, OfferingState(words={"A": replace(WORD, failed_at=NOW - timedelta(days=2000))}), None
+            OFFERING, OfferingState(reports={"A": replace(WORD, failed_at=NOW - timedelta(days=2000))}), None
         )
         key = {"pk": {"S": "OFFERING"}, "sk": {"S": str(OFFERING)}}
         item = client.get_item(TableName=deployment.table, Key=key)["Item"]
@@ -976,7 +968,6 @@ class TestTheTableItself:
             gone.registrations,
             gone.offerings,
             lambda: gone.called("name"),
-            lambda: gone.list_as_due(Registration.of(record(), ControlRecord())),
             lambda: gone.save_silence("demo", SILENT, None),
             lambda: gone.save_settled("demo", SETTLED, Versions()),
             lambda: gone.steady_clusters(["demo"]),
@@ -1089,10 +1080,10 @@ TOLD = {TROUBLE.key: Notified(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, m
 class TestVerdicts:
     def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: ActionStore) -> None:
         outbox = (
-            IncidentChange(news=Change.CLOSED, incident=INVALID),
-            IncidentChange(news=Change.OPENED, incident=TROUBLE),
+            IncidentChange(change=Change.CLOSED, incident=INVALID),
+            IncidentChange(change=Change.OPENED, incident=TROUBLE),
         )
-        cluster_health = ClusterHealth(told=TOLD, outbox=outbox).with_incidents([INVALID, TROUBLE])
+        cluster_health = ClusterHealth(notified=TOLD, outbox=outbox).with_incidents([INVALID, TROUBLE])
         registered.save_cluster_health("demo", cluster_health, registered.load("demo").versions)
         assert registered.load("demo").cluster_health == cluster_health
         assert registered.cluster_health("demo")[0] == cluster_health
@@ -1135,8 +1126,8 @@ class TestVerdicts:
         cluster_health, versions = registered.cluster_health("demo")
         assert (cluster_health, dict(versions)) == (ClusterHealth(), {})
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([TROUBLE]), versions)
-        registered.save_cluster_health("demo", ClusterHealth(told=TOLD), versions)
-        assert registered.cluster_health("demo")[0] == ClusterHealth(told=TOLD)
+        registered.save_cluster_health("demo", ClusterHealth(notified=TOLD), versions)
+        assert registered.cluster_health("demo")[0] == ClusterHealth(notified=TOLD)
 
     def test_one_of_a_newer_release_says_nothing_and_is_written_over(self, kept: Kept, registered: ActionStore) -> None:
         versions = registered.load("demo").versions

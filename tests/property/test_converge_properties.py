@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Window
+from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Deleting, Draining, Window
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
 from tests.convergence import Home, convergence
@@ -56,7 +56,7 @@ def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) 
             announced.append((len(made), told.course))
         if told is not None and told.begins and told.step is not None:
             announced.append((len(made), told.course))
-            made.append((told.step.source[-1], told.step.destination[-1]))
+            made.append((told.step.order.source[-1], told.step.order.destination[-1]))
         home.boot()
         home.drain()
     assert _level(home)
@@ -144,11 +144,10 @@ def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one
             assert len(_leaving(home) - given_before) <= 1
             if _leaving(home) - given_before:
                 step = home.memory.step
-                assert step is not None
-                assert step.ordered
-                destination = next(each for each in home.groups.values() if str(each.key) == step.destination)
+                assert isinstance(step, Deleting | Draining)
+                destination = next(each for each in home.groups.values() if str(each.key) == step.order.destination)
                 runs = before[list(home.groups.values()).index(destination)]
-                assert runs >= step.wants
+                assert runs >= step.order.target_replicas
         assert sum(home.requested) <= maximum + surge
     # Left alone from here on, it comes to an end.
     hostile.words({})
@@ -253,10 +252,10 @@ def test_a_step_leads_from_the_fullest_zone_for_its_weight_to_the_emptiest(zones
     lowest = min((nodes / weight for zone, (nodes, weight) in found.items() if givers[zone]), default=None)
     assert (step is None) is (lowest is None)
     if step is not None:
-        nodes, weight = found[step.destination[-1]]
+        nodes, weight = found[step.order.destination[-1]]
         assert nodes / weight == lowest
-        nodes, weight = found[step.source[-1]]
-        assert nodes / weight == max(givers[step.destination[-1]])
+        nodes, weight = found[step.order.source[-1]]
+        assert nodes / weight == max(givers[step.order.destination[-1]])
 
 
 @given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 1200))

@@ -36,7 +36,7 @@ words = st.builds(
 )
 # A state as any number of writers leave it, never more than is kept.
 states = st.builds(
-    lambda words, delivered: merged(OfferingState(words=words, delivered_at=delivered), OfferingState()),
+    lambda words, delivered: merged(OfferingState(reports=words, delivered_at=delivered), OfferingState()),
     st.dictionaries(st.sampled_from("ABCDEFGH"), words, max_size=6),
     st.none() | minutes,
 )
@@ -55,9 +55,9 @@ def test_the_same_comes_out_in_whatever_order_states_are_merged_and_however_ofte
 
 @given(st.dictionaries(st.integers(0, 10_000).map(str), words, min_size=20, max_size=60))
 def test_a_state_holds_the_newest_few_words_however_many_it_is_given(found: dict[str, CapacityReport]) -> None:
-    state = merged(OfferingState(words=found), OfferingState())
+    state = merged(OfferingState(reports=found), OfferingState())
     newest = sorted((word.failed_at for word in found.values()), reverse=True)[:REPORTS_KEPT]
-    assert sorted((word.failed_at for word in state.words.values()), reverse=True) == newest
+    assert sorted((word.failed_at for word in state.reports.values()), reverse=True) == newest
 
 
 @given(states, states)
@@ -67,7 +67,7 @@ def test_nobody_forgets_that_a_machine_has_come_and_no_word_before_it_returns(
     both = merged(one, other)
     delivered = [at for at in (one.delivered_at, other.delivered_at) if at is not None]
     assert both.delivered_at == max(delivered, default=None)
-    assert all(both.delivered_at is None or word.failed_at > both.delivered_at for word in both.words.values())
+    assert all(both.delivered_at is None or word.failed_at > both.delivered_at for word in both.reports.values())
 
 
 def tell(state: OfferingState, server: str, experience: Experience, now: datetime) -> tuple[OfferingState, int]:
@@ -85,19 +85,23 @@ def test_a_storm_of_failures_is_a_few_writes_of_a_small_item_that_fences_everybo
         for i, second in enumerate(seconds):
             failed_at = NOW + timedelta(seconds=second)
             word = CapacityReport(failed_at=failed_at, until=failed_at + POLICY.initial, cluster=f"cluster-{i}")
-            state, more = tell(state, f"server-{i}", Experience(word=word), NOW + MINUTE)
+            state, more = tell(state, f"server-{i}", Experience(report=word), NOW + MINUTE)
             written += more
     assert written <= REPORTS_KEPT
     assert len(dump_stored(state)) < 1000
     for server in [*(f"server-{i}" for i in range(len(seconds))), "bystander"]:
-        others = {voice: word for voice, word in state.words.items() if voice != server}
+        others = {voice: word for voice, word in state.reports.items() if voice != server}
         expected = min(2, len(seconds) - (server != "bystander"))
-        assert len(standing(OfferingState(words=others), NOW + MINUTE, POLICY)) >= expected
+        assert len(standing(OfferingState(reports=others), NOW + MINUTE, POLICY)) >= expected
 
 
 @given(states, words, minutes)
 def test_what_was_told_is_not_told_again(state: OfferingState, word: CapacityReport, now: datetime) -> None:
-    for experience in (Experience(word=word), Experience(delivered_at=now), Experience(word=word, delivered_at=now)):
+    for experience in (
+        Experience(report=word),
+        Experience(delivered_at=now),
+        Experience(report=word, delivered_at=now),
+    ):
         after, _ = tell(state, "Z", experience, now)
         assert tell(after, "Z", experience, now) == (after, 0)
 
@@ -114,7 +118,7 @@ def test_a_failure_is_written_only_where_it_makes_others_wait_for_longer(
         expected = not others  # the fence is over: it only makes others cautious
     else:
         expected = sum(each.until - now >= (word.until - now) / 2 for each in others) < REPORTS_KEPT
-    assert (changes(state, "Z", Experience(word=word), now) is not None) is expected
+    assert (changes(state, "Z", Experience(report=word), now) is not None) is expected
 
 
 # One zone of a pool, and what others say of it
@@ -187,7 +191,7 @@ def seconds_until_met(world: World, said: dict[int, list[tuple[str, int]]], look
         assert world.now < 7200, f"{world.wanted} nodes are still waited for"
         for server, length in said.get(world.now, []):
             word = CapacityReport(failed_at=world.time, until=world.time + length * MINUTE, cluster=server)
-            state = merged(state, OfferingState(words={server: word}))
+            state = merged(state, OfferingState(reports={server: word}))
         if world.now % look == 0:
             world.look(state)
         world.step()
@@ -238,7 +242,7 @@ def test_no_lie_at_all_delays_what_other_zones_can_serve(wanted: int, said: dict
 def test_a_cautious_group_has_one_machine_on_its_way_at_most(wanted: int, voices: int) -> None:
     world = World(wanted, bound=True)
     word = CapacityReport(failed_at=world.time, until=world.time + 30 * MINUTE, cluster="A")
-    state = OfferingState(words={f"{i}": word for i in range(voices)})
+    state = OfferingState(reports={f"{i}": word for i in range(voices)})
     while not world.met and world.now < 3600:
         if world.now % LOOK == 0:
             world.look(state)
@@ -265,7 +269,7 @@ def test_where_every_zone_is_lied_about_nothing_is_fenced(wanted: int, said: dic
 
 def test_a_word_that_a_machine_has_answered_warns_nobody_again() -> None:
     world, word = World(1, bound=True), CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE, cluster="blue")
-    said = OfferingState(words={"A": word})
+    said = OfferingState(reports={"A": word})
     while world.now < 3600:
         if world.now % LOOK == 0:
             found = world.look(said)
@@ -280,7 +284,7 @@ def test_a_word_that_a_machine_has_answered_warns_nobody_again() -> None:
 def test_a_warning_is_no_failure_of_the_group() -> None:
     world = World(0, bound=False)
     word = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
-    found = world.look(OfferingState(words={"A": word}))
+    found = world.look(OfferingState(reports={"A": word}))
     (zone,) = [planned for planned in found.pools[0].groups if planned.group.zone == "a"]
     assert zone.state is State.HEALTHY
     assert found.experiences == {}

@@ -184,7 +184,7 @@ def said(zones: Iterable[str], voices: int, minutes: int) -> dict[Offering, Offe
     failed_at, until = NOW - timedelta(minutes=2), NOW + timedelta(minutes=minutes)
     words = {str(i): CapacityReport(failed_at=failed_at, until=until, cluster=f"cluster-{i}") for i in range(voices)}
     return {
-        Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"): OfferingState(words=words) for zone in zones
+        Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"): OfferingState(reports=words) for zone in zones
     }
 
 

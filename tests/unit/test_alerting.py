@@ -36,7 +36,7 @@ def minute() -> float:
 
 
 def told(channel: FakeChannel) -> list[str]:
-    return [each.news.value for parcel in channel.told for each in parcel]
+    return [each.change.value for parcel in channel.told for each in parcel]
 
 
 def test_the_same_news_twice_is_told_once() -> None:

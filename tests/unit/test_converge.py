@@ -1,16 +1,19 @@
 """Converge, by example: one step at a time, launch before drain, and what becomes of it where others interfere."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_stored
+from evenkeel.domain.convergence import converge as rules
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
-from evenkeel.domain.model.convergence import IDLE_GOES, ConvergenceState, Window
+from evenkeel.domain.model.convergence import IDLE_GOES, ConvergenceState, Deleting, Ordered, Window
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 from evenkeel.domain.model.moves import ScaleRequest
@@ -188,7 +191,7 @@ def test_a_node_that_does_not_get_well_goes_again_by_name_and_nothing_goes_for_i
     home.look(60)
     assert (home.requested, home.memory.step) == ((3, 3, 9), None)
     assert home.memory.held_until == home.now + timedelta(hours=1)
-    assert home.memory.given is None, "the source gave nothing, so what it requests is not bound to it"
+    assert home.memory.last_drain is None, "the source gave nothing, so what it requests is not bound to it"
 
 
 def test_a_machine_that_is_deleted_meanwhile_is_not_the_newest() -> None:
@@ -243,7 +246,7 @@ def failed(*counts: int, **desired_bounds: object) -> Home:
     return home
 
 
-def test_when_backoff_is_over_a_step_tries_the_zone_since_under_constant_demand_nobody_else_does() -> None:
+def test_when_backoff_is_over_a_step_tries_the_zone() -> None:
     home = failed(0, 4, 5)
     assert home.requested == (1, 4, 5)
     home.until_quiet()
@@ -278,7 +281,7 @@ def test_a_try_that_nobody_refuses_and_that_is_late_holds_the_pool_for_an_hour()
 
 
 @pytest.mark.parametrize("seen_after", [15 * 60, 15 * 60 + 30, 16 * 60])
-def test_a_launch_that_is_late_holds_the_pool_for_an_hour_whenever_somebody_looks(seen_after: int) -> None:
+def test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs(seen_after: int) -> None:
     home = begun(0, 4, 5)
     home.look(15)
     home.look(seen_after)
@@ -288,7 +291,7 @@ def test_a_launch_that_is_late_holds_the_pool_for_an_hour_whenever_somebody_look
     assert home.memory.held_until == home.now + timedelta(hours=1)
 
 
-def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_its_place() -> None:
+def test_a_failed_launch_that_is_preserved_is_not_cancelled() -> None:
     home = begun(3, 3, 9)
     home.fail("a")
     home._put("a", [replace(each, preserved=not each.has_node) for each in home.machines("a")])
@@ -324,7 +327,7 @@ def test_a_preserved_launch_that_only_its_scalables_status_tells_of_is_told_as_o
 
 
 @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
-def test_what_is_taken_from_a_source_because_it_failed_there_is_not_what_the_step_is_to_give(
+def test_a_replica_that_another_zone_takes_on_does_not_complete_the_step(
     on_failure: OnFailure,
 ) -> None:
     home = begun(3, 3, 9, autoscaler=False)
@@ -447,15 +450,13 @@ def doubtful(home: Home, zone: str, doubt: str) -> None:
         offering = Offering("aws", "eu-central-1", zone, "m5", "on-demand")
         home.change(zone, offering=offering)
         word = CapacityReport(failed_at=home.now, until=home.now, cluster="green")
-        home.state = replace(home.state, offerings={offering: OfferingState(words={"green": word})})
+        home.state = replace(home.state, offerings={offering: OfferingState(reports={"green": word})})
     home.state = replace(home.state, groups={key: after})
 
 
 @pytest.mark.parametrize("doubt", ["probing", "cautious"])
 @pytest.mark.parametrize("zone", ["a", "b"])
-def test_once_the_successor_runs_a_step_goes_on_whichever_zone_but_its_source_is_in_doubt(
-    zone: str, doubt: str
-) -> None:
+def test_once_the_successor_runs_doubt_about_other_zones_stops_nothing(zone: str, doubt: str) -> None:
     home = begun(0, 4, 5)
     home.boot()
     doubtful(home, zone, doubt)
@@ -464,7 +465,7 @@ def test_once_the_successor_runs_a_step_goes_on_whichever_zone_but_its_source_is
 
 
 @pytest.mark.parametrize("doubt", ["probing", "cautious"])
-def test_where_the_source_comes_in_doubt_the_new_machine_goes_again_by_name_and_not_hours_later(doubt: str) -> None:
+def test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt(doubt: str) -> None:
     home = begun(0, 4, 5)
     home.boot()
     doubtful(home, "c", doubt)
@@ -482,7 +483,7 @@ def test_where_the_source_comes_in_doubt_the_new_machine_goes_again_by_name_and_
 
 
 @pytest.mark.parametrize("counts", [(0, 5), (0, 4, 5)])
-def test_where_one_zone_alone_delivers_it_stays_open_while_a_step_tries_another(counts: tuple[int, ...]) -> None:
+def test_the_only_healthy_zone_stays_open_while_a_step_tries_another(counts: tuple[int, ...]) -> None:
     home = failed(*counts[:1], *counts[-1:]) if len(counts) == 2 else two_in_doubt(*counts)
     alone = "abc"[len(counts) - 1]
     assert home.requested == (1, *counts[1:])
@@ -523,7 +524,7 @@ def test_what_the_only_zone_that_delivers_grows_by_during_a_try_is_not_bound_to_
     assert home.requested == (4, 4)
 
 
-def test_a_node_that_somebody_takes_where_the_source_has_grown_is_the_one_that_the_step_was_to_give() -> None:
+def test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step() -> None:
     home = failed(0, 5)
     home.scale("b", 7)
     home.boot("b")
@@ -701,7 +702,7 @@ def test_another_zone_may_give_meanwhile() -> None:
     home.look(SETTLED)
     assert home.requested == (1, 4, 5)
     assert home.memory.step is not None
-    assert home.memory.step.source.endswith("b")
+    assert home.memory.step.order.source.endswith("b")
 
 
 def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none() -> None:
@@ -811,12 +812,12 @@ def test_a_machine_that_was_chosen_and_never_taken_is_chosen_anew() -> None:
     home.look(60, dies_after=0)
     step = home.memory.step
     assert step is not None
-    assert (step.draining_group, step.delete_requested_at) != ("", None)
+    assert isinstance(step, Deleting)
     home.change("b", frozen_because=Reason.of(Rule.ROLLING_SETS, sets=2))
     home.look(60)
     step = home.memory.step
     assert step is not None
-    assert (step.draining_group, step.machine, step.back) == ("", None, "")
+    assert isinstance(step, Ordered)
 
 
 @pytest.mark.parametrize("frozen", ["", "a"])
@@ -851,7 +852,7 @@ def thawed() -> tuple[Home, str]:
     return home, given
 
 
-def test_what_zones_grow_by_in_place_of_a_frozen_one_holds_nothing_once_it_thaws() -> None:
+def test_growth_in_place_of_a_frozen_zone_holds_nothing_once_it_thaws() -> None:
     home, _ = thawed()
     home.look(60)
     assert home.memory.held_until is None
@@ -1124,3 +1125,10 @@ def test_older_memory_without_any_of_it_and_newer_with_more_are_read() -> None:
     newer["convergence"]["step"]["colour"] = "green"
     assert read_stored(PoolState, json.dumps(newer), "pool") == state
     assert "green" in keep_unknown(PoolState, stored, json.dumps(newer))
+
+
+def test_each_special_case_of_the_rules_names_a_test_that_is_here() -> None:
+    named = re.findall(r"\btest_\w+", Path(rules.__file__).read_text(encoding="utf-8"))
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert len(named) > 8
+    assert [name for name in named if f"def {name}(" not in here] == []

@@ -995,7 +995,7 @@ class TestCommands:
     def test_readiness_says_by_its_exit_code_that_somebody_is_not_ready(self, fleet: Fleet) -> None:
         assert self.run("readiness").count("is ready") == 3
         fleet.incident("c001", IncidentKind.INVALID)
-        assert "c001 is not ready: in trouble" in self.run("readiness", code=5)
+        assert "c001 is not ready: it has an incident" in self.run("readiness", code=5)
         self.run("readiness", "--cluster", "c000")
 
     @pytest.mark.parametrize("more", [["--dry-run"], []])

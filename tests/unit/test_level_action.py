@@ -52,7 +52,7 @@ def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotte
     (step,) = (pool["level"]["step"] for pool in house.ask("status")["pools"])
     assert (step["source"][-1], step["destination"][-1]) == ("c", "a")
     said = house.ask("explain", pool="workers")["message"]
-    assert "A step of levelling is under way since" in said
+    assert "A converge step is in progress since" in said
     house.clock.at += timedelta(hours=3)
     house.run()
     assert house.store.load("demo").control.convergence_requested == {}
@@ -66,8 +66,8 @@ def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_bud
     (pool,) = status["pools"]
     begun, waits, course, left = pool["level"]["says"]
     assert course == "1 more step would bring the zones level: c to a."
-    assert begun.startswith("A step of levelling is under way since")
-    assert left == "The budget leaves 3 steps within this hour."
+    assert begun.startswith("A converge step is in progress since")
+    assert left == "The budget allows 3 more steps in this hour."
     explained = house.ask("explain", pool="workers")["message"]
     page = page_of_status(status, "status", house.clock.now())
     console = Console(file=StringIO(), width=200)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError
-from evenkeel.application.fleet.scan import CHUNK, Scan
+from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.ports import sequentially
-from evenkeel.domain.fleet.check_times import chunks_of_minute, is_due
+from evenkeel.domain.fleet.check_times import CHUNK, chunks_of_minute, is_due
 from tests.builders import MINUTE
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
 
@@ -149,50 +149,6 @@ class TestLargeShards:
         assert at == NOW
         stage.scan.rest_of(shard, after, at)
         assert stage.looks() == Counter(names), "each once"
-
-
-class TestClustersThatARleaseWithoutShardsHasRegistered:
-    @pytest.fixture
-    def upgraded(self, stage: Stage) -> Stage:
-        stage.store.forget_shards()
-        return stage
-
-    def test_they_are_looked_at_from_the_first_tick_on(self, upgraded: Stage) -> None:
-        for minute in range(3):
-            upgraded.scan.tick(NOW + minute * MINUTE)
-        looks = upgraded.looks()
-        assert (looks["fast"], looks["minute"], looks["paused"]) == (12, 3, 3)
-
-    def test_from_then_on_the_shards_list_them_with_their_names(self, upgraded: Stage) -> None:
-        register(upgraded.store, "named", names=("tag",))
-        upgraded.store.forget_shards()
-        upgraded.scan.tick(NOW)
-        assert {c for shard in upgraded.store.shards for c, _ in upgraded.store.due(shard).registrations} == {
-            "fast", "hourly", "minute", "named", "paused",
-        }  # fmt: skip
-        assert upgraded.store.called("tag") == ["named"]
-        read = upgraded.store.journal.count("registrations")
-        upgraded.scan.tick(NOW + MINUTE)
-        assert upgraded.store.journal.count("registrations") == read, "the whole index is not read again"
-
-    def test_one_that_is_registered_during_a_rollback_is_found_within_a_quarter_of_an_hour(self, stage: Stage) -> None:
-        stage.scan.tick(NOW)
-        register(stage.store, "meanwhile")
-        stage.store.forget_shards("meanwhile")
-        stage.clock.at += 15 * MINUTE
-        stage.scan.tick(NOW + 15 * MINUTE)
-        assert stage.looks()["meanwhile"] == 1
-
-    def test_ten_thousand_are_all_looked_at_and_listed_bit_by_bit(self) -> None:
-        stage = Stage()
-        for number in range(1000):
-            register(stage.store, f"cluster-{number}")
-        stage.store.page = 10_000
-        stage.store.forget_shards()
-        for minute in range(6):
-            stage.scan.tick(NOW + minute * MINUTE)
-            assert set(stage.looks().values()) == {minute + 1}
-        assert stage.store.journal.count("list as due") == 1000
 
 
 class TestByHand:

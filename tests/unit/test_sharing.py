@@ -103,7 +103,7 @@ def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come
     fleet.grows("green")
     fleet.look("green")
     assert "healthy: cautious" not in fleet.explained("green")
-    assert fleet.said().words == {}
+    assert fleet.said().reports == {}
     fleet.look("red")
     assert fleet.room("red") == 2
     assert "healthy: cautious" not in fleet.explained("red")
@@ -118,7 +118,7 @@ def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None
     assert fleet.room("green") == 1
     fleet.grows("green")
     fleet.look("green")
-    assert fleet.said().words == {}
+    assert fleet.said().reports == {}
     fleet.look("green")
     assert "healthy: cautious" not in fleet.explained("green")
 
@@ -143,7 +143,7 @@ def test_only_a_failure_of_capacity_is_reported_to_other_clusters(failure: Failu
     fleet.look()
     fleet.fails("blue", failure=failure)
     fleet.look("green")
-    assert fleet.said().words == {}
+    assert fleet.said().reports == {}
     assert fleet.room("green") == 2
 
 
@@ -234,7 +234,7 @@ def test_one_server_has_one_voice_whatever_its_records_are_called() -> None:
     fleet.fails("azure")
     fleet.look("green")
     assert fleet.room("green") == 1
-    assert len(fleet.said().words) == 1
+    assert len(fleet.said().reports) == 1
 
 
 def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
@@ -254,7 +254,7 @@ def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
     fleet.store.before_write.clear()
     assert fleet.store.offerings() == {}
     fleet.look("blue")
-    assert [word.cluster for word in fleet.said().words.values()] == ["blue"]
+    assert [word.cluster for word in fleet.said().reports.values()] == ["blue"]
 
 
 @pytest.mark.parametrize("known", [[], ["red"]])
@@ -263,17 +263,17 @@ def test_a_word_that_somebody_else_has_said_meanwhile_stays(known: list[str]) ->
     fleet.look()
     words = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
-        fleet.store.save_offering(IN_A, OfferingState(words={name: words[name] for name in known}), None)
+        fleet.store.save_offering(IN_A, OfferingState(reports={name: words[name] for name in known}), None)
 
     def green_was_faster(sort_key: str) -> None:
         if sort_key.startswith("OFFERING"):
-            fleet.store.save_offering(IN_A, OfferingState(words=words), fleet.store.offering(IN_A).version)
+            fleet.store.save_offering(IN_A, OfferingState(reports=words), fleet.store.offering(IN_A).version)
         else:
             fleet.store.before_write.append(green_was_faster)
 
     fleet.store.before_write.append(green_was_faster)
     fleet.fails("blue")
-    assert sorted(word.cluster for word in fleet.said().words.values()) == ["blue", "green", *known]
+    assert sorted(word.cluster for word in fleet.said().reports.values()) == ["blue", "green", *known]
 
 
 def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
@@ -284,10 +284,10 @@ def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
     fleet.grows("green")
     original, fleet.store.save_offering = fleet.store.save_offering, broken  # type: ignore[method-assign]
     fleet.look("green")
-    assert fleet.said().words
+    assert fleet.said().reports
     fleet.store.save_offering = original  # type: ignore[method-assign]
     fleet.look("green")
-    assert fleet.said().words == {}
+    assert fleet.said().reports == {}
 
 
 def broken(*_: object) -> None:
@@ -320,7 +320,7 @@ def test_a_hundred_clusters_that_fail_at_once_write_three_words() -> None:
         fleet.fails(name)
     fleet.look()
     assert fleet.store.journal.count("save OFFERING") == 3
-    assert len(fleet.said().words) == 3
+    assert len(fleet.said().reports) == 3
 
 
 def test_the_first_look_at_a_failure_that_only_a_machine_tells_asks_what_it_could_not_get() -> None:
@@ -448,7 +448,7 @@ def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: boo
     )
     bought = replace(group("a", 3), offering=IN_A)
     experience = experiences([bought], {bought.key: state}, NOW)[IN_A]
-    assert (experience.word is None) is is_ended
+    assert (experience.report is None) is is_ended
 
 
 @pytest.mark.parametrize("minutes", [(3, 1), (1, 3)])
@@ -458,7 +458,7 @@ def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: 
         each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
         for each, ago in zip(bought, minutes, strict=True)
     }
-    word = experiences(bought, states, NOW)[IN_A].word
+    word = experiences(bought, states, NOW)[IN_A].report
     assert word is not None
     assert word.failed_at == NOW - MINUTE
 
@@ -466,9 +466,9 @@ def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: 
 def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
     policy = BackoffPolicy()
     state = OfferingState(
-        words={"server": CapacityReport(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")}
+        reports={"server": CapacityReport(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")}
     )
-    assert standing(state, NOW + policy.forget_after - MINUTE, policy) == [state.words["server"]]
+    assert standing(state, NOW + policy.forget_after - MINUTE, policy) == [state.reports["server"]]
     assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
 
 

@@ -135,7 +135,7 @@ class House:
         store.save_settled(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
         store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
         words_of = {"api": CapacityReport(failed_at=NOW, until=until, cluster=cluster)}
-        store.save_offering(OFFERINGS[cluster], OfferingState(words=words_of), None)
+        store.save_offering(OFFERINGS[cluster], OfferingState(reports=words_of), None)
         entry = {"cluster": cluster, "at": NOW.isoformat(), "cause": "pause"}
         kept = NOW + timedelta(days=30)
         store.save_decision(cluster, DECISION, {**entry, "id": DECISION, "pool": {"name": "workers"}}, kept)

@@ -123,8 +123,8 @@ class _Table:
         self.groups[key] = state
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        before, given = self.pools.get(pool, PoolState()).convergence.given, state.convergence.given
-        self.moved += given is not None and (before is None or given.at != before.at)
+        before, after = self.pools.get(pool, PoolState()).convergence.last_drain, state.convergence.last_drain
+        self.moved += after is not None and (before is None or after.at != before.at)
         self.pools[pool] = state
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:

@@ -253,7 +253,7 @@ def _message(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
 
 
 def _titled(alert: Alert) -> str:
-    return _line(f"{alert.heading or _TITLES[alert.news]}: {_subject(alert)}", _LONGEST_LINE)
+    return _line(f"{alert.heading or _TITLES[alert.change]}: {_subject(alert)}", _LONGEST_LINE)
 
 
 def _subject(alert: Alert) -> str:

@@ -52,8 +52,8 @@ def read_alert(body: object) -> Alert:
         if '"rollout"' not in str(body):
             raise
         return _of_rollout(read_message(_RolloutEvent, body))
-    given = {name: value for name, value in event if value is not None}
-    return Alert(**{**given, "at": rfc3339(event.at)})
+    given = {name: value for name, value in event if value is not None and name != "news"}
+    return Alert(**{**given, "change": event.news, "at": rfc3339(event.at)})
 
 
 def _of_rollout(event: _RolloutEvent) -> Alert:
@@ -64,7 +64,7 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
     pages = event.phase == "halted" and event.halts > 0
     return Alert(
         key=event.key,
-        news=Change.OPENED if pages else Change.CLOSED,
+        change=Change.OPENED if pages else Change.CLOSED,
         cluster="",
         at=rfc3339(event.at),
         order=0 if pages else 1,

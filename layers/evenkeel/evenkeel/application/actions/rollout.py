@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right, length
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.rollout.rollout import begun, rollout_json
+from evenkeel.application.rollout.rollout import rollout_json
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import quote
 from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
@@ -74,15 +74,17 @@ def _started(call: Call, fields: RolloutFields) -> Rollout:
     if len(json.dumps(members)) > _LARGEST:
         raise BadRequestError(f"clusters is a list of {len(members)}: roll out fewer at a time, by a selector")
     id = ulid(call.now, call.random_bytes(10))
-    return begun(
-        members,
+    return Rollout(
         id=id,
+        at=call.now,
         size=size,
         soak=fields.soak,
+        phase=Phase.WATCHING,  # without a wave: the next tick chooses the first one
+        since=call.now - fields.soak,
         trouble_after=_longest_trouble_after(call, members),
+        waiting=members,
         by=call.by or "",
         reason=call.reason or "",
-        now=call.now,
     )
 
 

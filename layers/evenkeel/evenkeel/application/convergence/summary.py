@@ -3,57 +3,58 @@
 from collections.abc import Iterator
 
 from evenkeel.application.plan_documents import LevelDocument, StepDocument
-from evenkeel.domain.model.convergence import Converging, Step
+from evenkeel.domain.model.convergence import Converging, Draining, Step
 from evenkeel.texts.english import counted, rfc3339, sentence
 from evenkeel.texts.pool_numbers import MOST_NAMED
 
 
-def pool_level(told: Converging | None) -> LevelDocument | None:
-    """None: nobody wants its nodes moved."""
-    if told is None:
+def pool_level(report: Converging | None) -> LevelDocument | None:
+    """Return the report for programs, or None if the pool has no converge and no step."""
+    if report is None:
         return None
     return LevelDocument(
-        step=None if told.step is None else _step(told.step),
-        waits=None if told.why is None else sentence(told.why),
-        rule=None if told.why is None else told.why.rule.value,
-        hangs_since=told.hangs_since,
-        left=told.left,
-        course=told.course,
-        says=tuple(_says(told)),
+        step=None if report.step is None else _step(report, report.step),
+        waits=None if report.why is None else sentence(report.why),
+        rule=None if report.why is None else report.why.rule.value,
+        hangs_since=report.hangs_since,
+        left=report.left,
+        course=report.course,
+        says=tuple(_says(report)),
     )
 
 
-def _step(step: Step) -> StepDocument:
+def _step(report: Converging, step: Step) -> StepDocument:
     return StepDocument(
-        source=step.source,
-        destination=step.destination,
-        begun_at=step.begun_at,
-        machine=None if step.machine is None else step.machine.name,
-        delete_requested_at=step.delete_requested_at,
+        source=step.order.source,
+        destination=step.order.destination,
+        begun_at=step.order.begun_at,
+        machine=None if report.machine is None else report.machine.name,
+        delete_requested_at=step.delete_requested_at if isinstance(step, Draining) else None,
     )
 
 
-def course_words(told: Converging) -> str:
-    """The steps that would follow, source and destination of each."""
-    ways = [f"{source} to {destination}" for source, destination in told.course]
-    more = f" and {len(ways) - MOST_NAMED} more" if len(ways) > MOST_NAMED else ""
-    return ", ".join(ways[:MOST_NAMED]) + more
+def course_words(report: Converging) -> str:
+    """Return source and destination of each step until the zones are level."""
+    steps = [f"{source} to {destination}" for source, destination in report.course]
+    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+    return ", ".join(steps[:MOST_NAMED]) + more
 
 
-def _noun(told: Converging) -> str:
-    return "more step" if told.step is not None and not told.begins else "step"
+def _noun(report: Converging) -> str:
+    return "more step" if report.step is not None and not report.begins else "step"
 
 
-def _says(told: Converging) -> Iterator[str]:
-    if told.step is not None:
-        begun = "begins now" if told.begins else f"is under way since {rfc3339(told.step.begun_at)}"
-        yield f"A step of levelling {begun}, from {told.step.source} to {told.step.destination}."
-    if told.why is not None:
-        words = sentence(told.why)
+def _says(report: Converging) -> Iterator[str]:
+    if report.step is not None:
+        begun = "starts now" if report.begins else f"is in progress since {rfc3339(report.step.order.begun_at)}"
+        order = report.step.order
+        yield f"A converge step {begun}, from {order.source} to {order.destination}."
+    if report.why is not None:
+        words = sentence(report.why)
         yield f"{words[:1].upper()}{words[1:]}."
-    if told.hangs_since is not None:
-        yield f"It should have ended at {rfc3339(told.hangs_since)}, and no other begins before it has."
-    if told.course:
-        yield f"{counted(len(told.course), _noun(told))} would bring the zones level: {course_words(told)}."
-    if told.course or told.step is not None:
-        yield f"The budget leaves {counted(told.left, 'step')} within this hour."
+    if report.hangs_since is not None:
+        yield f"It should have ended at {rfc3339(report.hangs_since)}. No other step starts before it ends."
+    if report.course:
+        yield f"{counted(len(report.course), _noun(report))} would bring the zones level: {course_words(report)}."
+    if report.course or report.step is not None:
+        yield f"The budget allows {counted(report.left, 'more step')} in this hour."

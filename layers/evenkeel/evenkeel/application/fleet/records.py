@@ -1,6 +1,6 @@
-"""Records as people keep them in files: what differs between two of them, what a file has to say, and their schemas.
+"""Records in files: their differences, the files of a fleet, and the schemas for editors.
 
-A file of a fleet has clusters, and what holds for all of them: defaults, labels, and files that it includes.
+A fleet file has clusters, and defaults, labels and included files for all of them.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from evenkeel.record import OTHER_NAMES, ClusterLabels, ClusterRecord, Registrat
 from evenkeel.validation import ConfigError, Strict, read_model
 
 Json = dict[str, Any]
-# Their values say nothing to people, and one is a sealed token.
+# Long values, one of them a sealed token.
 _UNSHOWN = ("ca_data", "token")
 _MOST_INCLUDED = 1000
 _LONGEST_SHOWN = 100
@@ -25,18 +25,19 @@ _ORDER = " (order)"
 
 
 class FleetFile(Strict):
-    """A file of a fleet. What a cluster itself says goes before labels and defaults of its file, and those before what
-    the included files say; of these, the later one counts. Objects are merged field by field, all else is replaced.
+    """A fleet file. A cluster overrides the labels and defaults of its file, and these override the included files.
+
+    A later include overrides an earlier one. Objects are merged by field; all other values are replaced.
     """
 
-    include: tuple[str, ...] = ()  # paths, from this file on
+    include: tuple[str, ...] = ()  # paths, relative to this file
     defaults: dict[str, Any] = Field(default_factory=dict)  # of a record
     labels: ClusterLabels = Field(default_factory=dict)
     clusters: tuple[dict[str, Any], ...] = Field(default=())
 
 
 def record_json(record: ClusterRecord) -> Json:
-    """A record as a person would write it: without what is so anyway, and in their order."""
+    """Return a record as an operator would write it: without defaults, and in the usual order."""
     document = record.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     usual = {
         name: field.get_default(call_default_factory=True)
@@ -48,7 +49,7 @@ def record_json(record: ClusterRecord) -> Json:
 
 
 def digest_of(record: ClusterRecord | str | None) -> str | None:
-    """Tells one record from another; of one that nobody can read, by what is wrong with it. None: there is none."""
+    """Return the fingerprint of a record, or of the fault of an invalid one. None: there is no record."""
     if record is None:
         return None
     text = record if isinstance(record, str) else json.dumps(record_json(record), sort_keys=True)
@@ -56,13 +57,13 @@ def digest_of(record: ClusterRecord | str | None) -> str | None:
 
 
 def changes(before: ClusterRecord | None, after: ClusterRecord) -> list[Json]:
-    """Field by field what differs: ``field``, ``from`` and ``to``, each a short text, null where nothing is said."""
+    """Return the differences: ``field``, ``from`` and ``to`` as short texts, null if a record lacks the field."""
     old = {} if before is None else dict(_fields(record_json(before)))
     new = dict(_fields(record_json(after)))
     return [
         {"field": field, "from": _shown(field, old), "to": _shown(field, new)}
         for field in dict.fromkeys((*old, *new))
-        if old.get(field) != new.get(field) and not _is_told_otherwise(field, old, new)
+        if old.get(field) != new.get(field) and not _is_reported_otherwise(field, old, new)
     ]
 
 
@@ -77,8 +78,8 @@ def _fields(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield place, value
 
 
-def _is_told_otherwise(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """The order of pools says who has a group; where some came or went, that is told."""
+def _is_reported_otherwise(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return True for the order of pools if some were added or removed: those differences are returned."""
     return field.endswith(_ORDER) and sorted(old.get(field, ())) != sorted(new.get(field, ()))
 
 
@@ -93,7 +94,7 @@ def _shown(field: str, values: Mapping[str, Any]) -> str | None:
 
 
 def _by_name(value: object) -> Mapping[str, Any]:
-    """The parts of an object, or of a list of pools; nothing, where the value is told as a whole."""
+    """Return the parts of an object or of a list of pools; empty if the value is compared as a whole."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) and "name" in entry for entry in value):
@@ -103,21 +104,21 @@ def _by_name(value: object) -> Mapping[str, Any]:
 
 
 def read_fleet(files: Sequence[str], read: Callable[[str], object], join: Callable[[str, str], str]) -> Json:
-    """The records of all clusters by id, whole, in the order of their files.
+    """Return the complete records of all clusters by id, in the order of their files.
 
     Args:
-        files: Names of files; those that they include are read besides.
-        read: Of a name the document that stands there. Raises ConfigError.
-        join: The name of an included file, from the including one's and the path that stands in it.
+        files: Names of files. Their includes are read as well.
+        read: Returns the document of a file. Raises ConfigError.
+        join: Returns the name of an included file, from the including one and the path in it.
 
     Raises:
-        ConfigError: one line per fault, with the file it is in. Then nothing of the fleet is to be used.
+        ConfigError: One line per fault, with its file. Then no record is to be used.
     """
     return _Fleet(read, join).records(files)
 
 
 class _Fleet:
-    """Files that are being read, each once."""
+    """The files of a fleet, each read once."""
 
     def __init__(self, read: Callable[[str], object], join: Callable[[str, str], str]) -> None:
         self._read = read
@@ -127,7 +128,7 @@ class _Fleet:
         self._known_defaults: dict[str, Json] = {}
 
     def records(self, files: Sequence[str]) -> Json:
-        found: Json = {}
+        records: Json = {}
         places: dict[str, str] = {}
         for file in files:
             self._load(file, ())
@@ -136,7 +137,7 @@ class _Fleet:
             for number, cluster in enumerate(content.clusters, 1):
                 id = cluster.get("id")
                 where = f"{file}: cluster {id if isinstance(id, str) else number}"
-                if isinstance(id, str) and id in found:
+                if isinstance(id, str) and id in records:
                     self._faults.append(f"{where} is in {places[id]} too: keep one of the two")
                     continue
                 try:
@@ -144,10 +145,10 @@ class _Fleet:
                 except ConfigError as error:
                     self._faults += error.faults
                 else:
-                    found[record.id], places[record.id] = record_json(record), file
+                    records[record.id], places[record.id] = record_json(record), file
         if self._faults:
             raise ConfigError(self._faults)
-        return found
+        return records
 
     def _load(self, file: str, including: tuple[str, ...]) -> None:
         if file in including:
@@ -156,7 +157,7 @@ class _Fleet:
             return
         try:
             document = self._read(file)
-            if not isinstance(document, Mapping):  # whatever else it is, it is not quoted
+            if not isinstance(document, Mapping):  # the error does not quote the content
                 raise ConfigError([f"{file}: no file of a fleet: write an object with clusters"])
             content = read_model(FleetFile, document, file)
             if "id" in content.defaults:
@@ -172,20 +173,20 @@ class _Fleet:
         if file in self._known_defaults:
             return self._known_defaults[file]
         content = self._files.get(file, FleetFile())
-        found: Json = {}
+        defaults: Json = {}
         for path in content.include:
             included = self._join(file, path)
-            if included not in (*including, file):  # which is a fault, told already
-                found = _merged(found, self._defaults(included, (*including, file)))
+            if included not in (*including, file):  # a cycle is a known fault
+                defaults = _merged(defaults, self._defaults(included, (*including, file)))
         labels = {"labels": content.labels} if content.labels else {}
-        self._known_defaults[file] = _merged(_merged(found, content.defaults), labels)
+        self._known_defaults[file] = _merged(_merged(defaults, content.defaults), labels)
         return self._known_defaults[file]
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    """``above`` over ``below``; null takes away what is below. An access of another kind replaces the one below."""
-    said = {OTHER_NAMES.get(name, name) for name in above}
-    merged = {name: value for name, value in below.items() if name in above or OTHER_NAMES.get(name, name) not in said}
+    """Return ``above`` over ``below``. Null removes a field. An access of another kind replaces the one below."""
+    names = {OTHER_NAMES.get(name, name) for name in above}
+    merged = {name: value for name, value in below.items() if name in above or OTHER_NAMES.get(name, name) not in names}
     for name, value in above.items():
         before = merged.get(name)
         if isinstance(before, Mapping) and isinstance(value, Mapping) and not _is_another_kind(before, value):
@@ -207,15 +208,15 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def record_schema() -> Json:
-    """A record as ``register`` takes it."""
+    """Return the schema of a record as ``register`` takes it."""
     return {"$schema": _DRAFT, **_schema(Registration, required=["flavours", "access"])}
 
 
 def fleet_schema() -> Json:
-    """A file of a fleet. What a cluster lacks may stand in the defaults, so that nothing but its id is required."""
+    """Return the schema of a fleet file. A cluster requires only its id: the defaults may have the rest."""
     record = _schema(ClusterRecord, required=[])
     definitions = record.pop("$defs")
-    for access in definitions.values():  # its kind, too, may be a default
+    for access in definitions.values():  # the defaults may have its kind, too
         if "kind" in access.get("properties", {}):
             del access["required"]
     record["properties"]["access"] = {"anyOf": record["properties"]["access"]["oneOf"]}
@@ -228,7 +229,7 @@ def fleet_schema() -> Json:
 
 
 def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
-    """With GEP-24's names for fields, and the words that pydantic does not know because they are read in any case."""
+    """Return the schema with GEP-24's field names, and with the values that are read in any letter case."""
     schema = model.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         properties = part.get("properties", {})

@@ -1,10 +1,9 @@
-"""Trouble, told where people are paged: each news once per channel, the newest last, a storm as one message.
+"""Notify channels of incident changes: each change once per channel, the newest last, a storm as one message.
 
-News comes by a queue: twice, late, out of order. What each channel was told last of a trouble is remembered, so a
-repeat is not told again, and what is older than what was told is not told at all: a trouble that has ended is not
-opened by its own beginning that comes late. News is claimed before it is told and struck off after. Whoever finds a
-claim of somebody who may still be telling leaves the news on the queue. A worker that was killed in between lets it
-come back when its claim has ended, and it is told once more: at least once, and never an old word last.
+The queue delivers changes twice, late and out of order. Evenkeel stores the last change that each channel was notified
+of. It skips repeats and older changes, so an incident that has ended is not opened by a late message. A worker claims a
+change before it sends it, and clears the claim afterwards. Another worker that finds the claim leaves the change on the
+queue. If the worker was killed, the claim expires and the change is sent again: at least once, and never out of order.
 """
 
 import hashlib
@@ -20,29 +19,29 @@ from evenkeel.application.ports import Clock, Remaining
 from evenkeel.domain.model.incidents import Change, IncidentKind
 
 _log = logging.getLogger("evenkeel.alerts")
-# Longer than the function may run, shorter than the queue hides a message: who comes back finds no claim of its own.
+# Longer than the function may run, shorter than the queue hides a message: a retry does not find an old claim.
 CLAIMED_FOR = timedelta(seconds=90)
-# What has come so often is tried by itself where one message is not taken: who breaks a channel holds up no other.
-_TOLD_TOGETHER = 3
-# Of an invocation, kept for telling, and as long again for striking off what was told.
-_KEPT_SECONDS = 10.0
-# As long as a channel's Retry-After is waited for; a longer one waits on the queue.
+# A change received more often is sent alone if a message fails: one bad change holds up no other.
+_RECEIVES_TOGETHER = 3
+# Seconds of an invocation to send a message in, and as many again to clear its claims.
+_RESERVED_SECONDS = 10.0
+# A longer Retry-After waits on the queue.
 _LONGEST_PAUSE = 15.0
 # PagerDuty takes 255 characters of a dedup_key, Opsgenie 512 of an alias.
 _LONGEST_KEY = 255
-ROLLOUT = "rollout"  # the kind of news about clusters that go live in waves
+ROLLOUT = "rollout"  # the kind of changes of a rollout
 _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """News of one trouble, as the bus had it."""
+    """One change of one incident, as the bus delivered it."""
 
-    key: str  # the same for all news of one trouble
-    news: Change
+    key: str  # of the incident
+    change: Change
     cluster: str
     at: str  # RFC 3339, UTC, whole seconds: sorts as text
-    order: int = 0  # among what one run has told at once
+    order: int = 0  # among the changes of one run
     kind: str
     pool: str = ""
     since: str
@@ -53,11 +52,11 @@ class Alert:
     todo: str = ""
     command: str = ""
     runbook: str = ""
-    heading: str = ""  # of news that is not about trouble: what it is called then
+    heading: str = ""  # of a change that is not about an incident
 
     @property
     def dedup(self) -> str:
-        """The key, as short as every channel takes it."""
+        """Return the key, short enough for every channel."""
         if len(self.key) <= _LONGEST_KEY:
             return self.key
         digest = hashlib.sha256(self.key.encode()).hexdigest()[:32]
@@ -65,58 +64,61 @@ class Alert:
 
     @property
     def moment(self) -> tuple[str, int]:
-        """Later news of one trouble has a greater one."""
+        """Return the sort key in time: later changes of one incident are greater."""
         return self.at, self.order
 
     @property
     def print(self) -> str:
-        """The same for the same news, also where it was told once more at another time."""
-        matter: tuple[object, ...] = (self.news.value, self.since, self.missing, self.zones, self.failure_class)
-        matter += (self.heading,) if self.heading else ()  # else as the release before remembers it
+        """Return the fingerprint of the change. A repeat at another time has the same."""
+        matter: tuple[object, ...] = (self.change.value, self.since, self.missing, self.zones, self.failure_class)
+        matter += (self.heading,) if self.heading else ()
         return hashlib.sha256(json.dumps(matter).encode()).hexdigest()[:16]
 
     @property
     def is_over(self) -> bool:
-        return self.news is Change.CLOSED
+        return self.change is Change.CLOSED
 
     @property
     def severity(self) -> tuple[bool, int, int, str]:
-        """Sorts the worst first, and what is over last."""
+        """Return the sort key: the worst first, closed incidents last."""
         rank = _KINDS.index(self.kind) if self.kind in _KINDS else len(_KINDS)
         return self.is_over, rank, -self.missing, self.key
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastNotified:
-    """What a channel was told last of a trouble, or is being told until then; ``version`` 0: never anything."""
+    """The last change of an incident that a channel was notified of, or that a worker has claimed."""
 
     moment: tuple[str, int] = ("", 0)
     print: str = ""
-    claimed_until: datetime | None = None  # None: it was told
-    version: int = 0
+    claimed_until: datetime | None = None  # None: the channel was notified
+    version: int = 0  # 0: there is none
 
 
 class AlertMemory(Protocol):
-    """What channels were told."""
+    """The stored notifications of all channels."""
 
     def last_notified(self, channel: str, key: str) -> LastNotified:
-        """Consistently read. Raises StateUnavailableError."""
+        """Return the last notification, consistently read. Raises StateUnavailableError."""
         ...
 
-    def save_notified(self, channel: str, key: str, told: LastNotified) -> None:
-        """On the version that ``told`` has, which is counted up.
+    def save_notified(self, channel: str, key: str, notified: LastNotified) -> None:
+        """Store it if the stored version is still the same, and count the version up.
 
         Raises:
-            StateConflictError: somebody else wrote it since it was read.
-            StateUnavailableError: it cannot be written.
+            StateConflictError: It was written since it was read.
+            StateUnavailableError: It cannot be written.
         """
         ...
 
 
 class ChannelError(EvenkeelError):
-    """A channel did not take it. ``pause``: seconds that it asks for, None where it says nothing.
+    """A channel did not accept a message.
 
-    ``is_away``: it takes nothing now; else it refuses this alone.
+    Args:
+        text: The error.
+        is_away: The channel accepts nothing now. False: it refuses this message.
+        pause: The seconds after which it asks for a retry; None: it does not say.
     """
 
     def __init__(self, text: str, *, is_away: bool = True, pause: float | None = None) -> None:
@@ -126,20 +128,20 @@ class ChannelError(EvenkeelError):
 
 
 class Channel(Protocol):
-    """A place where people are told. Telling the same again does no harm beyond the repeat."""
+    """A chat or pager. A repeated message does no other harm."""
 
     @property
     def name(self) -> str:
-        """Under which it is remembered what was told."""
+        """Return the name under which notifications are stored."""
         ...
 
     @property
     def together(self) -> bool:
-        """Whether one message tells several news; else each is told by itself."""
+        """Return True if one message may have several changes."""
         ...
 
     def send(self, alerts: Sequence[Alert]) -> None:
-        """The newest of each trouble, the worst first; one alone, where not ``together``. Raises ChannelError."""
+        """Send one message: the newest change of each incident, the worst first. Raises ChannelError."""
         ...
 
 
@@ -154,37 +156,30 @@ class Received:
 
 @dataclass(frozen=True, kw_only=True)
 class NotifyChannels:
-    """The use case, for the messages of one batch."""
+    """The use case, for one batch of messages."""
 
     channels: Sequence[Channel]
     memory: AlertMemory
     clock: Clock
 
     def __call__(self, received: Sequence[Received], remaining: Remaining) -> set[str]:
-        """The messages that must come back: some channel has not taken their news, or the news after it."""
-        newest = _newest(received)
-        missed: set[str] = set()
-        for channel in self.channels:
-            missed |= _Telling(channel, self.memory, self.clock, remaining).send(newest)
-        return {each.message for each in received if each.alert.key in missed}
-
-
-def _newest(received: Sequence[Received]) -> list[Received]:
-    """Of each trouble the newest news, the worst first, and what is over last."""
-    newest: dict[str, Received] = {}
-    for each in received:
-        known = newest.get(each.alert.key)
-        if known is None or each.alert.moment >= known.alert.moment:
+        """Return the messages to retry: a channel did not accept their change, or a newer one of the incident."""
+        newest: dict[str, Received] = {}
+        for each in sorted(received, key=lambda each: each.alert.moment):
             newest[each.alert.key] = each
-    return sorted(newest.values(), key=lambda each: each.alert.severity)
+        worst_first = sorted(newest.values(), key=lambda each: each.alert.severity)
+        retries: set[str] = set()
+        for channel in self.channels:
+            retries |= _Notification(channel, self.memory, self.clock, remaining).send(worst_first)
+        return {each.message for each in received if each.alert.key in retries}
 
 
 _Claim = tuple[Received, LastNotified]
 
 
 @dataclass
-class _Telling:
-    """One channel's part of a batch."""
+class _Notification:
+    """The part of a batch that concerns one channel. Its methods return the keys of the incidents to retry."""
 
     channel: Channel
     memory: AlertMemory
@@ -193,92 +188,91 @@ class _Telling:
     is_away: bool = False
 
     def send(self, received: Sequence[Received]) -> set[str]:
-        """The keys of what has to come back."""
-        missed: set[str] = set()
-        for parcel in [received] if self.channel.together else [[each] for each in received]:
-            missed |= self._tell_parcel(parcel)
-        return missed
+        messages = [received] if self.channel.together else [[each] for each in received]
+        return set[str]().union(*map(self._claim_and_send, messages))
 
-    def _tell_parcel(self, parcel: Sequence[Received]) -> set[str]:
-        missed: set[str] = set()
+    @property
+    def _must_stop(self) -> bool:
+        return self.is_away or self.remaining() < 2 * _RESERVED_SECONDS
+
+    def _claim_and_send(self, received: Sequence[Received]) -> set[str]:
+        retries: set[str] = set()
         claims: list[_Claim] = []
-        for each in parcel:
-            if self.is_away or self.remaining() < 2 * _KEPT_SECONDS:  # a slow table: what is claimed is still told
-                missed.add(each.alert.key)
+        for each in received:
+            if self._must_stop:  # also if the table is slow: claimed changes are still sent
+                retries.add(each.alert.key)
                 continue
             try:
                 claim = self._claim(each.alert)
             except (StateUnavailableError, StateConflictError) as error:
-                _log.warning("%s: not told of %s yet: %s", self.channel.name, each.alert.key, error)
-                missed.add(each.alert.key)
+                _log.warning("%s: not notified of %s yet: %s", self.channel.name, each.alert.key, error)
+                retries.add(each.alert.key)
                 continue
             if claim is not None:
                 claims.append((each, claim))
-        return missed | (self._tell_claimed(claims) if claims else set())
+        return retries | (self._send_claimed(claims) if claims else set())
 
-    def _tell_claimed(self, claims: Sequence[_Claim]) -> set[str]:
-        """In one message, however long the channel was away; in several where it does not take that."""
-        if self._is_taken([each.alert for each, _ in claims]):
+    def _send_claimed(self, claims: Sequence[_Claim]) -> set[str]:
+        """Send one message, or several if the channel does not accept it."""
+        if self._is_accepted([each.alert for each, _ in claims]):
             for each, claim in claims:
-                self._strike_off(each.alert, claim)
+                self._clear_claim(each.alert, claim)
             return set()
+        keys = {each.alert.key for each, _ in claims}
         if len(claims) == 1:
-            return {each.alert.key for each, _ in claims}
-        missed: set[str] = set()
+            return keys
+        retries: set[str] = set()
         for part in self._parts(claims):
-            if self.is_away or self.remaining() < 2 * _KEPT_SECONDS:
-                missed |= {each.alert.key for each, _ in part}
-            else:
-                missed |= self._tell_claimed(part)
-        return missed
+            retries |= {each.alert.key for each, _ in part} if self._must_stop else self._send_claimed(part)
+        return retries
 
     def _parts(self, claims: Sequence[_Claim]) -> list[Sequence[_Claim]]:
-        """What is tried after one message that was not taken: halves, to find whom the channel refuses.
+        """Return the halves of a message that was refused, to find the change that the channel refuses.
 
-        One that is away is left alone, unless it may be so for what has come back often.
+        A channel that is away is left alone, unless a change that was received often may be the cause.
         """
         if not self.is_away:
             half = len(claims) // 2
             return [claims[:half], claims[half:]]
-        alone = [[claim] for claim in claims if claim[0].receives > _TOLD_TOGETHER]
-        fresh = [claim for claim in claims if claim[0].receives <= _TOLD_TOGETHER]
+        alone = [[claim] for claim in claims if claim[0].receives > _RECEIVES_TOGETHER]
+        fresh = [claim for claim in claims if claim[0].receives <= _RECEIVES_TOGETHER]
         self.is_away = not alone
         return [*([fresh] if fresh else []), *alone]
 
     def _claim(self, alert: Alert) -> LastNotified | None:
-        """The right to tell it now; None: it was told, or something newer was.
+        """Return the claim to send the change now, or None if the channel has it or a newer one.
 
         Raises:
-            StateConflictError: somebody else is telling this channel of that trouble.
-            StateUnavailableError: nobody knows what it was told.
+            StateConflictError: Another worker has claimed the incident for this channel.
+            StateUnavailableError: The last notification is not known.
         """
-        told, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
-        if told.moment > alert.moment or (told.claimed_until is None and told.print == alert.print):
+        last, now = self.memory.last_notified(self.channel.name, alert.dedup), self.clock.now()
+        if last.moment > alert.moment or (last.claimed_until is None and last.print == alert.print):
             return None
-        if told.claimed_until is not None and now < told.claimed_until:
-            raise StateConflictError("somebody is telling it")
-        claim = replace(told, moment=alert.moment, print=alert.print, claimed_until=now + CLAIMED_FOR)
+        if last.claimed_until is not None and now < last.claimed_until:
+            raise StateConflictError("another worker is sending it")
+        claim = replace(last, moment=alert.moment, print=alert.print, claimed_until=now + CLAIMED_FOR)
         self.memory.save_notified(self.channel.name, alert.dedup, claim)
-        return replace(claim, version=told.version + 1)
+        return replace(claim, version=last.version + 1)
 
-    def _is_taken(self, alerts: Sequence[Alert]) -> bool:
+    def _is_accepted(self, alerts: Sequence[Alert]) -> bool:
         try:
             try:
                 self.channel.send(alerts)
             except ChannelError as error:
-                if error.pause is None or error.pause > min(_LONGEST_PAUSE, self.remaining() - 2 * _KEPT_SECONDS):
+                if error.pause is None or error.pause > min(_LONGEST_PAUSE, self.remaining() - 2 * _RESERVED_SECONDS):
                     raise
                 self.clock.sleep(error.pause)
                 self.channel.send(alerts)
         except ChannelError as error:
-            _log.error("%s: %s news not told: %s", self.channel.name, len(alerts), error)
+            _log.error("%s: %s changes not sent: %s", self.channel.name, len(alerts), error)
             self.is_away = error.is_away
             return False
         return True
 
-    def _strike_off(self, alert: Alert, claim: LastNotified) -> None:
-        """That it was told. Where that cannot be said, the claim ends by itself, and at worst a repeat is told."""
+    def _clear_claim(self, alert: Alert, claim: LastNotified) -> None:
+        """Store that the channel was notified. If that fails, the claim expires, and at worst a repeat is sent."""
         try:
             self.memory.save_notified(self.channel.name, alert.dedup, replace(claim, claimed_until=None))
         except (StateUnavailableError, StateConflictError) as error:
-            _log.warning("%s: not remembered as told of %s: %s", self.channel.name, alert.key, error)
+            _log.warning("%s: notification of %s not stored: %s", self.channel.name, alert.key, error)

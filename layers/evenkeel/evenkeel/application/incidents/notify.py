@@ -1,7 +1,7 @@
-"""A cluster's verdict: remembered with what is to be told of it, told, and then struck out.
+"""Store a cluster's health with its pending changes, publish these, and take them out of the outbox.
 
-Whoever comes after a run that was killed in between tells it again; it has the same key. What the bus does not take
-stays in the outbox, and is news until it has been told. So whatever was told to begin is told to end.
+If a run is killed in between, the next run publishes its changes again, under the same keys. A change that the bus does
+not take stays in the outbox and pending. So every incident that was reported open is also reported closed.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, Inc
 from evenkeel.texts.english import problem_words, rfc3339
 from evenkeel.texts.incidents import command_line, incident_headline, incident_words, runbook, todo
 
-# Why a run is asked for that finds no record any more.
+# The reason of a run for a cluster that has no record any more.
 UNREGISTERED = "unregistered"
-# Why a run is asked for that only sends what a paused cluster has in its outbox.
+# The reason of a run that only publishes the outbox of a paused cluster.
 PAUSED = "paused"
 # More than an outbox holds.
 _MOST_AT_ONCE = 1000
@@ -32,68 +32,64 @@ _DETAIL_TYPES: Mapping[Change, DetailType] = {
 
 
 def kind_of(error: EvenkeelError) -> IncidentKind:
-    """What keeps us from reading a cluster."""
+    """Return the kind of incident that a failed read of a cluster is."""
     if isinstance(error, TooLargeError):
         return IncidentKind.TOO_LARGE
     return IncidentKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else IncidentKind.UNREACHABLE
 
 
 def store_cluster_health(
-    ports: HealthPorts, cluster: str, before: ClusterHealth, cluster_health: ClusterHealth, versions: Versions
+    ports: HealthPorts, cluster: str, before: ClusterHealth, health: ClusterHealth, versions: Versions
 ) -> ClusterHealth:
-    """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
+    """Store the health and publish its pending changes; return it as it is then stored.
 
-    Returns the verdict as it is remembered then.
-
-    Raises StateConflictError: somebody else has judged meanwhile.
+    Raises:
+        StateConflictError: Another run has stored it meanwhile.
     """
     now = ports.clock.now()
-    cluster_health = _stamped(with_pending_changes(cluster_health), now)
-    if cluster_health != before:
-        ports.store.save_cluster_health(cluster, cluster_health, versions)
-    kept: tuple[IncidentChange, ...] = ()
-    for news in cluster_health.outbox:
-        # A beginning that is told after its own end would stay open for good.
-        waits = any(each.key == news.key for each in kept)
-        event = _event(cluster, news, now, ports.stack)
-        if waits or not ports.bus.publish(_DETAIL_TYPES[news.news].value, event):
-            kept = (*kept, news)
-    if kept != cluster_health.outbox:
-        cluster_health = replace(cluster_health, outbox=kept)
-        ports.store.save_cluster_health(cluster, cluster_health, versions)
-    return cluster_health
+    health = _stamped(with_pending_changes(health), now)
+    if health != before:
+        ports.store.save_cluster_health(cluster, health, versions)
+    unpublished: tuple[IncidentChange, ...] = ()
+    for change in health.outbox:
+        # An incident that is reported open after it was reported closed would stay open for good.
+        waits = any(each.key == change.key for each in unpublished)
+        event = _event(cluster, change, now, ports.stack)
+        if waits or not ports.bus.publish(_DETAIL_TYPES[change.change].value, event):
+            unpublished = (*unpublished, change)
+    if unpublished != health.outbox:
+        health = replace(health, outbox=unpublished)
+        ports.store.save_cluster_health(cluster, health, versions)
+    return health
 
 
-def _stamped(cluster_health: ClusterHealth, now: datetime) -> ClusterHealth:
-    """With the moment at which each news was found, which stays however often it is told.
+def _stamped(health: ClusterHealth, now: datetime) -> ClusterHealth:
+    """Return the health with the time of each new change. It stays the same however often the change is published.
 
-    Two rounds of a run may find news within one second: the order goes on from one to the other.
+    One run may find changes twice within a second, so their order continues.
     """
     order = now.microsecond * _MOST_AT_ONCE
     outbox = tuple(
-        replace(news, at=now, order=order + place) if news.at is None else news
-        for place, news in enumerate(cluster_health.outbox)
+        replace(change, at=now, order=order + place) if change.at is None else change
+        for place, change in enumerate(health.outbox)
     )
-    return replace(cluster_health, outbox=outbox)
+    return replace(health, outbox=outbox)
 
 
-def _event(cluster: str, news: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
-    """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
-
-    ``order``: which is the later of two that were found in the same second.
-    """
+def _event(cluster: str, change: IncidentChange, now: datetime, stack: str) -> dict[str, Any]:
+    """Return the event of a change. ``key`` is the incident's; ``order`` sorts the changes of one second."""
     return {
-        "key": f"{cluster}/{news.key}",
-        "news": news.news.value,
+        "key": f"{cluster}/{change.key}",
+        "news": change.change.value,
         "cluster": cluster,
-        "at": rfc3339(news.at or now),
-        "order": news.order,
-        **incident_json(news.incident, cluster, now, stack),
+        "at": rfc3339(change.at or now),
+        "order": change.order,
+        **incident_json(change.incident, cluster, now, stack),
     }
 
 
 def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
-    """A trouble for programs, and beside it the words for people."""
+    """Return an incident for programs, with its texts for people."""
     return {
         "kind": incident.kind.value,
         "pool": incident.pool or None,

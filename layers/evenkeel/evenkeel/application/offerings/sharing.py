@@ -1,7 +1,7 @@
-"""What clusters tell one another of what they buy: heard with every look, said when it changes what anybody does.
+"""Share capacity reports: every check reads those of other clusters, and publishes its own if they change a decision.
 
-Best effort, and not lost: what could not be written is worked out again by the next look, from the groups' own states,
-for as long as it matters. Nothing here comes from an event; an event may only make a group's failure known sooner.
+Publishing is best effort. The next check derives a lost report again from the stored states of the groups. No report
+comes from an event, which may only make a failure known sooner.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from evenkeel.record import ClusterRecord
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# Each conflict means that somebody else has said something; after a few of them nothing is left to say.
+# Each conflict means that another cluster has published a report. After a few, another one changes nothing.
 _TRIES = 4
-# What an account is called where neither the record nor its events name one: all such clusters share the stack's own.
+# The account of all clusters whose record and events name none: the stack's.
 OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: OfferingStore) -> Offerings | None:
-    """What all clusters say, in one query; None where it cannot be known: nobody waits for that."""
+    """Return the reports of all clusters, in one query, or None if they cannot be read: no check waits for them."""
     try:
         return store.offerings()
     except StateUnavailableError as error:
@@ -38,7 +38,7 @@ def read_offerings(store: OfferingStore) -> Offerings | None:
 
 
 def with_reports(remembered: StoredCluster, offerings: Offerings | None) -> StoredCluster:
-    """What is remembered of a cluster, with what others say of what it may buy; nothing, where it takes no part."""
+    """Return the stored data of a cluster with the reports of other clusters, if its record shares offerings."""
     if not remembered.record.shares_offerings:
         offerings = {}
     others = None if offerings is None else _of_others(remembered.record, offerings)
@@ -46,24 +46,24 @@ def with_reports(remembered: StoredCluster, offerings: Offerings | None) -> Stor
 
 
 def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering, OfferingState]:
-    """Of every offering that any word stands about, the cluster's own included, what others say."""
+    """Return the reports of other clusters about every offering that has a report, the cluster's own included."""
     if not offerings:
         return {}
     server = voice_of(record)
     return {
-        offering: replace(state, words={voice: word for voice, word in state.words.items() if voice != server})
+        offering: replace(state, reports={voice: report for voice, report in state.reports.items() if voice != server})
         for offering, state in ((offering, shared.state) for offering, shared in offerings.items())
-        if state.words
+        if state.reports
     }
 
 
 def voice_of(record: ClusterRecord) -> str:
-    """The API server behind a record, as words name it: the same whatever the record is called."""
+    """Return the id of the API server of a record. It does not depend on the record's name."""
     return hashlib.sha256(record.access.model_dump_json().encode()).hexdigest()[:16]
 
 
 def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) -> Buyer | None:
-    """What tells its zones apart from others' of the same name, and where there is trouble; None: it takes no part."""
+    """Return what identifies the zones of the cluster, or None if its record does not share offerings."""
     if not record.shares_offerings:
         return None
     return Buyer(
@@ -74,34 +74,34 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) ->
 
 
 def _buying_account(record: ClusterRecord) -> str | None:
-    """None: of several nobody says which one buys; then only zones with an id are known to others."""
+    """Return the account that buys, or None if there are several. Then only zones with an id are shared."""
     accounts = (record.account,) if record.account else record.event_accounts or (OWN_ACCOUNT,)
     return accounts[0] if len(accounts) == 1 else None
 
 
 @dataclass(frozen=True)
 class Places:
-    """What tells zones of several clusters from others of the same name, as far as their records say."""
+    """What identifies the zones of several clusters, as far as their records state it."""
 
     _ids: Mapping[tuple[str, str], frozenset[str]]  # by account and its name of a zone
 
     @classmethod
     def of(cls, records: Iterable[ClusterRecord]) -> Self:
-        found: dict[tuple[str, str], set[str]] = {}
+        ids_by_name: dict[tuple[str, str], set[str]] = {}
         for record in records:
             if account := cls._account(record):
                 for id, zone in record.zone_ids.items():
-                    found.setdefault((account, zone), set()).add(id)
-        return cls({key: frozenset(ids) for key, ids in found.items()})
+                    ids_by_name.setdefault((account, zone), set()).add(id)
+        return cls({key: frozenset(ids) for key, ids in ids_by_name.items()})
 
     def place(self, record: ClusterRecord, zone: str) -> str | None:
-        """The provider's id of a zone, else the account and its name of it; None: neither can be known."""
+        """Return the provider's id of a zone, else the account and the zone's name, or None if neither is known."""
         own = next((id for id, name in record.zone_ids.items() if name == zone), None)
         account = self._account(record)
         if own is not None or account is None:
             return own
         ids = self._ids.get((account, zone), frozenset())
-        if ids:  # another record of that account says; where two say otherwise, nobody knows
+        if ids:  # from another record of that account, unless two disagree
             return next(iter(ids)) if len(ids) == 1 else None
         return f"{account}/{zone}" if has_region(zone) else None
 
@@ -109,51 +109,51 @@ class Places:
     def _account(record: ClusterRecord) -> str | None:
         account = _buying_account(record)
         is_of_a_role = isinstance(record.access, EksAccess) and record.access.role_arn is not None
-        return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role's account may be another
+        return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role may be of another account
 
 
 def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
-    """Whether anything that is said, or nobody knows what, may be about what a cluster buys in these zones."""
+    """Return True if a report may concern an offering of the cluster in these zones, or reports cannot be read."""
     buyer = buyer_of(record, offerings)
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
 
-def unsaid(remembered: StoredCluster, plan: Plan) -> Mapping[Offering, OfferingState]:
-    """What this look has to tell other clusters: the states of offerings with it, where it changes anything."""
+def pending_reports(remembered: StoredCluster, plan: Plan) -> Mapping[Offering, OfferingState]:
+    """Return the states of offerings that this check changes for other clusters."""
     record = remembered.record
     if not plan.experiences or not record.shares_offerings or remembered.state.offerings is None:
         return {}
     nothing = SharedOffering(state=OfferingState(), version=None)
-    said = {
+    states = {
         offering: _with(remembered.offerings.get(offering, nothing), record, experience, plan.now)
         for offering, experience in plan.experiences.items()
     }
-    return {offering: state for offering, state in said.items() if state is not None}
+    return {offering: state for offering, state in states.items() if state is not None}
 
 
 def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience, now: datetime) -> OfferingState | None:
-    word: CapacityReport | None = experience.word
-    if word is not None and record.share_offerings != "anonymous":
-        word = replace(word, cluster=record.id)
-    # By everybody's durations, not by this cluster's own: what counts must count for all alike.
-    return changes(shared.state, voice_of(record), replace(experience, word=word), now)
+    report: CapacityReport | None = experience.report
+    if report is not None and record.share_offerings != "anonymous":
+        report = replace(report, cluster=record.id)
+    # The default durations, not this cluster's: a report must count alike for all.
+    return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
 def publish_reports(store: OfferingStore, remembered: StoredCluster, plan: Plan) -> int:
-    """Tell other clusters what is unsaid. How many offerings were written. Never raises: the next look tries again."""
+    """Publish the pending reports and return how many offerings were written. The next check retries failed writes."""
     written = 0
-    for offering in unsaid(remembered, plan):
+    for offering in pending_reports(remembered, plan):
         try:
-            written += _say(store, remembered, plan, offering)
+            written += _publish(store, remembered, plan, offering)
         except StateUnavailableError as error:
-            _log.warning("not told to other clusters: %s", error, extra={"cluster": remembered.record.id})
+            _log.warning("report not published: %s", error, extra={"cluster": remembered.record.id})
             break
     return written
 
 
-def _say(store: OfferingStore, remembered: StoredCluster, plan: Plan, offering: Offering) -> bool:
+def _publish(store: OfferingStore, remembered: StoredCluster, plan: Plan, offering: Offering) -> bool:
     for _ in range(_TRIES):
-        shared = store.offering(offering)  # what was read with the look may be a second old, or a minute
+        shared = store.offering(offering)  # the state that the check has read may be a minute old
         state = _with(shared, remembered.record, plan.experiences[offering], plan.now)
         if state is None:
             return False
@@ -161,6 +161,6 @@ def _say(store: OfferingStore, remembered: StoredCluster, plan: Plan, offering: 
             store.save_offering(offering, state, shared.version)
         except StateConflictError:
             continue
-        _log.info("told other clusters of %s", offering, extra={"cluster": remembered.record.id})
+        _log.info("published a report about %s", offering, extra={"cluster": remembered.record.id})
         return True
     return False

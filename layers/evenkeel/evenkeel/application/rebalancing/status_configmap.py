@@ -74,7 +74,7 @@ def status_text(document: Mapping[str, Any], now: datetime) -> str:
 
 
 def _incident(incident: Incident, cluster_health: ClusterHealth) -> dict[str, Any]:
-    notified = cluster_health.told.get(incident.key)
+    notified = cluster_health.notified.get(incident.key)
     return {
         "kind": incident.kind.value,
         "pool": _cut(incident.pool) or None,

@@ -1,1 +1,1 @@
-"""Rollouts: clusters that go live in waves, and whether a cluster is ready to."""
+"""Rollouts: readiness of clusters in dry run, and waves of clusters that go live."""

@@ -1,6 +1,6 @@
-"""Whether a cluster in dry run may be written, from what is stored: its decisions, its verdict, what actions have said.
+"""Readiness of a cluster in dry run, from its stored decisions, health and actions.
 
-Nothing is read from the cluster, unless somebody asks for that.
+Evenkeel reads the cluster itself only on request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,45 +19,45 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 from evenkeel.validation import ConfigError
 
-# For as long as decisions are kept; a cluster of which nothing is recorded in all that time has been known for longer.
+# Decisions are kept for so long. A cluster without any was registered before that.
 KEPT = timedelta(days=30)
-# Of a MiB each: so many decisions that more would not change the answer.
+# Of 1 MiB each. More decisions would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
-# What people did after which a dry run begins anew.
+# Actions after which a dry run starts again.
 _BEGINNINGS = ("resume", "dry-run", "restore", UNREADABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the cluster itself has said to who asked it now."""
+    """What a check of the cluster has shown now."""
 
     plan: Plan | None = None
     unread: str = ""  # why there is none
-    refused: Sequence[str] = ()  # what a run may not do, each in words
+    refused: Sequence[str] = ()  # the rights that a run lacks, each as text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the table has of a cluster."""
+    """The stored data of a cluster."""
 
     remembered: StoredCluster
-    decisions: Sequence[Mapping[str, Any]] | None  # all that are kept; None: they are too many to be read at once
+    decisions: Sequence[Mapping[str, Any]] | None  # None: too many to read at once
 
     @classmethod
     def of(cls, store: RolloutStore, cluster: str, now: datetime) -> Self:
-        """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
+        """Return the stored data. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         remembered, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
         return cls(remembered=remembered, decisions=decisions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Of a cluster in dry run."""
+    """The readiness of a cluster in dry run."""
 
     dry_run: DryRun
     hindrances: tuple[Hindrance, ...]
-    asked: Asked | None = None  # None: nobody has asked the cluster
+    asked: Asked | None = None  # None: the cluster was not checked
     whole: bool = True  # False: there were more decisions than were read
 
     @property
@@ -72,11 +72,14 @@ def readiness_of(
     now: datetime,
     ask: Callable[[], Asked] | None = None,
 ) -> Readiness:
-    """``needed``: how long the dry run must have lasted; ``ask``: asks the cluster. Raises StateUnavailableError."""
+    """Return the readiness. ``needed``: the time that a dry run must last; ``ask``: checks the cluster.
+
+    Raises StateUnavailableError.
+    """
     remembered, begin = known.remembered, now - needed
-    found = _read(store, known, begin, now)
+    recorded = _read(store, known, begin, now)
     states = {str(key): state for key, state in remembered.state.groups.items()}
-    quote = dry_run_of(found.decisions, found.begun, states, begin, now)
+    dry_run = dry_run_of(recorded.decisions, recorded.begun, states, begin, now)
     asked = None if ask is None else ask()
     control = remembered.control
     held = {
@@ -87,57 +90,57 @@ def readiness_of(
         Hindrance.NO_POOLS: not remembered.state.pools,
         Hindrance.RIGHTS: asked is not None and bool(asked.refused),
     }
-    hindrances = [hindrance for hindrance, is_so in held.items() if is_so]
-    if Hindrance.NO_POOLS not in hindrances:  # then nothing of what follows can be known
-        hindrances += quote.hindrances(needed)
-    return Readiness(dry_run=quote, hindrances=tuple(hindrances), asked=asked, whole=found.whole)
+    hindrances = [hindrance for hindrance, applies in held.items() if applies]
+    if Hindrance.NO_POOLS not in hindrances:  # without pools a dry run shows nothing
+        hindrances += dry_run.hindrances(needed)
+    return Readiness(dry_run=dry_run, hindrances=tuple(hindrances), asked=asked, whole=recorded.whole)
 
 
 @dataclass(kw_only=True)
-class _Found:
-    """What is recorded."""
+class _Recorded:
+    """The recorded decisions and actions."""
 
     decisions: list[PastDecision] = field(default_factory=list)
     begun: list[datetime] = field(default_factory=list)
     whole: bool = True
 
 
-def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> _Found:
-    found, cluster = _Found(), known.remembered.record.id
+def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> _Recorded:
+    recorded, cluster = _Recorded(), known.remembered.record.id
     if known.decisions is None:
         oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     else:
         oldest, more = known.decisions, False
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
-        found.begun.append(first)  # nothing is known from before: it was registered then
+        recorded.begun.append(first)  # it was registered then
     if not more:
-        _take(oldest, begin, found)
-        return found
+        _take(oldest, begin, recorded)
+        return recorded
     after = ulid(begin, bytes(10))
     for _ in range(_MOST_PAGES):
         page, more = store.decisions_after(cluster, after)
-        _take(page, begin, found)
+        _take(page, begin, recorded)
         if not more or not page:
-            return found
+            return recorded
         after = page[-1]["id"]
-    _take(store.decisions(cluster, _NEWEST), begin, found)  # should it have been written just now
-    return replace(found, whole=False)
+    _take(store.decisions(cluster, _NEWEST), begin, recorded)  # a write by Evenkeel may be among the newest
+    return replace(recorded, whole=False)
 
 
-def _take(page: Sequence[Mapping[str, Any]], begin: datetime, found: _Found) -> None:
+def _take(page: Sequence[Mapping[str, Any]], begin: datetime, recorded: _Recorded) -> None:
     for entry in page:
         at = _at(entry)
         if at is None or at < begin:
             continue
         if "pool" not in entry:
-            found.begun += [at] if entry.get("cause") in _BEGINNINGS else []
+            recorded.begun += [at] if entry.get("cause") in _BEGINNINGS else []
             continue
         try:
             (decision,) = read_decisions([entry], "decision")
         except ConfigError:
-            continue  # of a newer release: nobody here can say what it decided
+            continue  # of a newer release: its decision cannot be read
         if not any(note.get("rule") == Rule.POOL_LIVE.value for note in decision.pool.note_rules):
-            found.decisions.append(_past(decision))
+            recorded.decisions.append(_past(decision))
 
 
 def _past(decision: DecisionDocument) -> PastDecision:
@@ -159,7 +162,7 @@ def _at(entry: Mapping[str, Any]) -> datetime | None:
 
 
 def asked_of(plan: Callable[[], Plan], refused: Callable[[], Sequence[str]]) -> Asked:
-    """The cluster's own answers; whatever keeps it from answering is one of them."""
+    """Return what a check shows. An error is part of the answer."""
     try:
         return Asked(plan=plan(), refused=refused())
     except EvenkeelError as error:

@@ -1,12 +1,12 @@
-"""Clusters go live in waves, by themselves: begun by an operator, gone on with at each tick of the schedule.
+"""Advance rollouts: an operator starts one, and each tick of the schedule advances it.
 
-What is to be done is written down before it is done, and every write is conditional on what was read. So whoever was
-killed half-way is gone on from, two at once do no more than one, and nobody's laptop need stay open.
+Each phase is stored before it is carried out, and every write is conditional on a version. So the next tick resumes
+after a crash, and two workers do no more than one.
 """
 
 import logging
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,27 +26,25 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.application.rollout.summary import halt_words, rollout_words
-from evenkeel.domain.fleet.check_times import Chunk
+from evenkeel.domain.fleet.check_times import chunks_of
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.rollout.waves import READ_WITHIN, LeftOut, Phase, Rollout, unread_halts
 from evenkeel.texts.english import rfc3339
 
 _log = logging.getLogger("evenkeel.rollout")
-_KEPT = timedelta(days=30)  # of what was done to a cluster, as decisions
+_KEPT = timedelta(days=30)  # decisions that record a switch
 # One more request to the table may take that long.
 _SECONDS_TO_END = 10
-# A cluster of a wave is read at least this often.
+# A cluster of a wave is checked at least this often.
 _ASKED_AFTER = timedelta(minutes=2)
-# What a look costs besides its clusters is shared by so many.
-_CHUNK = 50
-# A cluster that is looked at at all was looked at since; the interval is an hour at most.
+# A cluster whose checks run was checked since: the longest interval is an hour.
 _LATELY = timedelta(hours=1, minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceRollouts:
-    """The use case with its ports: takes the rollout that is under way as far as it goes now."""
+    """The use case with its ports: advances the rollout in progress as far as it goes now."""
 
     store: RolloutStore
     queue: Queue
@@ -58,9 +56,11 @@ class AdvanceRollouts:
     stack: str = NAMELESS
 
     def __call__(self, remaining: Remaining) -> str:
-        """What has come of it, in one line.
+        """Advance the rollout and return its state in one line.
 
-        Raises StateUnavailableError, QueueUnavailableError: the next tick goes on. ConfigError: nobody can read it.
+        Raises:
+            StateUnavailableError: The next tick resumes. Likewise QueueUnavailableError.
+            ConfigError: The stored rollout cannot be read.
         """
         rollout, version = self.store.rollout()
         if rollout is None or rollout.phase.is_over:
@@ -69,30 +69,30 @@ class AdvanceRollouts:
         try:
             while steps.step() and remaining() > _SECONDS_TO_END:
                 pass
-        except StateConflictError as error:  # somebody has halted it, or goes on with it as well
+        except StateConflictError as error:  # an operator has halted it, or another worker advances it
             _log.info("rollout changed meanwhile: %s", error)
         return rollout_words(steps.rollout)
 
 
 @dataclass(kw_only=True)
 class _Steps:
-    """One rollout on its way."""
+    """A rollout in progress."""
 
     ports: AdvanceRollouts
     rollout: Rollout
     version: int | None
     remaining: Remaining
-    _left: list[str] = field(default_factory=list)  # that could not be switched now
+    _left: list[str] = field(default_factory=list)  # clusters that could not be switched now
 
     def step(self) -> bool:
-        """True: there may be more to do now."""
+        """Carry out the present phase, and return True if there may be more to do now."""
         match self.rollout.phase:
             case Phase.SWITCHING:
                 return self._halt_on_incident() or self._switch_on()
             case Phase.WATCHING:
                 return self._halt_on_incident() or self._next_wave()
             case Phase.HALTING:
-                return self._take_back()
+                return self._roll_back()
             case _:
                 return False
 
@@ -112,16 +112,12 @@ class _Steps:
         return bool(halts)
 
     def _switch_on(self) -> bool:
-        if self._to_all(self._live):
-            # From now on what is read of them is read while they are live.
+        if self._change_wave(self._live):
+            # From now on these clusters are read live.
             known, _ = self._trouble_after()
             self._save(replace(self.rollout.in_phase(Phase.WATCHING, self._now), trouble_after=_longest(known)))
-            self._ask_for_looks(self.rollout.wave)
+            self.ports.queue.request_checks(chunks_of(self.rollout.wave, delay=1))
         return False
-
-    def _ask_for_looks(self, clusters: Sequence[str]) -> None:
-        chunks = [tuple(clusters[start : start + _CHUNK]) for start in range(0, len(clusters), _CHUNK)]
-        self.ports.queue.request_checks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
 
     def _next_wave(self) -> bool:
         now, looked_at = self._now, self.ports.store.looked_at()
@@ -137,11 +133,12 @@ class _Steps:
             self._save(rollout.halting(unread_halts(unseen), now))
             return True
         if unseen or not has_stood:
-            # A cluster with a long scan_interval is not due yet, or the first request was lost.
-            self._ask_for_looks(sorted({*rollout.unread(looked_at, known, now, _ASKED_AFTER), *unseen}))
+            # A cluster with a long scan_interval is not due yet, or the request was lost.
+            unread = sorted({*rollout.unread(looked_at, known, now, _ASKED_AFTER), *unseen})
+            self.ports.queue.request_checks(chunks_of(unread, delay=1))
             return False
         rollout = rollout.with_wave(*self._choose(looked_at), now)
-        if rollout.phase is Phase.DONE and not self._is_told(DetailType.ROLLOUT_DONE, rollout):
+        if rollout.phase is Phase.DONE and not self._publish(DetailType.ROLLOUT_DONE, rollout):
             return False
         self._save(rollout)
         return True
@@ -155,8 +152,8 @@ class _Steps:
         unreadable: list[str] = []
 
         def read(cluster: str) -> None:
-            found = self.ports.store.registered(cluster)
-            record = None if found is None else found.record
+            registered = self.ports.store.registered(cluster)
+            record = None if registered is None else registered.record
             if isinstance(record, str):
                 unreadable.append(cluster)
             elif record is not None:
@@ -166,96 +163,95 @@ class _Steps:
         return known, sorted(unreadable)
 
     def _choose(self, looked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
-        """Who comes next, and who is left out."""
+        """Return the next wave, and the clusters that are left out."""
         wave: list[str] = []
         left_out: dict[str, LeftOut] = {}
         cluster_healths, now = self.ports.store.cluster_healths(), self._now
         for cluster in self.rollout.waiting:
             if len(wave) == self.rollout.size or self.remaining() < 2 * _SECONDS_TO_END:
                 break
-            found = self.ports.store.registered(cluster)
-            why = why_left_out(
-                found, cluster_healths.get(cluster, ClusterHealth()), looked_at.get(cluster), now, self.ports.dry_run
-            )
-            if why is None:
+            registered = self.ports.store.registered(cluster)
+            health = cluster_healths.get(cluster, ClusterHealth())
+            reason = why_left_out(registered, health, looked_at.get(cluster), now, self.ports.dry_run)
+            if reason is None:
                 wave.append(cluster)
             else:
-                left_out[cluster] = why
+                left_out[cluster] = reason
         return tuple(wave), left_out
 
-    def _take_back(self) -> bool:
-        if self._to_all(self._dry):
+    def _roll_back(self) -> bool:
+        if self._change_wave(self._dry):
             halted = self.rollout.in_phase(Phase.HALTED, self._now)
-            if self._is_told(DetailType.ROLLOUT_HALTED, halted):
+            if self._publish(DetailType.ROLLOUT_HALTED, halted):
                 _log.error("rollout halted: %s", halt_words(self.rollout))
                 self._save(halted)
         return False
 
-    def _to_all(self, change: Callable[[str], None]) -> bool:
-        """Of the present wave. False: it could not be done to some of it now."""
+    def _change_wave(self, change: Callable[[str], None]) -> bool:
+        """Change every cluster of the present wave. Return False if some could not be changed now."""
         self._left = []
-        self.ports.together([partial(self._to_one, change, cluster) for cluster in self.rollout.wave])
+        self.ports.together([partial(self._change, change, cluster) for cluster in self.rollout.wave])
         return not self._left
 
-    def _to_one(self, change: Callable[[str], None], cluster: str) -> None:
+    def _change(self, change: Callable[[str], None], cluster: str) -> None:
         if self.remaining() < _SECONDS_TO_END:
             self._left.append(cluster)
             return
         try:
             change(cluster)
-        except StateConflictError as error:  # somebody has changed the record: the next tick reads it again
+        except StateConflictError as error:  # the record has changed: the next tick reads it again
             self._left.append(cluster)
             _log.info("not switched now: %s", error, extra={"cluster": cluster})
 
     def _live(self, cluster: str) -> None:
-        """Unless this has been done before; what became of it since is somebody's wish."""
-        found, rollout = self.ports.store.registered(cluster), self.rollout
-        if found is None or isinstance(found.record, str) or found.control.rollout == rollout.id:
+        """Set the cluster live, once. A later change is an operator's."""
+        registered, rollout = self.ports.store.registered(cluster), self.rollout
+        if registered is None or isinstance(registered.record, str) or registered.control.rollout == rollout.id:
             return
-        if found.record.dry_run is None and found.control.is_dry(found.record, self.ports.dry_run):
-            self._switch(cluster, found, live=True, what=f"is live: wave {rollout.number} of a rollout")
+        if registered.record.dry_run is None and registered.control.is_dry(registered.record, self.ports.dry_run):
+            self._switch(cluster, registered, live=True, what=f"is live: wave {rollout.number} of a rollout")
 
     def _dry(self, cluster: str) -> None:
-        found = self.ports.store.registered(cluster)
-        if found is None:
+        registered = self.ports.store.registered(cluster)
+        if registered is None:
             return
-        if found.control.rollout != self.rollout.id:
-            self._keep_dry(found)
+        if registered.control.rollout != self.rollout.id:
+            self._keep_dry(registered)
             return
-        if found.control.live is not True:
+        if registered.control.live is not True:
             return
         what = f"is back in dry run: the rollout was halted, {halt_words(self.rollout)}"
-        self._switch(cluster, found, live=False, what=what)
+        self._switch(cluster, registered, live=False, what=what)
 
-    def _keep_dry(self, found: Registered) -> None:
-        """Not switched on yet: whoever is still about to finds that it has changed, and that its turn is over."""
-        if isinstance(found.record, str) or not found.control.is_dry(found.record, self.ports.dry_run):
+    def _keep_dry(self, registered: Registered) -> None:
+        """Keep a cluster in dry run that is not live yet, also if another worker is about to set it live."""
+        if isinstance(registered.record, str) or not registered.control.is_dry(registered.record, self.ports.dry_run):
             return
-        control = found.control.model_copy(update={"rollout": self.rollout.id})
-        self.ports.store.save_record(found.record, control, found.versions)
+        control = registered.control.model_copy(update={"rollout": self.rollout.id})
+        self.ports.store.save_record(registered.record, control, registered.versions)
 
-    def _switch(self, cluster: str, found: Registered, *, live: bool, what: str) -> None:
+    def _switch(self, cluster: str, registered: Registered, *, live: bool, what: str) -> None:
         store, now = self.ports.store, self._now
-        control = found.control.model_copy(update={"live": live, "rollout": self.rollout.id})
-        if isinstance(found.record, str):  # who mends it must not find it live
-            store.save_control(cluster, control, found.versions)
+        control = registered.control.model_copy(update={"live": live, "rollout": self.rollout.id})
+        if isinstance(registered.record, str):  # once its record is fixed, it must not be live
+            store.save_control(cluster, control, registered.versions)
         else:
-            store.save_record(found.record, control, found.versions)
+            store.save_record(registered.record, control, registered.versions)
         id = ulid(now, self.ports.random_bytes(10))
         asker = (self.rollout.by if live else self.rollout.halted_by) or None
         entry: dict[str, Any] = {"id": id, "at": rfc3339(now), "cluster": cluster}
         entry |= {"cause": "live" if live else "dry-run", "by": asker, "what": f"{cluster} {what}"}
-        why = self.rollout.reason if live else self.rollout.halt_reason
-        entry |= {"reason": why} if why else {}
+        reason = self.rollout.reason if live else self.rollout.halt_reason
+        entry |= {"reason": reason} if reason else {}
         try:
             store.save_decision(cluster, id, entry, now + _KEPT)
-        except StateUnavailableError as error:  # it is done
+        except StateUnavailableError as error:  # the switch itself is done
             _log.warning("not recorded: %s", error, extra={"cluster": cluster})
 
-    def _is_told(self, detail_type: DetailType, rollout: Rollout) -> bool:
-        """Before it is remembered as told. False: the bus did not take it, and the next tick tells it.
+    def _publish(self, detail_type: DetailType, rollout: Rollout) -> bool:
+        """Publish the event and return True if the bus took it; else the next tick publishes it.
 
-        Of clusters by the thousand only the number: an event has its limit.
+        It has numbers instead of clusters: an event has a size limit.
         """
         detail = {
             name: len(value) if name in ("wave", "live", "waiting", "leftOut", "halts") else value
@@ -263,7 +259,7 @@ class _Steps:
         }
         command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
         is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command})
-        return is_taken or self.rollout.waited_too_long(self._now)  # whose bus is gone for good must come to an end
+        return is_taken or self.rollout.waited_too_long(self._now)  # a rollout ends also if its bus is gone
 
 
 def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
@@ -271,31 +267,31 @@ def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
 
 
 def why_left_out(
-    found: Registered | None,
+    registered: Registered | None,
     cluster_health: ClusterHealth,
     looked_at: datetime | None,
     now: datetime,
     stack_dry_run: bool,
 ) -> LeftOut | None:
-    """Why a cluster is not switched on; None: it is."""
-    if found is None:
+    """Return reason a cluster does not go live, or None if it does."""
+    if registered is None:
         return LeftOut.GONE
-    if isinstance(found.record, str):
+    if isinstance(registered.record, str):
         return LeftOut.UNREADABLE
     reasons = {
-        LeftOut.RECORD_SAYS: found.record.dry_run is not None,
-        LeftOut.LIVE: not found.control.is_dry(found.record, stack_dry_run),
-        LeftOut.PAUSED: found.control.is_paused(now) or found.control.restoring,
+        LeftOut.RECORD_SAYS: registered.record.dry_run is not None,
+        LeftOut.LIVE: not registered.control.is_dry(registered.record, stack_dry_run),
+        LeftOut.PAUSED: registered.control.is_paused(now) or registered.control.restoring,
         LeftOut.IN_TROUBLE: bool(cluster_health.incidents),
         LeftOut.UNSEEN: looked_at is None or now - looked_at > _LATELY,
     }
-    return next((why for why, is_so in reasons.items() if is_so), None)
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
-    """For programs, and beside it the words for people. ``key`` is the same for all rollouts of a stack.
+    """Return a rollout for programs, with a message for people.
 
-    So what one of them has opened where people are paged, the next one closes that comes to its end.
+    All rollouts of a stack have the same ``key``, so the end of one closes the alert of an earlier one.
     """
     return {
         "key": f"rollout/{stack}",
@@ -312,7 +308,7 @@ def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
         "wave": list(rollout.wave),
         "live": list(rollout.proven),
         "waiting": list(rollout.waiting),
-        "leftOut": {cluster: why.value for cluster, why in rollout.left_out.items()},
+        "leftOut": {cluster: reason.value for cluster, reason in rollout.left_out.items()},
         "halts": [
             {"cluster": halt.cluster, "kind": halt.kind.value if halt.kind else None, "pool": halt.pool or None}
             for halt in rollout.halts
@@ -321,29 +317,3 @@ def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
         "haltReason": rollout.halt_reason or None,
         "message": f"rollout of {rfc3339(rollout.at)}: {rollout_words(rollout)}",
     }
-
-
-def begun(  # noqa: PLR0913 (what is known of it, each named by its only caller)
-    clusters: Sequence[str],
-    *,
-    id: str,
-    size: int,
-    soak: timedelta,
-    trouble_after: timedelta | None,
-    by: str,
-    reason: str,
-    now: datetime,
-) -> Rollout:
-    """One that the next tick goes on with: there is no wave yet, and so nothing to be watched."""
-    return Rollout(
-        id=id,
-        at=now,
-        size=size,
-        soak=soak,
-        phase=Phase.WATCHING,
-        since=now - soak,
-        trouble_after=trouble_after,
-        waiting=tuple(clusters),
-        by=by,
-        reason=reason,
-    )

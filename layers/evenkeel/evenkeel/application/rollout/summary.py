@@ -1,4 +1,4 @@
-"""Readiness and rollouts in English."""
+"""Texts of readiness and rollouts."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -13,67 +13,67 @@ from evenkeel.texts.incidents import incident_words
 from evenkeel.texts.pool_numbers import MOST_NAMED
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
-    LeftOut.GONE: "not registered any more",
+    LeftOut.GONE: "not registered anymore",
     LeftOut.UNREADABLE: "its record cannot be read",
     LeftOut.RECORD_SAYS: "its record has a dry_run of its own",
     LeftOut.LIVE: "live already",
     LeftOut.PAUSED: "paused",
-    LeftOut.IN_TROUBLE: "in trouble",
-    LeftOut.UNSEEN: "not looked at lately",
+    LeftOut.IN_TROUBLE: "it has an incident",
+    LeftOut.UNSEEN: "not checked lately",
 }
 
 
-def readiness_words(found: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime) -> str:
-    """The verdict in one line, and why not."""
-    quote = found.dry_run
-    if not found.is_ready:
-        why = "; ".join(hindrance_words(each, found, remembered, needed, now) for each in found.hindrances)
+def readiness_words(readiness: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime) -> str:
+    """Return in one line whether the cluster is ready, or why not."""
+    dry_run = readiness.dry_run
+    if not readiness.is_ready:
+        why = "; ".join(hindrance_words(each, readiness, remembered, needed, now) for each in readiness.hindrances)
         return f"{remembered.record.id} is not ready: {why}"
-    times = f"{'' if found.whole else 'at least '}{quote.patches_per_day:.1f} patches a day"
-    facts = f"in {_days(quote.days)} of dry run {counted(quote.decisions, 'decision')}, {times}"
-    if found.asked and found.asked.plan and found.asked.plan.skipped:
-        facts += f", {counted(len(found.asked.plan.skipped), 'object')} skipped"
+    times = f"{'' if readiness.whole else 'at least '}{dry_run.patches_per_day:.1f} patches a day"
+    facts = f"in {_days(dry_run.days)} of dry run {counted(dry_run.decisions, 'decision')}, {times}"
+    if readiness.asked and readiness.asked.plan and readiness.asked.plan.skipped:
+        facts += f", {counted(len(readiness.asked.plan.skipped), 'object')} skipped"
     return f"{remembered.record.id} is ready: {facts}"
 
 
 def hindrance_words(
-    hindrance: Hindrance, found: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime
+    hindrance: Hindrance, readiness: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime
 ) -> str:
-    quote = found.dry_run
+    dry_run = readiness.dry_run
     match hindrance:
         case Hindrance.IN_TROUBLE:
             incidents = remembered.cluster_health.incidents
             more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
-            return f"in trouble: {incident_words(incidents[0], now)}{more}"
+            return f"it has an incident: {incident_words(incidents[0], now)}{more}"
         case Hindrance.UNREAD:
-            return f"it cannot be read: {found.asked.unread if found.asked else ''}"
+            return f"it cannot be read: {readiness.asked.unread if readiness.asked else ''}"
         case Hindrance.PAUSED:
             return "it is paused: resume it first"
         case Hindrance.RESTORING:
             return "it is being restored"
         case Hindrance.NO_POOLS:
-            return "no pool of it is known: nothing would be written"
+            return "it has no known pool: nothing would be written"
         case Hindrance.TOO_SHORT:
-            return f"its dry run has lasted {quote.days:.1f} of {_days(needed / timedelta(days=1))}"
+            return f"its dry run has lasted {dry_run.days:.1f} of {_days(needed / timedelta(days=1))}"
         case Hindrance.PUT_BACK:
-            return f"put back by others: {_named(_held(quote.put_back))}: have them leave out bounds and replicas"
+            return f"put back by others: {_named(_held(dry_run.put_back))}: have them leave out bounds and replicas"
         case Hindrance.WRITTEN_BY_OTHERS:
-            often = [f"{key} {times} times" for key, times in quote.rewritten.items() if times >= OFTEN]
-            return f"bounds written by others meanwhile: {_named(often)}"
+            often = [f"{key} {times} times" for key, times in dry_run.rewritten.items() if times >= OFTEN]
+            return f"other controllers have changed the bounds: {_named(often)}"
         case Hindrance.RESTLESS:
-            return f"{quote.patches_per_day:.0f} patches a day would be written: its plan changes all the time"
+            return f"{dry_run.patches_per_day:.0f} patches a day would be written: its plan never settles"
         case Hindrance.RIGHTS:
-            return f"rights are missing: {_named(found.asked.refused if found.asked else ())}"
+            return f"rights are missing: {_named(readiness.asked.refused if readiness.asked else ())}"
 
 
 def _held(put_back: Mapping[str, str]) -> list[str]:
-    return [f"{key} by {who or 'somebody'}" for key, who in put_back.items()]
+    return [f"{key} by {who or 'another controller'}" for key, who in put_back.items()]
 
 
 def _named(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return f"{', '.join(found[:MOST_NAMED])}{more}"
+    shown = list(names)
+    more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
+    return f"{', '.join(shown[:MOST_NAMED])}{more}"
 
 
 def _days(days: float) -> str:
@@ -81,7 +81,7 @@ def _days(days: float) -> str:
 
 
 def rollout_words(rollout: Rollout) -> str:
-    """Where it stands, in one line."""
+    """Return the state of a rollout in one line."""
     left = f"; left out: {', '.join(f'{id} ({_LEFT_OUT[why]})' for id, why in _some(rollout.left_out))}"
     rest = f"{len(rollout.waiting)} to come" + (left if rollout.left_out else "")
     wave = f"wave {rollout.number} ({counted(len(rollout.wave), 'cluster')})"
@@ -91,7 +91,7 @@ def rollout_words(rollout: Rollout) -> str:
         return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
     match rollout.phase:
         case Phase.SWITCHING:
-            return f"{wave} is being switched on; {on} live before it, {rest}"
+            return f"{wave} goes live; {on} live before it, {rest}"
         case Phase.WATCHING:
             until = rfc3339((rollout.read_since or rollout.since) + rollout.soak_time)
             return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
@@ -104,7 +104,7 @@ def rollout_words(rollout: Rollout) -> str:
 
 
 def _longer(rollout: Rollout) -> str:
-    """Return why a wave stands for longer than was asked for; empty where it does not."""
+    """Return why the soak is longer than requested; empty if it is not."""
     if rollout.soak_time == rollout.soak or rollout.trouble_after is None:
         return ""
     lengths = (rollout.soak, rollout.soak_time, rollout.trouble_after)
@@ -118,8 +118,8 @@ def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:
 
 
 def halt_words(rollout: Rollout) -> str:
-    """What has halted it."""
-    return _named(map(_halt, rollout.halts)) if rollout.halts else f"by {rollout.halted_by or 'nobody named'}"
+    """Return the cause of a halt."""
+    return _named(map(_halt, rollout.halts)) if rollout.halts else f"by {rollout.halted_by or 'an unnamed operator'}"
 
 
 def _halt(halt: Halt) -> str:

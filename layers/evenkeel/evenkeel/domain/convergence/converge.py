@@ -1,19 +1,27 @@
-"""Converge: one machine more in the smallest zone, and, once its node runs, one named machine less in the fullest.
+"""Converge: order one node in the smallest zone; once it is Ready, delete one machine of the fullest zone by name.
 
-Launch before drain: no node goes before its successor runs. One step of a pool at a time, as far as budget and windows
-allow, and none while anything else of the pool is under way. What a step is, and how it is written down:
-``domain.model.convergence``. Which machine may go, its pods say (``domain.convergence.machine_choice``).
+The phases of a step are types of ``domain.model.convergence``, and each arrow is one function of this module:
 
-    look    step        what is planned
-    1       -           destination +1; both zones keep what they request, so that no autoscaler interferes
-    2       open        nothing: its machine is on its way. Late, or with any word about a zone: destination -1
-    3       open        its machine runs: source -1, one machine by name. If none of the source may go, its zone is in
-                        doubt, or the node that has come is not well, and the provision timeout is over:
-                        destination -1, by name as well
-    4       given       nothing, until the machine has gone; a drain that hangs is told, and no second one begins
+    Starting ──► Ordered ──────────────────► Deleting ──► Draining ──► over
+       │           │ ▲ not Ready, or doubt     │
+       │           ▼ │                         └──► Ordered: the patch never arrived
+       │        Cancelling ──► over, held for an hour
+       └──► forgotten: the patch never arrived
+
+Five principles decide everything. A special case names the test of the world that needs it.
+
+1. Launch before drain. A node goes only after its successor is Ready, and a pool requests at most one replica more.
+2. The groups show the progress by replicas, move ids and machines. The last plan does not count. So a lost answer, a
+   second run and a crash lead to the same phase.
+3. A step starts only in a pool at rest, one at a time. While its machine may be provisioning, nothing else orders in
+   its two zones.
+4. Every step ends. Until the node exists, doubt about a zone cancels the order. A node that exists is never removed
+   because of a report: the step waits, and at the provision timeout the new node goes again, by name.
+5. Demand decides. A source that requests its node again had demand bound to it. Then, and after a step that failed,
+   the pool is held.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -27,163 +35,208 @@ from evenkeel.domain.model.convergence import (
     IDLE_GOES,
     PASS_LASTS,
     SETTLES,
+    Cancelling,
     Choice,
     ConvergenceState,
     Converging,
+    Deleting,
+    Draining,
     LastDrain,
-    Step,
+    Order,
+    Ordered,
+    Starting,
 )
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import ROLLOUTS, Reason, Rule
 from evenkeel.domain.rebalancing.replicas.deletion import remove
 
-_COURSE = 100  # steps of a course that are told
-_FIRST_SIGHT = timedelta(minutes=1)  # a look comes 15 s after a write, and a scan every minute
-
-
-# ---------------------------------------------------------------- what has become of the step
+Drafts = Mapping[str, Draft]
+Pairs = Sequence[tuple[Draft, Draft]]
+_LONGEST_COURSE = 100  # steps
+# A check comes 15 s after a write, and a scan every minute.
+_FIRST_CHECK = timedelta(minutes=1)
 
 
 def update_step(pool: PoolDraft) -> None:
-    """Before all else: how far the step has come, and its machine taken back where nothing comes of it any more.
+    """Advance the stored step to the phase that the groups show, and cancel an order that zones are in doubt about.
 
-    What is taken back must not be taken for stuck, and moved to another zone.
+    This comes before all other steps of the plan: a cancelled replica is not stuck, and must not move to another zone.
     """
-    drafts = {draft.key: draft for draft in pool.groups}
-    pool.convergence = convergence = _bound(_followed(pool.pool.state.convergence, drafts, pool.now), drafts, pool.now)
+    drafts = _by_key(pool)
+    convergence = _advanced(pool.pool.state.convergence, drafts, pool.now)
+    convergence = _with_bound_demand(convergence, drafts, pool.now)
     step = convergence.step
-    if step is None:
-        return
-    source, destination = drafts.get(step.source), drafts.get(step.destination)
-    if destination is not None:
+    if isinstance(step, Ordered):
+        order = _excused_if_alone(pool, step.order, drafts.get(step.order.source))
+        after = _cancelled(pool, order, drafts)
+        convergence = replace(convergence, step=Ordered(order=order) if after is None else after)
+        pool.surge = pool.pool.converge.surge
+    elif isinstance(step, Draining) and (destination := drafts.get(step.order.destination)) is not None:
         destination.protected = not step.is_undone
-    if not step.is_open or destination is None:
-        return
-    step = _open_to_growth(pool, step, source)
-    pool.surge = pool.pool.converge.surge
-    if pool.now < _ends(step, destination):
-        _keep_autoscalers_out(pool, source, destination)
-    why = None if _has_come(step, destination) else _stops(pool, step, source, destination)
-    takes_back = why is not None and destination.state is not State.FROZEN
-    # One that is preserved goes last, and a node would go in its place: nothing does before people let go of it.
-    lowest = max(destination.owner_min, destination.group.running + destination.group.preserved)
-    takes_back = takes_back and destination.requested > lowest
-    if takes_back:
-        destination.requested -= 1
-        destination.step_max = destination.requested  # nobody is raised here in the same patch: it says what went
-        destination.protected = False
-        destination.add_reason(Rule.STEP_TAKEN_BACK, why=why)
-    pool.convergence = replace(convergence, step=replace(step, less=destination.requested if takes_back else None))
+    pool.convergence = convergence
 
 
-def _followed(convergence: ConvergenceState, drafts: Mapping[str, Draft], now: datetime) -> ConvergenceState:
-    """What is remembered, with what the groups say of the step."""
+def _by_key(pool: PoolDraft) -> dict[str, Draft]:
+    return {draft.key: draft for draft in pool.groups}
+
+
+def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
+    """Return the state with the step Ordered, Draining or over, as the groups show (principle 2)."""
     step = convergence.step
+    if isinstance(step, Starting):
+        order = step.order
+        if not _carries(drafts, order.destination, step.move_id):
+            return replace(convergence, step=None, begun=tuple(at for at in convergence.begun if at != order.begun_at))
+        step = Ordered(order=order)
+    if isinstance(step, Deleting) and _carries(drafts, step.draining_group, step.delete_move_id):
+        order, group, machine = step.order, step.draining_group, step.machine
+        step = Draining(order=order, draining_group=group, machine=machine, delete_requested_at=now)
+        if not step.is_undone:
+            last = LastDrain(source=order.source, requested=order.excused_replicas - 1, at=now)
+            convergence = replace(convergence, last_drain=last)
     if step is None:
         return convergence
-    source, destination = drafts.get(step.source), drafts.get(step.destination)
-    if not step.ordered:
-        if destination is None or not step.id or destination.group.move != step.id:
-            return replace(convergence, step=None, begun=tuple(at for at in convergence.begun if at != step.begun_at))
-        step = replace(step, ordered=True)
-    if step.is_open:
-        draining_group = drafts.get(step.draining_group)
-        if draining_group is not None and step.back and draining_group.group.move == step.back:
-            step = replace(step, delete_requested_at=now)
-            if draining_group is source:
-                convergence = replace(
-                    convergence, given=LastDrain(source=step.source, requested=step.unbound - 1, at=now)
-                )
-        elif destination is None or _is_less(step, destination.group.requested):
-            ended = replace(convergence, step=None)  # taken back, by us or by others
-            return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
-        elif source is not None and step.is_taken(source.group.requested):
-            return replace(convergence, step=None)  # somebody else has taken one there
-        else:
-            if step.back:
-                step = replace(step, draining_group="", machine=None, back="")  # that patch was never written
-            grown = 0 if source is None else min(source.group.requested, source.group.running)
-            step = replace(step, ran=grown) if step.had < grown > step.ran else step
-    if step.delete_requested_at is not None and _is_gone(step, drafts.get(step.draining_group)):
-        convergence = replace(convergence, step=None)
-        return convergence.held(now, AFTER_FAILURE) if step.is_undone else convergence
-    return convergence if step == convergence.step else replace(convergence, step=step)
+    if isinstance(step, Draining):
+        return _drained(convergence, step, drafts, now)
+    return _ordered(convergence, step, drafts, now)
 
 
-def _is_less(step: Step, requested: int) -> bool:
-    """Whether a destination that requests so many has lost the machine of its step, whatever else was asked of it."""
-    return requested < step.wants or (step.less is not None and requested <= step.less)
+def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
+    """Return True if the patch with this move id has arrived."""
+    return bool(move_id) and key in drafts and drafts[key].group.move == move_id
 
 
-def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
-    """Whether a fence says when to ask its zone again. Not where the machine was late, which fences its zone before the
-    step ends (``_ends``): each such try keeps autoscalers out of its zones for as long as it takes.
+def _ordered(
+    convergence: ConvergenceState, step: Ordered | Cancelling | Deleting, drafts: Drafts, now: datetime
+) -> ConvergenceState:
+    """Return the state with an open step Ordered; or over, if the order was cancelled or the source lost a node."""
+    order = step.order
+    source, destination = drafts.get(order.source), drafts.get(order.destination)
+    cancelled = step.replicas_after_cancel if isinstance(step, Cancelling) else -1
+    if destination is None or destination.group.requested <= max(cancelled, order.target_replicas - 1):
+        over = replace(convergence, step=None)
+        return over if _is_fenced(order, destination, now) else over.held(now, AFTER_FAILURE)
+    if source is not None and source.group.requested < order.source_replicas:
+        return replace(convergence, step=None)  # another controller has done what the step was to do
+    # What the source has added counts once it runs: an autoscaler may take such a node, too.
+    # test_a_node_that_an_autoscaler_takes_from_a_source_that_has_grown_completes_the_step
+    grown = 0 if source is None else min(source.group.requested, source.group.running)
+    order = replace(order, source_replicas=max(order.source_replicas, grown))
+    return replace(convergence, step=Ordered(order=order))
+
+
+def _is_fenced(order: Order, destination: Draft | None, now: datetime) -> bool:
+    """Return True if a fence says when to try the zone again, so that the pool need not be held.
+
+    A late machine fences its zone, too. Such a try caps two zones for the whole timeout, so it holds the pool.
+    test_a_late_launch_holds_the_pool_for_an_hour_whenever_a_check_runs
     """
     if destination is None or destination.state is not State.FENCED:
         return False
-    return now < step.begun_at + destination.provision_timeout
+    return now < order.begun_at + destination.provision_timeout
 
 
-def _is_gone(step: Step, draining_group: Draft | None) -> bool:
-    """Whether the machine that was given is there no more, or another one has gone in its place."""
-    if draining_group is None:
+def _drained(convergence: ConvergenceState, step: Draining, drafts: Drafts, now: datetime) -> ConvergenceState:
+    """Return the state with the step Draining; or over, once the machine is gone or another one went in its place."""
+    if not _is_gone(step, drafts.get(step.draining_group)):
+        return replace(convergence, step=step)
+    over = replace(convergence, step=None)
+    return over.held(now, AFTER_FAILURE) if step.is_undone else over
+
+
+def _is_gone(step: Draining, draft: Draft | None) -> bool:
+    if draft is None:
         return True
-    group = draining_group.group
+    group = draft.group
     if group.machines is None:
         return group.running <= group.requested
     named = next((machine for machine in group.machines if machine.ref == step.machine), None)
-    staying = sum(not machine.deleting for machine in group.machines)
-    return named is None or (not named.deleting and staying <= group.requested)
+    remaining = sum(not machine.deleting for machine in group.machines)
+    return named is None or (not named.deleting and remaining <= group.requested)
 
 
-def _bound(convergence: ConvergenceState, drafts: Mapping[str, Draft], now: datetime) -> ConvergenceState:
-    """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
-    if _word(drafts.values()) is not None:
-        return _shared(convergence, drafts)
-    step, given = convergence.step, convergence.given
-    causes = []
-    if step is not None and step.is_open and _grew(drafts, step.source, step.unbound):
-        causes.append(step.begun_at)
-    if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
-        causes.append(given.at)
-    if not causes:
-        return (
-            _shared(convergence, drafts)
-            if any(draft.state is not State.HEALTHY for draft in drafts.values())
-            else convergence
-        )
-    if convergence.held_until is not None and max(causes) + HELD <= convergence.held_until:
-        return convergence
-    return convergence.held(now, HELD)
+def _with_bound_demand(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> ConvergenceState:
+    """Return the state held, if a source requests its node again: no other zone can serve that demand (principle 5).
+
+    While a zone cannot deliver, others grow in its place. That growth is excused for good.
+    test_growth_in_place_of_a_frozen_zone_holds_nothing_once_it_thaws
+    """
+    step, last, causes = convergence.step, convergence.last_drain, []
+    is_doubtful = zone_doubt(drafts.values()) is not None
+    if isinstance(step, Ordered) and _grew(drafts, step.order.source, step.order.excused_replicas):
+        causes.append(step.order.begun_at)
+    if last is not None and now - last.at <= COMES_BACK and _grew(drafts, last.source, last.requested):
+        causes.append(last.at)
+    if causes and not is_doubtful:
+        is_held = convergence.held_until is not None and max(causes) + HELD <= convergence.held_until
+        return convergence if is_held else convergence.held(now, HELD)
+    if is_doubtful or any(draft.state is not State.HEALTHY for draft in drafts.values()):
+        return _with_excused_growth(convergence, drafts)
+    return convergence
 
 
-def _shared(convergence: ConvergenceState, drafts: Mapping[str, Draft]) -> ConvergenceState:
-    """While a zone cannot deliver, others grow in its place: that says nothing of who is bound where, then or later."""
-
+def _with_excused_growth(convergence: ConvergenceState, drafts: Drafts) -> ConvergenceState:
     def at_least(source: str, requested: int) -> int:
         return max(requested, drafts[source].group.requested) if source in drafts else requested
 
-    step, given = convergence.step, convergence.given
-    return replace(
-        convergence,
-        step=step and replace(step, stood_in=at_least(step.source, step.stood_in)),
-        given=given and replace(given, requested=at_least(given.source, given.requested)),
-    )
+    step, last = convergence.step, convergence.last_drain
+    if step is not None:
+        excused = at_least(step.order.source, step.order.excused_replicas)
+        step = replace(step, order=replace(step.order, excused_replicas=excused))
+    if last is not None:
+        last = replace(last, requested=at_least(last.source, last.requested))
+    return replace(convergence, step=step, last_drain=last)
 
 
-def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
-    """Whether a source requests more than that, and others that deliver far less: what any could serve grows all."""
+def _grew(drafts: Drafts, key: str, requested: int) -> bool:
+    """Return True if a source requests more than that, and another healthy zone far less.
+
+    Demand that any zone can serve lets all of them grow.
+    """
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
         return False
     return any(other.is_far_below(source) for other in drafts.values() if other.state is State.HEALTHY)
 
 
-def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
-    """While its machine may be on its way, nobody orders in either zone: an autoscaler does not count what it did not
-    order. No longer, and not where the source alone delivers: nobody could order at all.
+def _is_alone(pool: PoolDraft, source: Draft) -> bool:
+    """Return True if the source is the only healthy zone.
+
+    Then it stays open to autoscalers, and its growth does not show bound demand.
+    test_the_only_healthy_zone_stays_open_while_a_step_tries_another
     """
+    return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
+
+
+def _excused_if_alone(pool: PoolDraft, order: Order, source: Draft | None) -> Order:
+    """Return the order with all growth of a source excused that stays open to autoscalers."""
+    if source is None or not _is_alone(pool, source):
+        return order
+    return replace(order, excused_replicas=max(order.excused_replicas, pool.pool.max))
+
+
+def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | None:
+    """Withdraw the order in this plan and return the new phase, or None if the step stays Ordered (principle 4)."""
+    source, destination = drafts.get(order.source), drafts[order.destination]
+    destination.protected = True
+    if pool.now < _deadline(order, destination):
+        _cap_zones(pool, source, destination)
+    reason = None if _has_arrived(order, destination) else _cancel_reason(pool, order, source, destination)
+    # Controllers delete a preserved machine last, so a node would go in its place.
+    # test_a_failed_launch_that_is_preserved_is_not_cancelled
+    least = max(destination.owner_min, destination.group.running + destination.group.preserved)
+    if reason is None or destination.state is State.FROZEN or destination.requested <= least:
+        return None
+    destination.requested -= 1
+    destination.step_max = destination.requested  # a raise in the same patch would hide the cancelled replica
+    destination.protected = False
+    destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
+    return Cancelling(order=order, replicas_after_cancel=destination.requested)
+
+
+def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
+    """Keep autoscalers from ordering in both zones (principle 3): they count no machine that others ordered."""
     if not pool.pool.autoscaler:
         return
     destination.step_max = destination.requested
@@ -191,78 +244,67 @@ def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Dr
         source.step_max = source.requested
 
 
-def _is_alone(pool: PoolDraft, source: Draft) -> bool:
-    """Whether no other zone is known to deliver: it stays open, and what it grows by says nothing of who is bound."""
-    return all((draft.state is State.HEALTHY) == (draft is source) for draft in pool.groups)
+def _has_arrived(order: Order, destination: Draft) -> bool:
+    """Return True if the destination runs one node more than before the step."""
+    return destination.group.running >= order.target_replicas
 
 
-def _open_to_growth(pool: PoolDraft, step: Step, source: Draft | None) -> Step:
-    """A step whose source stays open in this look: by the next one it may have grown, and others may be well again."""
-    if source is None or not _is_alone(pool, source):
-        return step
-    return replace(step, stood_in=max(step.stood_in, pool.pool.max))
-
-
-def _has_come(step: Step, destination: Draft) -> bool:
-    """Whether the destination has a node more than before the step."""
-    return destination.group.running >= step.wants
-
-
-def _runs(step: Step, destination: Draft) -> bool:
-    """Whether it has, and the newest is well. Whoever ordered there meanwhile, their machines are not waited for."""
+def _is_ready(order: Order, destination: Draft) -> bool:
+    """Return True if the new node runs and the newest node is Ready. Machines that others ordered may still boot."""
     newest = max(
         (machine for machine in destination.group.machines or () if machine.has_node and not machine.deleting),
         key=lambda machine: (machine.created_at, machine.name),
         default=None,
     )
-    return _has_come(step, destination) and (newest is None or newest.ready)
+    return _has_arrived(order, destination) and (newest is None or newest.ready)
 
 
-def _ends(step: Step, destination: Draft) -> datetime:
-    """When a machine that does not run is late. Its group is fenced for it before: its clock begins with the first look
-    that finds it ordered.
+def _deadline(order: Order, destination: Draft) -> datetime:
+    """Return when a machine without a Ready node is late.
+
+    Its group is fenced before: that clock starts with the first check that sees the order.
     """
-    return step.begun_at + destination.provision_timeout + _FIRST_SIGHT
+    return order.begun_at + destination.provision_timeout + _FIRST_CHECK
 
 
-def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft) -> Reason | None:
-    """Why nothing comes of a step whose machine does not run yet; None: it is waited for."""
+def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destination: Draft) -> Reason | None:
     if source is None:
-        return Reason.of(Rule.STEP_SOURCE_GONE, group=step.source)
-    if source.group.requested > step.unbound:
+        return Reason.of(Rule.STEP_SOURCE_GONE, group=order.source)
+    if source.group.requested > order.excused_replicas:
         return Reason.of(Rule.STEP_BOUND, zone=source.group.zone)
-    if pool.now >= (until := _ends(step, destination)):
+    if pool.now >= (until := _deadline(order, destination)):
         return Reason.of(Rule.STEP_LATE, until=until)
-    return _word(pool.groups, source) or _in_the_way(pool, source, destination)
+    return zone_doubt(pool.groups, source) or _takes_last_place(pool, source, destination)
 
 
-def _in_the_way(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
-    """A try, with so many more, that leaves nothing to the zone that alone delivers: it may come to nothing only after
-    the whole provision timeout, and pods would wait for as long.
+def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, more: int = 0) -> Reason | None:
+    """Return a reason if trying the zone leaves no room under PoolMaximum to the only healthy zone.
+
+    The try may last for the whole provision timeout, and pods would wait for as long.
+    test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers
     """
     is_try = pool.pool.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
     return _full(pool, more=more) if is_try else None
 
 
-# ---------------------------------------------------------------- going on, and beginning
-
-
 def converge(pool: PoolDraft) -> None:
-    """After all else that changes what is requested: the next patch of a step, or why there is none."""
-    home = pool.pool
-    is_pass = home.convergence_requested is not None and pool.now < home.convergence_requested + PASS_LASTS
-    wanted = home.level is Level.CONVERGE or is_pass
-    ways = _ways(pool, pool.groups, _least(pool))
-    if pool.convergence.step is not None:
-        _continue_step(pool, pool.convergence.step)
-    if not wanted:
+    """Plan the next patch of a step, or report why there is none. All other changes of replicas come before this."""
+    requested_at = pool.pool.convergence_requested
+    is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
+    pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
+    step = pool.convergence.step
+    if isinstance(step, Draining):
+        _await_drain(pool, step)
+    elif isinstance(step, Ordered | Cancelling):
+        continue_step(pool, step)
+    if not is_pass and pool.pool.level is not Level.CONVERGE:
         pool.convergence = replace(pool.convergence, uneven_since=None)
         return
     if pool.convergence.step is None:
-        since = (pool.convergence.uneven_since or pool.now) if ways else None
+        since = (pool.convergence.uneven_since or pool.now) if pairs else None
         pool.convergence = replace(pool.convergence, uneven_since=since)
-        why = _start_step(pool, ways, is_pass=is_pass) if ways else None
-        pool.converging = Converging(left=_left(pool), why=why, begins=pool.step is not None, step=pool.step)
+        reason = start_step(pool, pairs, is_pass=is_pass) if pairs else None
+        pool.converging = Converging(left=_left(pool), why=reason, begins=pool.step is not None, step=pool.step)
     if pool.converging is not None:
         pool.converging = replace(pool.converging, course=_course(pool))
 
@@ -271,130 +313,149 @@ def _left(pool: PoolDraft) -> int:
     return max(0, pool.pool.converge.per_hour - len(pool.convergence.spent(pool.now)))
 
 
-def _continue_step(pool: PoolDraft, step: Step) -> None:
-    """What an open step comes to in this look. It goes on where nobody wants converge any more: every step ends."""
-    drafts = {draft.key: draft for draft in pool.groups}
-    destination = drafts.get(step.destination)
-    told = Converging(left=_left(pool), step=step)
-    if step.delete_requested_at is not None:
-        ends = step.delete_requested_at + (
-            destination.provision_timeout if destination else pool.pool.provision_timeout
-        )
-        pool.look_at += [ends] if pool.now < ends else []
-        why = Reason.of(
-            Rule.STEP_DRAINS, machine=str(step.machine), group=step.draining_group, since=step.delete_requested_at
-        )
-        pool.converging = replace(told, why=why, hangs_since=ends if pool.now >= ends else None)
-        if destination is not None and pool.now >= ends:
-            destination.protected = False
-        return
-    source = drafts.get(step.source)
-    if source is not None and source.journal_delta < 0:  # another zone takes it on: it has not gone for this step
-        less = source.requested
-        step = replace(step, had=min(step.had, less), ran=min(step.ran, less), stood_in=step.unbound)
-        pool.convergence = replace(pool.convergence, step=step)
-    if destination is None:
-        return
-    ends = _ends(step, destination)
-    pool.look_at += [ends] if pool.now < ends else []
-    if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
-        why = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
-        hangs = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
-        pool.converging = _kept(told, step, destination, ends) if hangs else replace(told, why=why)
-        return
-    if pool.requested - 1 < pool.pool.min:
-        pool.convergence = replace(pool.convergence, step=None)  # PoolMinimum has been raised: the node more is wanted
-        return
-    protected = _give(pool, step, drafts, is_late=pool.now >= ends)
-    hangs = protected is not None and pool.now >= ends
-    pool.converging = replace(told, why=protected, step=pool.step or step, hangs_since=ends if hangs else None)
+def _await_drain(pool: PoolDraft, step: Draining) -> None:
+    group, machine, since = step.draining_group, step.machine, step.delete_requested_at
+    destination = _by_key(pool).get(step.order.destination)
+    deadline = since + (destination or pool.pool).provision_timeout
+    is_late = pool.now >= deadline
+    if not is_late:
+        pool.look_at.append(deadline)
+    elif destination is not None:
+        destination.protected = False
+    pool.converging = Converging(
+        left=_left(pool),
+        step=step,
+        why=Reason.of(Rule.STEP_DRAINS, machine=str(machine), group=group, since=since),
+        hangs_since=deadline if is_late else None,
+        draining_group=group,
+        machine=machine,
+    )
 
 
-def _kept(told: Converging, step: Step, destination: Draft, ends: datetime) -> Converging:
-    """A machine that did not come and may not be taken back either: who holds it, and which it is, where it says so."""
-    why = Reason.of(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
-    if preserved := destination.group.preserved:
-        why = Reason.of(Rule.PRESERVED, count=preserved)
-        machines = destination.group.machines or ()
-        kept = next((each for each in machines if each.preserved and not (each.has_node or each.deleting)), None)
-        step = replace(step, draining_group=step.destination, machine=None if kept is None else kept.ref)
-    why = Reason.of(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=why)
-    return replace(told, step=step, why=why, hangs_since=ends)
+def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
+    """Delete one machine once the new node is Ready, or report what an open step waits for.
 
-
-def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: bool) -> Reason | None:
-    """One machine goes by name: of the source; where that cannot give, or the machine that has come does not get well,
-    in the end of the destination. Why not yet.
+    A step goes on if the level is not ``converge`` any more: every step ends.
     """
-    source, destination = drafts.get(step.source), drafts[step.destination]
-    why: Reason | None = _rollout(pool) or _fence(pool) or _under_way(pool)
-    if why is not None:
-        return why
-    why = None if source is None else _doubt(source)  # what it gave could not come back for sure
-    may_give = source is not None and source.group.requested <= step.unbound and _runs(step, destination)
-    givers = [source] if source is not None and may_give and why is None else []
-    givers += [destination] if is_late or not (givers or may_give) else []
-    for draining_group in givers:
-        choice = _choice(pool, draining_group)
-        if choice.machine is None or not remove(pool, {draining_group.key: (choice.machine,)}):
-            protected = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draining_group.requested)
-            why = why or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draining_group.group.zone, why=protected)
+    drafts = _by_key(pool)
+    order, source, destination = step.order, drafts.get(step.order.source), drafts[step.order.destination]
+    if source is not None and source.journal_delta < 0:
+        # Another zone takes the replica on, so it was not taken for this step.
+        # test_a_replica_that_another_zone_takes_on_does_not_complete_the_step
+        order = replace(order, source_replicas=min(order.source_replicas, source.requested))
+        step = replace(step, order=order)
+        pool.convergence = replace(pool.convergence, step=step)
+    report = Converging(left=_left(pool), step=step)
+    deadline = _deadline(order, destination)
+    is_late = pool.now >= deadline
+    if not is_late:
+        pool.look_at.append(deadline)
+    if not _has_arrived(order, destination) or not (is_late or _is_ready(order, destination)):
+        is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
+        reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=deadline)
+        pool.converging = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
+    elif pool.requested - 1 < pool.pool.min:
+        pool.convergence = replace(pool.convergence, step=None)  # PoolMinimum was raised: the pool needs the new node
+    else:
+        pool.converging = _delete(pool, order, drafts, report, deadline)
+
+
+def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converging:
+    """Return the report of an order that is late and cannot be cancelled, with the machine that is kept."""
+    reason = Reason.of(Rule.GROUP_AT_ITS_MIN, min=destination.requested)
+    if preserved := destination.group.preserved:
+        reason = Reason.of(Rule.PRESERVED, count=preserved)
+        machines = [each for each in destination.group.machines or () if not (each.has_node or each.deleting)]
+        machine = next((each.ref for each in machines if each.preserved), None)
+        report = replace(report, draining_group=destination.key, machine=machine)
+    reason = Reason.of(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=reason)
+    return replace(report, why=reason, hangs_since=deadline)
+
+
+def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, deadline: datetime) -> Converging:
+    """Delete one machine of the source by name, or of the destination if the step is undone, and return the report."""
+    # Of the doubts about other zones, only a fence stops a drain.
+    # test_once_the_successor_runs_doubt_about_other_zones_stops_nothing
+    fence = next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
+    reason: Reason | None = _rollout(pool) or fence or _in_progress(pool)
+    candidates: list[Draft] = []
+    if reason is None:
+        candidates, reason = _candidates(order, drafts, is_late=pool.now >= deadline)
+    for draft in candidates:
+        choice = _choice(pool, draft)
+        if choice.machine is None or not remove(pool, {draft.key: (choice.machine,)}):
+            blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
+            reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.zone, why=blocked_by)
             continue
-        if draining_group is destination:
-            draining_group.protected = False
-            draining_group.add_reason(Rule.STEP_UNDONE, group=step.source)
+        if draft.key == order.destination:
+            draft.protected = False
+            draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         else:
-            draining_group.add_reason(Rule.STEP_GIVES, zone=destination.group.zone)
-        if draining_group.step_max is not None:
-            draining_group.step_max = draining_group.requested
-        pool.step = replace(step, draining_group=draining_group.key, machine=choice.machine)
-        return None
-    return why
+            draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.zone)
+        if draft.step_max is not None:
+            draft.step_max = draft.requested
+        pool.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
+        return replace(report, step=pool.step, draining_group=draft.key, machine=choice.machine)
+    hangs = reason is not None and pool.now >= deadline
+    return replace(report, why=reason, hangs_since=deadline if hangs else None)
 
 
-def _start_step(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
-    """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
-    why = _not_now(pool, is_pass=is_pass) or _rollout(pool)
-    why = why or _word(pool.groups) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
-    if why is not None:
-        return why
-    for source, destination in ways:
-        if source.state is State.PROBING:  # what it gave could not come back for sure
-            why = why or _in_state(source)
-            continue
-        if (idle := _goes_by_itself(pool, source)) is not None:
-            why = why or idle
-            continue
-        choice = _choice(pool, source, destination)
-        if choice.why is not None:
-            why = why or Reason.of(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
-            continue
-        if (full := _in_the_way(pool, source, destination, more=1)) is not None:
-            why = why or full
+def _candidates(order: Order, drafts: Drafts, *, is_late: bool) -> tuple[list[Draft], Reason | None]:
+    """Return the groups whose machine may go, in order, and why the source may not give one."""
+    source, destination = drafts.get(order.source), drafts[order.destination]
+    # A zone in doubt could not replace the node that it gives.
+    # test_a_step_is_undone_at_its_deadline_if_its_source_is_in_doubt
+    doubt = None if source is None else _doubt(source)
+    if source is None or source.group.requested > order.excused_replicas or not _is_ready(order, destination):
+        return [destination], doubt
+    return [*([source] if doubt is None else []), *([destination] if is_late else [])], doubt
+
+
+def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None:
+    """Order one node for the smallest zone, or return the first reason that keeps the step from starting."""
+    reason = _not_now(pool, is_pass=is_pass) or _rollout(pool)
+    reason = reason or zone_doubt(pool.groups) or _in_progress(pool) or _awaited(pool.groups) or _full(pool)
+    if reason is not None:
+        return reason
+    for source, destination in pairs:
+        blocked_by = _start_blocked_by(pool, source, destination)
+        if blocked_by is not None:
+            reason = reason or blocked_by
             continue
         destination.requested += 1
         destination.journal_delta += 1
         destination.protected = True
         destination.add_reason(Rule.STEP_ORDERS, zone=source.group.zone)
-        _keep_autoscalers_out(pool, source, destination)
+        _cap_zones(pool, source, destination)
         pool.surge = pool.pool.converge.surge
-        step = Step(
+        order = Order(
             source=source.key,
             destination=destination.key,
             begun_at=pool.now,
-            had=source.requested,
-            wants=destination.requested,
+            target_replicas=destination.requested,
+            source_replicas=source.requested,
+            excused_replicas=source.requested,
         )
-        pool.step = _open_to_growth(pool, step, source)
+        pool.step = Starting(order=_excused_if_alone(pool, order, source))
         return None
-    return why
+    return reason
 
 
-def _goes_by_itself(pool: PoolDraft, source: Draft) -> Reason | None:
+def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Reason | None:
+    if source.state is State.PROBING:
+        return _in_state(source)
+    if (idle := _goes_without_order(pool, source)) is not None:
+        return idle
+    if (reason := _choice(pool, source, destination).why) is not None:
+        return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.zone, why=reason)
+    return _takes_last_place(pool, source, destination, more=1)
+
+
+def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     """Return the reason not to order a node for the source: scale-down takes one of its nodes without that.
 
-    Evenkeel's own does for sure: it keeps a clock for the node. Whether an autoscaler does is not known, so it gets
-    ``IDLE_GOES`` since the zones have differed. Without either there is no scale-down to wait for.
+    Evenkeel's own scale-down surely does: it keeps a clock for the node. An autoscaler may not, so it gets
+    ``IDLE_GOES`` since the zones differ. test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
     nodes = () if pool.advice is None else pool.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
@@ -408,7 +469,7 @@ def _goes_by_itself(pool: PoolDraft, source: Draft) -> Reason | None:
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
-    """What the record and the clock say. A pass that is asked for by hand waits for neither, but for its failures."""
+    """Return the hold, window, budget or settling time to wait for. A pass waits only for later holds."""
     convergence, policy, now = pool.convergence, pool.pool.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
@@ -430,7 +491,6 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
 
 
 def _rollout(pool: PoolDraft) -> Reason | None:
-    """Machines that are being replaced somewhere."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in ROLLOUTS:
@@ -438,24 +498,21 @@ def _rollout(pool: PoolDraft) -> Reason | None:
     return None
 
 
-def _word(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
-    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'. Of those
-    that are probing only the source counts.
+def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason | None:
+    """Return the first reason to doubt that a zone delivers: a fence, a capacity report, or a source that is probing.
+
+    Other zones may be probing: launch before drain makes a step the safe way to try one.
+    test_when_backoff_is_over_a_step_tries_the_zone
     """
     for draft in drafts:
         if draft.state is State.FENCED:
             return _in_state(draft)
-        if (draft is source or draft.state is not State.PROBING) and (why := _doubt(draft)) is not None:
-            return why
+        if (draft is source or draft.state is not State.PROBING) and (reason := _doubt(draft)) is not None:
+            return reason
     return None
 
 
-def _fence(pool: PoolDraft) -> Reason | None:
-    return next((_in_state(draft) for draft in pool.groups if draft.state is State.FENCED), None)
-
-
 def _doubt(draft: Draft) -> Reason | None:
-    """Why nobody knows whether its zone delivers: it has failed, or has others say that it would."""
     if draft.state is State.PROBING:
         return _in_state(draft)
     return None if draft.throttled_max is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
@@ -465,11 +522,11 @@ def _in_state(draft: Draft) -> Reason:
     return Reason.of(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
 
 
-def _under_way(pool: PoolDraft) -> Reason | None:
-    """A move or a request: one journal, one story."""
+def _in_progress(pool: PoolDraft) -> Reason | None:
+    """Return a reason if the pool has a move, a request or a change: the journal holds one of them at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
-    asked = pool.request is not None or pool.pool.scale_request is not None
-    return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or asked or changes else None
+    is_requested = pool.request is not None or pool.pool.scale_request is not None
+    return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
 
 
 def _awaited(drafts: Iterable[Draft]) -> Reason | None:
@@ -481,49 +538,48 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
 
 
 def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
-    """With so many more, no other node fits under PoolMaximum, and none may pass it."""
     spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
     if pool.requested + more + spoken_for < pool.pool.max + pool.pool.converge.surge:
         return None
     return Reason.of(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 
 
-# ---------------------------------------------------------------- who gives, who takes
+def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> Pairs:
+    """Return the sources, fullest first, each with the destination of their node. Empty: the zones are level.
 
-
-def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
-    """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level.
-
-    Zones that may not deliver are compared too: what keeps a step from beginning is told of them. The lowest comes
-    first, and of equals one that surely delivers. One that has failed since the last step has to wait for another step,
-    or for those in doubt that have failed before: else one that stays out would keep all others from being filled.
+    Zones in doubt are compared, too: the report then names the doubt that keeps the step from starting. The destination
+    is the lowest zone; of equals, a healthy one. A zone that failed since the last drain waits for another step first.
+    test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
-    given = pool.convergence.given
+    last = pool.convergence.last_drain
 
     def turn(draft: Draft) -> tuple[float, float, bool, int]:
         failed = draft.doubted_since
-        waits = failed is not None and (given is None or given.at <= failed)
+        waits = failed is not None and (last is None or last.at <= failed)
         since = failed.timestamp() if failed is not None and waits else 0.0
         return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
 
-    may_give = [draft for draft in able if draft.requested > least[draft.key]]
-    # Whoever is far below any of them is far below this one: a level pool of thousands is told by a look at each.
-    fullest = max(may_give, key=lambda draft: Fraction(draft.requested - 1, draft.group.weight), default=None)
+    sources = [draft for draft in able if draft.requested > least[draft.key]]
+    # A zone far below any source is far below this one. So a level pool of thousands costs one comparison per zone.
+    fullest = max(sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.weight), default=None)
     for low in sorted([draft for draft in able if draft.room > 0], key=turn):
         if fullest is not None and low.is_far_below(fullest):
-            givers = [draft for draft in may_give if low.is_far_below(draft)]
-            givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
-            return [(draining_group, low) for draining_group in givers]
+            above = [draft for draft in sources if low.is_far_below(draft)]
+            above.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
+            return [(source, low) for source in above]
     return []
 
 
-def _least(pool: PoolDraft) -> dict[str, int]:
+def _least_replicas(pool: PoolDraft) -> dict[str, int]:
     return {draft.key: pool.least_of(draft) for draft in pool.groups}
 
 
 def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
-    """Which machine of a group may go; ``coming``: once one has come there. What only its pods can say is asked for."""
+    """Return the machine of a group that may go; ``coming``: once a node is ready there.
+
+    Only its pods can tell: the plan asks for them, and is made again with the answer.
+    """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
     if draft.key in pool.choices:
@@ -532,30 +588,32 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     if not pool.pool.converge.blind:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
-        return Choice()  # nobody has listed its machines yet
+        return Choice()  # its machines are not listed before a step
     may_go = [
         machine
         for machine in draft.group.machines or ()
         if machine.has_node and not machine.deleting and not machine.preserved
     ]
-    # Those that are unwell, then the newest: what has run for longest is moved last.
+    # Machines that are not Ready first, then the newest.
     may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
     return Choice(machine=may_go[0].ref) if may_go else Choice(why=Reason.of(Rule.CONVERGE_NO_MACHINE))
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
-    """Source and destination of every step until zones are level: with the one that begins, without one under way."""
+    """Return source and destination of each step until the zones are level, without the one that is in progress."""
     played = [replace(draft, step_max=None) for draft in pool.groups]
-    begins = pool.convergence.step is None and pool.step is not None
-    is_owed = pool.convergence.step is not None and pool.convergence.step.is_open and pool.step is None
-    step = pool.step or pool.convergence.step
+    step = pool.convergence.step
+    one_less = ""  # a group whose requested replicas the present step will lower, or has raised
+    if isinstance(pool.step, Starting) and step is None:
+        one_less = pool.step.order.destination
+    elif step is not None and step.is_open and pool.step is None:
+        one_less = step.order.source
     for draft in played:
-        if step is not None and ((begins and draft.key == step.destination) or (is_owed and draft.key == step.source)):
-            draft.requested -= 1
+        draft.requested -= draft.key == one_less
     course: list[tuple[str, str]] = []
-    least = _least(pool)
-    while len(course) < _COURSE and (ways := _ways(pool, played, least)):
-        source, destination = ways[0]
+    least = _least_replicas(pool)
+    while len(course) < _LONGEST_COURSE and (pairs := rebalance_pairs(pool, played, least)):
+        source, destination = pairs[0]
         course.append((source.group.zone or source.key, destination.group.zone or destination.key))
         source.requested -= 1
         destination.requested += 1

@@ -1,16 +1,15 @@
-"""Level shrink: while nodes go, the fuller zones give, and the others keep what they have.
+"""Level shrink: while cluster-autoscaler removes nodes, hold the mins of smaller zones, so that fuller ones give.
 
-Cluster Autoscaler's scale-down never looks at zones. A min that is what a zone requests keeps it from taking there, so
-that it takes where most are. The price is idle nodes: it starts the clocks of a group at its min anew (measured), so
-what was unneeded there lives an unneeded time longer than the hold. So a hold stands only while nodes go: for
-``HELD`` after the last one that went, and, once it has ended like that, not again for ``RESTS``. Where nodes and pods
-are seen, it begins with the first node that a fuller zone could give, and stands only while there is one.
+cluster-autoscaler ignores zones when it scales down. It removes no node of a group at its min. It also restarts the
+unneeded clocks of such a group (measured), so a held node lives up to its unneeded time longer. Therefore a hold lasts
+for ``HELD`` after the last node that went, and the next one starts ``RESTS`` later at the earliest. With a workload
+view it starts with the first unneeded node of a fuller zone, and applies only while there is one.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
-                hold                            as if there were no levelling        hold
+                hold                            no hold                              hold
 
-It evicts nobody and orders nothing: a min is never above what is requested.
+It evicts and orders nothing: a min is never above requested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ RESTS = timedelta(hours=3)
 
 
 def hold_level(pool: PoolDraft) -> None:
-    """Raise the minima of the zones that keep what they have, and that of the fullest to the level below it."""
+    """Raise the mins of the smaller zones to requested, and those of the fuller ones to the level below them."""
     pool.held_until = None if pool.pool.level is Level.OFF else pool.pool.state.held_until
     if pool.pool.level is Level.OFF or not pool.pool.autoscaler:
         return
@@ -46,30 +45,30 @@ def hold_level(pool: PoolDraft) -> None:
 
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
-    """Whether a hold of these stands, or begins. Leaves in the draft until when."""
+    """Return True if a hold of these mins applies or starts, and note in the draft until when."""
     until = pool.held_until
-    stands, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
+    holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:
-        if stands:
-            pool.held_until = None  # it has done its work: there is nothing to rest from
+        if holds:
+            pool.held_until = None  # the zones are level: the next hold need not wait
         return False
     helps = _helps(pool, minima)
     pool.asks_idle = helps is None and pool.advice is not None
     if helps is False:
-        return False  # its time runs on: nodes that are needed now and then are not held for longer
+        return False  # the hold keeps its end: needed nodes do not prolong it
     if rests and until is not None:
         for draft in pool.groups:
             if draft.key in minima:
                 draft.add_reason(Rule.LEVEL_RESTS, until=until + RESTS)
         return False
-    if _a_node_went(pool) or (helps and not stands):
+    if _a_node_went(pool) or (helps and not holds):
         pool.held_until = pool.now + HELD
         return True
-    return stands
+    return holds
 
 
 def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
-    """Whether a zone that gives has a node that an autoscaler would find unneeded; None: nobody has looked."""
+    """Return True if a fuller zone has an unneeded node, or None if nodes were not checked for that."""
     idle = pool.idle
     if idle is None:
         return None
@@ -77,11 +76,10 @@ def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
 
 
 def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
-    """What each zone keeps while the fuller ones give, by key; nothing where none is far enough below the fullest.
+    """Return the min of each zone by key; empty if no zone is far below the fullest by nodes per weight.
 
-    Zones are compared by nodes per weight. Far enough below is one that would not pass the fullest with one node more
-    and the fullest one less: two nodes, where weights are equal. It keeps what it requests. The others give, down to
-    the highest of those: a zone held for one node's difference would have its clocks started anew for little.
+    With equal weights, two nodes are far. Such a zone keeps its requested nodes. The others give, down to the highest
+    of those. Holding a zone for one node would restart its clocks for little.
     """
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.weight, draft.key), default=None)
     if fullest is None:
@@ -99,7 +97,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
 
 
 def _a_node_went(pool: PoolDraft) -> bool:
-    """Whether others have lowered a healthy group since the last look."""
+    """Return True if another controller has lowered a healthy group since the last check."""
     before = pool.pool.state.seen
     if before is None or pool.snapshot.since != pool.now:
         return False

@@ -1,8 +1,8 @@
-"""Which machine of a zone may be moved to another: the one whose pods are cheapest to move, once its successor runs.
+"""Choose the machine of a zone whose pods are cheapest to move, once its successor runs.
 
-Machine controllers drain, and know none of Cluster Autoscaler's annotations (Gardener's ends by force what a budget
-holds): what must not move has to be found out before. Stricter than ``domain.demand.scale_down``, which may
-wait for a pod to complete and lets evictions wait their turn: here nobody has to go.
+Machine controllers drain without reading the annotations of cluster-autoscaler; Gardener forces a drain in the end.
+So pods that must not move are found before. The rules are stricter than those of ``domain.demand.scale_down``, which
+may wait for a pod to complete and for a budget.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import is_being_deleted
 from evenkeel.domain.model.convergence import Choice
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import GroupKey, MachineRef
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.workload import Node, Pod
@@ -26,19 +26,19 @@ from evenkeel.domain.model.workload import Node, Pod
 def choose(
     observation: Observation, pools: Iterable[PoolOffer], asks: Mapping[str, str], now: datetime
 ) -> dict[str, Choice]:
-    """For each group that is asked for, by key, the machine that may go; or the first reason why none may.
+    """Return for each group, by key, the machine that may go, or the first reason why none may.
 
     Args:
-        observation: One look, with its pods as far as they could be read.
-        pools: What the pools have to offer, so that nobody's place is given away who waits or is on the way.
-        asks: Groups, each with the one where a node is to come before; empty: it has come.
+        observation: One check, with its pods as far as they could be read.
+        pools: The offers of the pools, so that no place of a pending pod is given away.
+        asks: The groups, each with the group where a node comes first; empty: it is there.
         now: The time.
     """
     workload, offers = observation.workload, tuple(pools)
-    why = unread(observation, offers)
-    if workload is None or why is not None:
-        why = why or Reason.of(Rule.CONVERGE_NO_VIEW)
-        return {group: Choice(why=why) for group in asks}
+    reason = unread(observation, offers)
+    if workload is None or reason is not None:
+        reason = reason or Reason.of(Rule.CONVERGE_NO_VIEW)
+        return {group: Choice(why=reason) for group in asks}
     simulation = Simulation(workload, with_coming(offers, workload), DemandPolicy(), now)
     simulation.schedule_pending()
     budgets = Budgets(workload.budgets)
@@ -56,23 +56,22 @@ def _choose(simulation: Simulation, budgets: Budgets, nodes: Iterable[Node], com
         if coming not in simulation.template_nodes:
             return Choice(why=Reason.of(Rule.FRESH_NODE_UNKNOWN))
         simulation.add_template_node(coming)
-    found: list[tuple[tuple[bool, int, int, str], Node]] = []
-    why: Reason | None = None
+    candidates: list[tuple[tuple[bool, int, int, str], MachineRef]] = []
+    reason: Reason | None = None
     for node in sorted(nodes, key=lambda node: node.name):
         moving = _moving(simulation, budgets, node)
         if isinstance(moving, Reason):
-            why = why or moving
+            reason = reason or moving
         elif node.machine is not None:
             cost = sum(simulation.pod_groups.of(pod).cpu for pod in moving)
-            found.append(((node.ready, len(moving), cost, node.name), node))
-    best = min(found, default=None, key=lambda each: each[0])
-    if best is None or best[1].machine is None:
-        return Choice(why=why or Reason.of(Rule.CONVERGE_NO_MACHINE))
-    return Choice(machine=best[1].machine.ref)
+            candidates.append(((node.ready, len(moving), cost, node.name), node.machine.ref))
+    if not candidates:
+        return Choice(why=reason or Reason.of(Rule.CONVERGE_NO_MACHINE))
+    return Choice(machine=min(candidates)[1])
 
 
 def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] | Reason:
-    """The pods that would move with a node, all of which may and have a place; or the first reason why it stays."""
+    """Return the pods that would move with a node, or the first reason why it must stay."""
     if node.machine is None or node.machine.preserved:
         return Reason.of(Rule.CONVERGE_NO_MACHINE)
     if is_being_deleted(node, simulation.now):
@@ -81,12 +80,12 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
         return Reason.of(Rule.SCALE_DOWN_DISABLED, annotation=SCALE_DOWN_DISABLED)
     moving = []
     for pod in simulation.pods_on[node.name]:
-        its = drain_decision(pod, budgets, simulation.now)
-        if isinstance(its, Reason):
-            return its
-        if its is DrainDecision.WAITED_FOR:
+        decision = drain_decision(pod, budgets, simulation.now)
+        if isinstance(decision, Reason):
+            return decision
+        if decision is DrainDecision.WAITED_FOR:
             return Reason.of(Rule.WAITS_FOR_COMPLETION, pod=str(pod))
-        if its is DrainDecision.MOVES:
+        if decision is DrainDecision.MOVES:
             if (reason := _held(simulation, budgets, pod)) is not None:
                 return reason
             moving.append(pod)
@@ -97,7 +96,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
 
 
 def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
-    """What keeps a pod where it is although it may be evicted: a volume of its zone, a budget without room."""
+    """Return why a pod that may be evicted must stay: a volume of its zone, or a budget without room."""
     if (budget := budgets.exhausted(pod)) is not None:
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget))
     needs = simulation.pod_groups.of(pod).volumes
@@ -108,7 +107,7 @@ def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
 
 
 def _resettled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
-    """The first pod that has no place elsewhere; None: all have. Everything is as before then."""
+    """Return the first pod that has no place elsewhere, or None if all have. The snapshot is reverted."""
     fork = simulation.snapshot.fork()
     node_infos = [
         other

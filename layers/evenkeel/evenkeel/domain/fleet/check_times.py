@@ -1,7 +1,7 @@
-"""When a cluster is looked at: spread over the minute by its scans, and again besides them where something is awaited.
+"""Check times: the scans of a cluster are spread over the minute, and a timer adds checks after a change.
 
-Of the looks besides the scans one is due at any time, and without change they end. A cluster that does not answer is
-looked at alone, and less and less often. One that is settled is glanced at, and looked at as a whole now and then.
+One such check is due at any time, and without a change they end. An unreachable cluster is checked alone, and less
+often. A steady cluster gets quick checks, and a full check now and then.
 """
 
 import hashlib
@@ -14,43 +14,45 @@ from typing import Self
 
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 
-# After a write, 15 s later: an autoscaler's own /scale patch carries no version and can land after ours. Then, while
-# nothing changes, after another 30 s and 60 s.
+# The first comes 15 s after a write: an autoscaler's /scale patch has no version and can land after Evenkeel's. While
+# nothing changes, the next ones come another 30 s and 60 s later.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
-# A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
-# The fourth such look comes when that is trouble, where the record does not say otherwise.
+# An unreachable cluster costs a check its whole deadline, so it is retried less and less often.
+# With the default delay the fourth retry comes when the incident opens.
 RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), TROUBLE_AFTER - timedelta(minutes=3), TROUBLE_AFTER)
-# Messages are late by seconds. One that has not come after so long is lost.
+# Messages are seconds late. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
-# So far may the clocks of those be apart who ask for a look and who take it.
+# The clocks of the functions that request and run a check may differ by so much.
 _CLOCKS_APART = timedelta(seconds=10)
 _MINUTE = 60
-# A write whose answer is lost again and again is no news; after so long it may be another matter.
+# So many clusters share what a check costs besides them.
+CHUNK = 50
+# A write whose answer is lost again within this time is the same problem.
 _SAME_MATTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timer:
-    """The look that is due next, and how many second looks have come since the last change."""
+    """The check that is due next, and how many second checks have run since the last change."""
 
     due: datetime
     step: int = 0
-    doubted: datetime | None = None  # when the answer to a write was last lost, as far as that has led to a look
+    doubted: datetime | None = None  # when a lost answer to a write last led to a check
 
 
 def next_timer(
     timer: Timer | None, now: datetime, *, wrote: bool, doubtful: bool, wanted: datetime | None
 ) -> tuple[Timer | None, int | None]:
-    """The timer after a look, and the seconds after which to look again; None: it stays, or nothing is to be asked.
+    """Return the timer after a check, and the seconds until the next one; None: no message is needed.
 
     Args:
-        timer: What was due before this look.
+        timer: What was due before this check.
         now: The time.
-        wrote: Whether this look has written anything.
-        doubtful: Whether the answer to a write was lost, so that nobody knows.
-        wanted: When time alone may change what is planned (``look_at``).
+        wrote: The check has written to the cluster.
+        doubtful: The answer to a write was lost.
+        wanted: When time alone may change the plan (``look_at``).
     """
     doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
     if doubtful and (doubted is None or now - doubted > _SAME_MATTER):
@@ -62,20 +64,14 @@ def next_timer(
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
         return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
-        # The chain has ended. It is remembered, so that the same doubt does not begin it again.
+        # The chain has ended. It is stored, so that the same lost answer does not start it again.
         return (replace(timer, step=min(step, len(SECOND_CHECKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, max(timedelta(seconds=1), min(moments) - now)).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
 
 
 def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bool:
-    """Whether a look is wanted at a moment for which none is due any more, or none that comes in time.
-
-    Args:
-        timer: What is due, as far as anybody remembers.
-        now: The time.
-        wanted: When time alone may change what is planned (``look_at``).
-    """
+    """Return True if no check is due in time for the moment at which time alone may change the plan (``wanted``)."""
     if wanted is None:
         return False
     return timer is None or timer.due + _LOST_AFTER < now or timer.due > max(wanted, now) + _LOST_AFTER
@@ -83,41 +79,38 @@ def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bo
 
 @dataclass(frozen=True, kw_only=True)
 class Unreachable:
-    """A cluster that does not answer; ``looks`` 0: it answers again."""
+    """A cluster that does not answer. ``looks`` 0: it answers again."""
 
     since: datetime
-    looks: int  # that were not answered, one after the other
+    looks: int  # consecutive checks without an answer
     last_check: datetime
-    next_check: datetime  # on its own
-    why: str = ""  # what was said at the last of them, for people
+    next_check: datetime  # of this cluster alone
+    why: str = ""  # the last error, for people
 
     @property
     def is_over(self) -> bool:
         return self.looks == 0
 
     def is_due(self, now: datetime) -> bool:
-        """Whether its own look may ask it."""
+        """Return True if a check of this cluster alone may read it."""
         return now >= self.next_check - _CLOCKS_APART
 
     def is_left_alone(self, now: datetime) -> bool:
-        """Whether its neighbours' looks leave it to one of its own. One that does not come is not waited for long."""
+        """Return True if checks of several clusters skip it. They do not wait long for its own check."""
         return not self.is_over and now < self.next_check + _LOST_AFTER
 
     def keeps_away(self, now: datetime) -> bool:
-        """Whether runs, too, wait for that look. Once unanswered may be a hiccup, and a run costs no neighbour time."""
+        """Return True if runs, too, wait for that check. After a single failure they do not."""
         return self.looks > 1 and self.is_left_alone(now)
 
     def asked_soon(self, now: datetime) -> Self | None:
-        """With the next look as soon as may be, a minute after the last, because somebody has a reason to ask.
-
-        None: that is when the next look is due.
-        """
+        """Return it with the next check a minute after the last, or None if that is due anyway."""
         soon = max(now, self.last_check + RETRY_DELAYS[0])
         return replace(self, next_check=soon) if soon < self.next_check else None
 
 
 def after_no_answer(silence: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
-    """What is remembered after one more look that was not answered; None: it was not the one that is due."""
+    """Return the state after one more check without an answer, or None if that check was not the due one."""
     if silence is None or silence.is_over:
         return Unreachable(since=now, looks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
     if not silence.is_due(now):
@@ -126,32 +119,32 @@ def after_no_answer(silence: Unreachable | None, now: datetime, why: str) -> Unr
     return replace(silence, looks=silence.looks + 1, last_check=now, next_check=now + wait, why=why)
 
 
-# Clusters that nothing happens to
+# Steady clusters
 
-# Between whole looks only those objects are listed that are node groups now. What else a plan follows from (owners,
-# kinds that no group is of yet, templates, a release that plans otherwise) is noticed after so long.
+# A quick check lists only the present node groups. A full check also notices owners, new kinds, templates and a new
+# release of Evenkeel.
 _WHOLE_LOOKS_APART = 15 * _MINUTE
-# A cluster whose objects change all the time and mean nothing is not worth a run for each of its whole looks.
+# A cluster whose objects change all the time without a plan needs no run for each full check.
 _SETTLED_ANEW_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """What a look saw when nothing was to be done, nor anything that will have to be by itself."""
+    """What a check saw when nothing was to be done, now or later."""
 
     at: datetime
-    seen: Mapping[str, str]  # where node groups stand -> fingerprint of their list; empty: something has begun since
+    seen: Mapping[str, str]  # place of node groups -> fingerprint of their list; empty: changed since
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
 
     def is_followed_by(self, other: Self) -> bool:
-        """Whether what another look saw is worth being remembered in the place of this."""
+        """Return True if the state of another check should replace this one."""
         return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
 
 
 def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
-    """Whether the look of this minute at a cluster with this interval (seconds) is one at all of it, in any case."""
+    """Return True if the check of this minute is a full one in any case. ``interval`` is in seconds."""
     minutes = max(1, interval // _MINUTE)
     turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes
     return turn % max(1, _WHOLE_LOOKS_APART // (minutes * _MINUTE)) == 0
@@ -161,47 +154,53 @@ def is_full_check(cluster: str, interval: int, now: datetime) -> bool:
 
 
 def is_due(cluster: str, interval: int, tick: datetime) -> bool:
-    """Whether a cluster with this interval (seconds) is looked at in this tick's minute. Clusters are spread evenly."""
+    """Return True if a cluster is checked in this minute. Clusters are spread evenly. ``interval`` is in seconds."""
     minutes = max(1, interval // _MINUTE)
     return (int(tick.timestamp()) // _MINUTE + _spread(cluster, 0)) % minutes == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Clusters that are looked at side by side, so many seconds from now."""
+    """Clusters that are checked in parallel, so many seconds from now."""
 
     clusters: tuple[str, ...]
     delay: int = 0
 
 
+def chunks_of(clusters: Sequence[str], delay: int = 0) -> list[Chunk]:
+    """Return the clusters in chunks that are checked at the same time."""
+    starts = range(0, len(clusters), CHUNK)
+    return [Chunk(clusters=tuple(clusters[start : start + CHUNK]), delay=delay) for start in starts]
+
+
 def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
-    """The looks of one minute: each cluster near its own second, and again after its interval where that is shorter.
+    """Return the checks of one minute: each cluster near its own second, and again after a shorter interval.
+
+    There are as few chunks as possible, of about equal size. A chunk has the second of its first cluster, so that the
+    same clusters make the same chunks every minute.
 
     Args:
         due: Clusters with their intervals, in seconds.
         size: Most clusters of one chunk.
-
-    Chunks are as few as may be, and about equal: what a chunk costs is shared by its clusters. Its second is that of
-    its first cluster, so that the same clusters make the same chunks at the same seconds of every minute.
     """
-    rounds: dict[int, list[tuple[int, str]]] = {}  # no cluster is twice in one
+    rounds: dict[int, list[tuple[int, str]]] = {}  # no cluster is twice in a round
     for cluster, interval in due:
         step = _MINUTE // ceil(_MINUTE / interval)  # never more apart than the interval
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
     return [
         Chunk(clusters=tuple(cluster for _, cluster in part), delay=part[0][0])
-        for looks in rounds.values()
-        for part in _parts(sorted(looks), size)
+        for checks in rounds.values()
+        for part in _parts(sorted(checks), size)
     ]
 
 
-def _parts(looks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[int, str]]]:
-    count = ceil(len(looks) / size)
-    ends = list(accumulate(len(looks) // count + (place < len(looks) % count) for place in range(count)))
-    return [looks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+def _parts(checks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[int, str]]]:
+    count = ceil(len(checks) / size)
+    ends = list(accumulate(len(checks) // count + (place < len(checks) % count) for place in range(count)))
+    return [checks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _spread(cluster: str, start: int) -> int:
-    """A number of the cluster's own, the same for ever."""
+    """Return a number that depends on the cluster's name alone."""
     return int.from_bytes(hashlib.sha256(cluster.encode()).digest()[start : start + 4])

@@ -1,34 +1,30 @@
-"""Converge: bringing running nodes home, one step of a pool at a time; what is wished, remembered and told of it.
+"""Converge: move running nodes back to a level pool, one step at a time. Windows, policy, and the phases of a step.
 
-A step is written down before its first patch, and each of its two patches carries the id of its move
-(``domain.model.moves``), so that the objects say how far it came:
-
-    order: destination +1         its machine runs         give: source -1, one machine by name        that has gone
-    ----*--------------------------------*-------------------------------*----------------------------------*---->
-        late, or a word about a zone: that machine is taken back         nobody takes anything back any more
+Evenkeel stores a step before each of its two patches. Each patch carries the id of a move (``domain.model.moves``).
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
+from typing import ClassVar, Literal
 
 from evenkeel.domain.model.groups import MachineRef
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
 
-# Zones that differ are left alone for so long: what is ordered or given back just now may level them by itself.
+# Zones that differ may become level without a step for so long: other orders and removals may still be in progress.
 SETTLES = timedelta(minutes=10)
-# What its source requests again within so long was bound to it,
+# Replicas that the source requests again within this time are demand that is bound to its zone.
 COMES_BACK = timedelta(minutes=15)
-# and then nothing is moved for so long.
+# Bound demand then holds the pool for this long.
 HELD = timedelta(hours=24)
-# After a step that came to nothing although its machine ran: the next would come to the same.
+# A step that failed although its node ran holds the pool: the next step would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
 BUDGET = timedelta(hours=1)
-# An autoscaler takes an unneeded node after ten minutes, and not within ten minutes of a node that it ordered.
+# cluster-autoscaler removes an unneeded node after ten minutes, but not within ten minutes of its last scale-up.
 IDLE_GOES = timedelta(minutes=30)
-# Whoever asks for a pass by hand waits for it that long.
+# A pass that an operator requests ends after this time.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -39,9 +35,9 @@ WINDOW_PATTERN = f"^(?:({_SPAN}(?:,{_SPAN})*) )?([01][0-9]|2[0-3]):([0-5][0-9])-
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """When steps may begin: on these days (0: Monday; none named: every day), between two times of day, in UTC.
+    """The days and times of day (UTC) in which steps may start. No days means every day (0 is Monday).
 
-    One that ends before it begins goes past midnight and belongs to its first day. ``end`` None: midnight.
+    A window that ends before it starts crosses midnight and belongs to its first day. ``end`` None is midnight.
     """
 
     start: time
@@ -50,14 +46,15 @@ class Window:
 
     @classmethod
     def read(cls, text: str) -> "Window":
-        """From ``22:00-06:00``, with days before it: ``Mon-Fri 22:00-06:00``, ``Sat,Sun 00:00-24:00``.
+        """Return the window of ``22:00-06:00``, ``Mon-Fri 22:00-06:00`` or ``Sat,Sun 00:00-24:00``.
 
-        Raises BadValueError.
+        Raises:
+            BadValueError: The text has another form.
         """
-        found = re.fullmatch(WINDOW_PATTERN, text)
-        if found is None:
+        match = re.fullmatch(WINDOW_PATTERN, text)
+        if match is None:
             raise BadValueError("write it like 22:00-06:00 or Mon-Fri 22:00-06:00, in UTC")
-        days, *parts = found.groups()
+        days, *parts = match.groups()
         start_hour, start_minute, end_hour, end_minute = map(int, parts)
         if (start_hour, start_minute) == (end_hour, end_minute):
             raise BadValueError("it ends when it begins: for whole days write 00:00-24:00")
@@ -72,7 +69,7 @@ class Window:
         return f"{days} {times}" if days else times
 
     def begins(self, now: datetime) -> datetime | None:
-        """When it opens next; ``now`` where it is open; None: never."""
+        """Return when the window opens next, ``now`` if it is open, or None if it never opens."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, 8):
             start = (midnight + day * _DAY).replace(hour=self.start.hour, minute=self.start.minute)
@@ -88,7 +85,7 @@ class Window:
 
 
 def _days(text: str) -> frozenset[int]:
-    """The days of ``Mon-Wed,Sat``; a span may go past Sunday."""
+    """Return the days of ``Mon-Wed,Sat``. A span may cross Sunday."""
     days: set[int] = set()
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
@@ -100,58 +97,30 @@ def _days(text: str) -> frozenset[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergePolicy:
-    """What a cluster's record says of converge."""
+    """The field ``converge`` of a cluster's record."""
 
-    per_hour: int = 4  # steps of a pool that may begin within an hour
+    per_hour: int = 4  # steps that may start per pool and hour
     windows: tuple[Window, ...] = ()  # none: always
     surge: int = 0  # nodes that a step may have above PoolMaximum: 0 or 1
-    blind: bool = False  # machines are chosen without knowing their pods
+    blind: bool = False  # choose machines without a workload view
 
     def opens(self, now: datetime) -> datetime | None:
-        """When the next step may begin, by the windows; ``now`` where one is open; None: never."""
+        """Return when the windows let the next step start, ``now`` if one is open, or None if none ever opens."""
         if not self.windows:
             return now
-        return min((found for each in self.windows if (found := each.begins(now)) is not None), default=None)
+        return min((start for window in self.windows if (start := window.begins(now)) is not None), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """One machine on its way from the source to the destination. Groups by key."""
+class Order:
+    """One replica more for the destination, in exchange for one of the source. Groups by key."""
 
     source: str
     destination: str
     begun_at: datetime
-    had: int  # what the source requested when it began, less what we have taken from it since for other reasons
-    ran: int = 0  # the most of what it requested that ran, where it has grown since
-    stood_in: int = 0  # the most that the source requested, or may, while a zone could not deliver: others grow as well
-    wants: int  # what the destination requests with it
-    id: str = ""  # of the move that orders it; empty: not written down yet
-    ordered: bool = False  # the destination has carried that id
-    less: int | None = None  # what it requests once its machine has been taken back; None: that is awaited
-    draining_group: str = (
-        ""  # the group whose machine is taken away: the source, or the destination where the step is undone
-    )
-    machine: MachineRef | None = None  # which of its machines
-    back: str = ""  # of the move that takes it away
-    delete_requested_at: datetime | None = None  # when the giver was first seen with that id
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a machine more than before is asked for: ordered, and none given for it."""
-        return self.ordered and self.delete_requested_at is None
-
-    @property
-    def unbound(self) -> int:
-        """What the source may request without having shown that demand is bound to it."""
-        return max(self.had, self.stood_in)
-
-    def is_taken(self, requested: int) -> bool:
-        """Whether a source that requests so many has lost a node to somebody. What never ran was only given up."""
-        return requested < max(self.had, self.ran)
-
-    @property
-    def is_undone(self) -> bool:
-        return self.delete_requested_at is not None and self.draining_group == self.destination
+    target_replicas: int  # the destination's, with the ordered one: fewer means that the order was cancelled
+    source_replicas: int  # the most that the source had running: fewer means that another controller took the node
+    excused_replicas: int  # the most that the source may request before its growth shows bound demand
 
     @property
     def groups(self) -> frozenset[str]:
@@ -159,38 +128,102 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Step:
+    order: Order
+    is_open: ClassVar[bool] = False  # True: the destination has its replica, and the source still has its own
+
+    @property
+    def groups(self) -> frozenset[str]:
+        return self.order.groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starting(_Step):
+    """The order is stored, but its patch may not have arrived."""
+
+    phase: Literal["starting"] = "starting"
+    move_id: str = ""  # of the patch; empty until ``opened_step`` stores it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered(_Step):
+    """The destination requests the replica. Its machine is provisioning, or its node runs."""
+
+    phase: Literal["ordered"] = "ordered"
+    is_open: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelling(_Step):
+    """The order is to be withdrawn, but its patch may not have arrived."""
+
+    phase: Literal["cancelling"] = "cancelling"
+    replicas_after_cancel: int  # the destination's: as many or fewer mean that the order was cancelled
+    is_open: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deleting(_Step):
+    """One machine is to be deleted, but its patch may not have arrived."""
+
+    phase: Literal["deleting"] = "deleting"
+    draining_group: str  # the source; or the destination, if the step is undone
+    machine: MachineRef
+    delete_move_id: str = ""  # of the patch; empty until ``opened_step`` stores it
+    is_open: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draining(_Step):
+    """The deletion was requested. The machine controller drains the node."""
+
+    phase: Literal["draining"] = "draining"
+    draining_group: str
+    machine: MachineRef
+    delete_requested_at: datetime
+
+    @property
+    def is_undone(self) -> bool:
+        """Return True if the new node goes again, and the source keeps its own."""
+        return self.draining_group == self.order.destination
+
+
+Step = Starting | Ordered | Cancelling | Deleting | Draining
+
+
+@dataclass(frozen=True, kw_only=True)
 class LastDrain:
-    """The source of the last step, watched for demand that was bound to it."""
+    """The source of the last step. Converge watches whether it requests the node again."""
 
     source: str
-    requested: int  # after it had given
+    requested: int  # after the drain
     at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceState:
-    """What is remembered of a pool for converge."""
+    """The stored state of converge for one pool."""
 
     uneven_since: datetime | None = None  # since when a zone is far below another
     step: Step | None = None
     begun: tuple[datetime, ...] = ()  # steps of the last hour
-    given: LastDrain | None = None
-    held_since: datetime | None = None  # when demand was bound to a source, or a step came to nothing
-    held_until: datetime | None = None  # and until when no step begins therefore
+    last_drain: LastDrain | None = None
+    held_since: datetime | None = None  # when bound demand or a failed step began to hold the pool
+    held_until: datetime | None = None
 
     def held(self, now: datetime, length: timedelta) -> "ConvergenceState":
-        """No step for so long from now; none shortens another, and a pass that was asked for before ends with it."""
+        """Return the state in which no step starts for this long. A shorter hold never replaces a longer one."""
         until = now + length
         return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
     def spent(self, now: datetime) -> list[datetime]:
-        """When the steps began that the budget of this hour was spent on."""
+        """Return when the steps of the last hour started. They count against the budget."""
         return [at for at in self.begun if now - at < BUDGET]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which machine of a group may go; None: none of them, or nobody knows, and why."""
+    """The machine of a group that may go, or the reason why none may. Neither: the machines are not listed."""
 
     machine: MachineRef | None = None
     why: Reason | None = None
@@ -203,18 +236,22 @@ NO_CHOICES: Choices = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Converging:
-    """What converge makes of a pool in one look, to be told."""
+    """What a check reports about converge in one pool."""
 
-    left: int  # steps that the budget leaves within this hour
-    why: Reason | None = None  # what the step waits for, or why none begins; None: one begins, or zones are level
+    left: int  # steps that the budget still allows in this hour
+    why: Reason | None = None  # why the step waits, or why none starts; None: one starts, or the zones are level
     step: Step | None = None
-    begins: bool = False  # with this very plan
-    course: tuple[tuple[str, str], ...] = ()  # source and destination of all steps until zones are level
-    hangs_since: datetime | None = None  # it should have ended then, and nobody but people can end it
+    begins: bool = False  # the step starts with this plan
+    course: tuple[tuple[str, str], ...] = ()  # source and destination of each step until the zones are level
+    hangs_since: datetime | None = None  # the step should have ended then, and needs an operator
+    draining_group: str = ""  # whose machine the step drains or waits for
+    machine: MachineRef | None = None  # that machine
 
 
 def opened_step(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
-    """Before the patch of a step: written down under the id of its move."""
-    if step.ordered:
-        return replace(convergence, step=replace(step, back=id))
-    return replace(convergence, step=replace(step, id=id), begun=(*convergence.spent(step.begun_at), step.begun_at))
+    """Return the state to store before the patch of a step, with the id of its move."""
+    if isinstance(step, Deleting):
+        return replace(convergence, step=replace(step, delete_move_id=id))
+    begun_at = step.order.begun_at
+    begun = (*convergence.spent(begun_at), begun_at)
+    return replace(convergence, step=Starting(order=step.order, move_id=id), begun=begun)

@@ -1,4 +1,4 @@
-"""Which of many clusters somebody means, by their labels; and how long, in the words people have for it."""
+"""Selectors of clusters by label, and durations, as operators write them."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Self
 
 from evenkeel.domain.model.values import BadValueError
 
-# As Kubernetes has labels, so that those of its objects can be taken over.
+# The syntax of Kubernetes labels.
 LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _TERM = re.compile(rf"(?P<not>!?)(?P<key>{LABEL_KEY})|(?P<of>{LABEL_KEY})(?P<sign>==?|!=)(?P<value>{LABEL_VALUE})")
@@ -18,27 +18,27 @@ LONGEST = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class _Term:
-    """One label: that it is there, or has this value; or the contrary."""
+    """One requirement: a label is present, or has this value, or not."""
 
     key: str
     value: str | None  # None: any
     negated: bool
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        found = labels.get(self.key)
-        return (found is not None if self.value is None else found == self.value) is not self.negated
+        value = labels.get(self.key)
+        return (value is not None if self.value is None else value == self.value) is not self.negated
 
 
 @dataclass(frozen=True)
 class Selector:
-    """``env=prod,tier!=gold,team,!old``, as kubectl has it: all of the terms must hold."""
+    """A label selector as in kubectl, ``env=prod,tier!=gold,team,!old``: all terms must match."""
 
     text: str
     terms: tuple[_Term, ...]
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Raises BadValueError."""
+        """Return the selector of a text. Raises BadValueError."""
         terms = []
         for part in text.split(","):
             match = _TERM.fullmatch(part.strip())
@@ -51,14 +51,14 @@ class Selector:
         return cls(text, tuple(terms))
 
     def selects(self, labels: Mapping[str, str]) -> bool:
+        """Return True if the labels match all terms."""
         return all(term.holds(labels) for term in self.terms)
 
 
 def read_length(text: object, *, or_none: bool = False) -> timedelta:
-    """``2h``, ``90m``, ``1d``, ``1h30m``: longer than nothing, or ``or_none`` at all, a year at most.
+    """Return the duration of ``2h``, ``90m``, ``1d`` or ``1h30m``: at most a year, and zero only with ``or_none``.
 
-    Raises:
-        BadValueError: it is written otherwise, or is out of that range.
+    Raises BadValueError.
     """
     match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if match is None:

@@ -1,8 +1,7 @@
-"""What clusters buy, and what they say of it to one another.
+"""Offerings that clusters buy, and the capacity reports that they share about them.
 
-An *offering* is what a capacity failure is about: a machine type of a provider in one zone, on demand or spot. A *word*
-is one cluster's last failure to buy it. Who says it is the API server, not the name of a record: one server that is
-registered twice, or renamed, has one voice.
+An *offering* is a machine type of a provider in one zone, on demand or spot. A *capacity report* is one cluster's last
+failure to buy it. Its sender is the API server: one that is registered twice, or under a new name, has one report.
 """
 
 import re
@@ -19,7 +18,7 @@ _PARTS = 5  # and one more where the zone is an account's
 
 @dataclass(frozen=True, order=True)
 class Offering:
-    """What is bought, by names that mean the same to every cluster. ``zone`` may have its account before a slash."""
+    """An offering by names that every cluster knows. ``zone`` may have its account before a slash."""
 
     provider: str
     region: str
@@ -38,7 +37,7 @@ class Offering:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """From ``<provider>/<region>/<zone id, or account/zone>/<machine type>/<capacity type>``.
+        """Return the offering of ``<provider>/<region>/<zone id, or account/zone>/<machine type>/<capacity type>``.
 
         Raises BadValueError.
         """
@@ -50,7 +49,7 @@ class Offering:
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """What a node group buys, as its machine API states it. An empty name: nobody says."""
+    """What a node group buys, as its machine API states it. An empty name is not known."""
 
     provider: str
     region: str
@@ -58,11 +57,9 @@ class Bought:
     capacity_type: str = "on-demand"
 
 
-# The zones of these have one name for everybody; those of the others are the account's own.
+# Their zones have one name for all accounts.
 _SAME_FOR_ALL = frozenset({"gcp"})
-
-
-# How the names of zones begin with the region's: us-east-1a, us-west-2-lax-1a; europe-west3-a.
+# The region at the start of a zone's name: us-east-1a, us-west-2-lax-1a; europe-west3-a.
 _REGIONS = {
     "aws": re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII),
     "gcp": re.compile(r"[a-z]+-[a-z]+[0-9]+", re.ASCII),
@@ -75,27 +72,27 @@ def _region_of(provider: str, zone: str) -> str:
 
 
 def has_region(zone: str) -> bool:
-    """Whether a zone's name says which region it is in; else every region may have one of that name."""
+    """Return True if the name of a zone has its region; else every region may have a zone of that name."""
     return any(pattern.match(zone) for pattern in _REGIONS.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buyer:
-    """What tells the zones of one cluster apart from zones of the same name elsewhere, and where trouble is."""
+    """What identifies the zones of one cluster among zones of the same name, and which of them have reports."""
 
     account: str | None  # None: not known
     zone_ids: Mapping[str, str] = field(default_factory=dict)  # the account's name of a zone -> the provider's id
-    troubled: frozenset[str] = frozenset()  # zones of the offerings that anybody has words about
+    troubled: frozenset[str] = frozenset()  # zones of offerings that have reports
 
     def offering(self, bought: Bought | None, zone: str | None, zone_id: str | None = None) -> Offering | None:
-        """What is bought in that zone; None where any part of it is not known.
+        """Return the offering that is bought in that zone, or None if a part of it is not known.
 
-        ``zone_id``: as a node of the group says it; the record's goes before.
+        ``zone_id`` is that of a node of the group. The record's takes precedence.
         """
         if bought is None or not zone:
             return None
         region = bought.region or _region_of(bought.provider, zone)
-        # Azure's zones are numbers; its nodes, and Gardener's groups, have the region before them.
+        # Azure's zones are numbers. Its nodes and Gardener's groups have the region before the number.
         name = zone.removeprefix(f"{region}-") if bought.provider == "azure" else zone
         own = f"{self.account}/{name}" if self.account else None
         place = self.zone_ids.get(zone, zone_id) or (name if bought.provider in _SAME_FOR_ALL else own)
@@ -105,7 +102,7 @@ class Buyer:
             return None
 
     def is_concerned(self, zone: str | None) -> bool:
-        """Whether anybody has words about anything in that zone, as far as it shows without knowing the provider."""
+        """Return True if a report may concern that zone, as far as its name shows."""
         if not self.troubled or not zone:
             return False
         names = (self.zone_ids.get(zone, zone), zone, f"{self.account}/{zone}")
@@ -114,7 +111,7 @@ class Buyer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityReport:
-    """One cluster's last failure to buy an offering. ``cluster`` is empty where it does not want to be named."""
+    """One cluster's last failure to buy an offering. ``cluster`` is empty if its record says anonymous."""
 
     failed_at: datetime
     until: datetime  # the end of that cluster's own backoff
@@ -123,15 +120,15 @@ class CapacityReport:
 
 @dataclass(frozen=True, kw_only=True)
 class OfferingState:
-    """What clusters say of an offering: words by API server, and when a machine last came that was tried since."""
+    """The reports about an offering by API server, and when a machine last came that was ordered after a report."""
 
-    words: Mapping[str, CapacityReport] = field(default_factory=dict)
+    reports: Mapping[str, CapacityReport] = field(default_factory=dict)
     delivered_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """What one look at a cluster says of an offering that it buys. None: nothing."""
+    """What one check of a cluster has found about an offering that it buys."""
 
-    word: CapacityReport | None = None
+    report: CapacityReport | None = None
     delivered_at: datetime | None = None

@@ -1,1 +1,1 @@
-"""Rollouts: the rules of waves and of readiness."""
+"""Rollouts: clusters go live in waves, once their dry runs have shown that they are ready."""

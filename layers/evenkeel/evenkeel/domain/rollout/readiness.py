@@ -1,4 +1,4 @@
-"""Whether a cluster in dry run may be written: what its decisions have shown, and what speaks against it."""
+"""Readiness: what the decisions of a dry run have shown, and what keeps the cluster from going live."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,58 +8,58 @@ from enum import StrEnum
 
 from evenkeel.domain.model.states import GroupState
 
-# How long a dry run must have lasted, unless somebody says otherwise.
+# The default time that a dry run must last.
 NEEDED = timedelta(days=3)
-# As often as makes a write contested: somebody keeps writing what would be ours.
+# As many changes by others make a write contested.
 OFTEN = 3
-# Of one node group in a day: a patch every five minutes. No publication stands for so short a time in a pool at rest.
+# Patches of one node group in a day: one every five minutes. A pool at rest needs far fewer.
 RESTLESS = 288
 
 
 class Hindrance(StrEnum):
-    """What speaks against writing to a cluster. The value stands in JSON."""
+    """What keeps a cluster from going live. The value is a JSON key."""
 
     IN_TROUBLE = "in-trouble"
-    UNREAD = "not-read"  # just now, by who asked for that
+    UNREAD = "not-read"  # by the check that the operator requested
     PAUSED = "paused"
     RESTORING = "being-restored"
     NO_POOLS = "no-pools"
     TOO_SHORT = "too-short"
-    PUT_BACK = "put-back"  # others apply these fields, and would put back what is written
-    WRITTEN_BY_OTHERS = "written-by-others"  # the bounds changed again and again while nobody of ours wrote them
+    PUT_BACK = "put-back"  # another controller applies these fields and would revert them
+    WRITTEN_BY_OTHERS = "written-by-others"  # the bounds kept changing although Evenkeel did not write them
     RESTLESS = "restless"
     RIGHTS = "rights-missing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastDecision:
-    """What a decision of one pool says of its groups, by key."""
+    """A past decision about one pool. Groups by key."""
 
     at: datetime
     dry_run: bool
     planned: tuple[str, ...] = ()  # would be written
-    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # min and max as they stood
+    found: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)  # min and max at that time
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """What a dry run has shown, of the time that was asked for. Groups by key."""
+    """What a dry run has shown in the requested time. Groups by key."""
 
-    since: datetime  # from which moment on it counts
+    since: datetime  # from when it counts
     days: float
     decisions: int = 0
     patches: int = 0  # that would have been written
-    groups: int = 0  # that any decision names
-    rewritten: Mapping[str, int] = field(default_factory=dict)  # how often others changed their bounds
-    put_back: Mapping[str, str] = field(default_factory=dict)  # who would put ours back
+    groups: int = 0  # in any decision
+    rewritten: Mapping[str, int] = field(default_factory=dict)  # changes of their bounds by others
+    put_back: Mapping[str, str] = field(default_factory=dict)  # who would revert Evenkeel's
 
     @property
     def patches_per_day(self) -> float:
-        """No day is counted shorter than an hour: a first plan is no habit."""
+        """Return the average. A dry run counts as an hour at least: a first plan is no trend."""
         return self.patches / max(self.days, 1 / 24)
 
     def hindrances(self, needed: timedelta) -> list[Hindrance]:
-        """What of this speaks against it; ``needed``: how long a dry run must have lasted."""
+        """Return what keeps the cluster from going live. ``needed``: the time that a dry run must last."""
         return [
             hindrance
             for hindrance, is_so in {
@@ -79,13 +79,13 @@ def dry_run_of(
     begin: datetime,
     now: datetime,
 ) -> DryRun:
-    """What a dry run has shown.
+    """Return what a dry run has shown since ``begin``.
 
     Args:
-        decisions: Those since ``begin``, the oldest first.
-        begun: Moments before which there was no dry run: the cluster was registered, a pause ended.
-        states: What is remembered of node groups, by key.
-        begin: Nothing before it is asked for.
+        decisions: Since then, the oldest first.
+        begun: Times before which there was no dry run: the cluster was registered, or a pause ended.
+        states: The stored state of node groups, by key.
+        begin: The start of the requested time.
         now: The time.
     """
     written = [decision.at for decision in decisions if not decision.dry_run]

@@ -1,11 +1,10 @@
-"""Clusters that go live in waves. A wave that stands its time without trouble is followed by the next; one that does
-not is taken back.
+"""Rollout: clusters go live in waves. A wave without incidents is followed by the next; another one is rolled back.
 
     switching ──► watching ──► switching the next ... ──► done
         └────────────┴──► halting (those of the wave go back) ──► halted
 
-What each phase does to clusters may be done twice, and by two at once: before a wave is switched on it is written down
-whose it is, and what is taken back is what bears the rollout's name.
+Each phase may run twice, also in parallel. A wave is stored before its clusters go live, and a rollback concerns the
+clusters whose record has the id of the rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,16 +15,16 @@ from math import ceil
 
 from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 
-# A wave must have been looked at since it went live. One that is not, within so long after its time, is taken back.
+# A wave is rolled back if it is not checked within so long after its soak time.
 LONGEST_WAIT = timedelta(minutes=30)
-# The first look at a wave comes within so long. A node that is missing then is trouble ``trouble_after`` later.
+# The first check of a wave comes within so long. A node that is missing then is an incident ``trouble_after`` later.
 _FIRST_LOOK = timedelta(minutes=1)
-# A cluster of a wave that was not read for so long is paused or away: its soak begins again.
+# A cluster of a wave that was not read for so long is paused or unreachable: the soak starts again.
 READ_WITHIN = timedelta(minutes=5)
 
 
 class Phase(StrEnum):
-    """Where a rollout stands. The value is stored."""
+    """The phase of a rollout. The value is stored."""
 
     SWITCHING = "switching"
     WATCHING = "watching"
@@ -39,11 +38,11 @@ class Phase(StrEnum):
 
 
 class LeftOut(StrEnum):
-    """Why a cluster was not switched on when its wave came."""
+    """Why a cluster did not go live with its wave."""
 
     GONE = "not-registered"
     UNREADABLE = "invalid-record"
-    RECORD_SAYS = "record-says"  # its record says itself whether it is written
+    RECORD_SAYS = "record-says"  # its record sets dry_run itself
     LIVE = "live-already"
     PAUSED = "paused"
     IN_TROUBLE = "in-trouble"
@@ -52,7 +51,7 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Halt:
-    """What has halted a rollout: trouble of a cluster that it has switched on. No cluster: a person has."""
+    """The cause of a halt: an incident of a live cluster, or an operator if no cluster is named."""
 
     cluster: str = ""
     kind: IncidentKind | None = None
@@ -61,29 +60,29 @@ class Halt:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """Of a stack, one at a time."""
+    """A rollout of a stack. There is one at a time."""
 
     id: str
     at: datetime  # when it was begun
-    size: int  # clusters of a wave
-    soak: timedelta  # how long a wave must stand without trouble, at least
+    size: int  # clusters per wave
+    soak: timedelta  # the least time that a wave must be live without an incident
     phase: Phase
     since: datetime  # when the phase began
-    waiting: tuple[str, ...] = ()  # whose turn has not come, in order
+    waiting: tuple[str, ...] = ()  # clusters of later waves, in order
     wave: tuple[str, ...] = ()  # the present one
-    read_since: datetime | None = None  # since when each cluster of the wave is read, live; None: one is not
+    read_since: datetime | None = None  # since when each cluster of the wave is live and read; None: one is not
     number: int = 0  # of the present wave, from 1 on
     trouble_after: timedelta | None = None  # the largest of the wave's clusters; before the first wave, of all
-    proven: tuple[str, ...] = ()  # of the waves before: they stay on
+    proven: tuple[str, ...] = ()  # clusters of earlier waves: they stay live
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     halts: tuple[Halt, ...] = ()
-    by: str = ""  # who asked for it, as they say it, and
-    reason: str = ""  # why
+    by: str = ""  # the caller, as given
+    reason: str = ""
     halted_by: str = ""
     halt_reason: str = ""
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
-        """The present wave is proven, and these come next. Where there are none, others are chosen at once."""
+        """Return the rollout with its next wave. If that is empty, another one is chosen at once."""
         taken = {*wave, *left_out}
         waiting = tuple(cluster for cluster in self.waiting if cluster not in taken)
         return replace(
@@ -100,7 +99,7 @@ class Rollout:
         )
 
     def is_repeated_by(self, begun: "Rollout") -> bool:
-        """Return whether a rollout that is to begin asks for the same: its answer was lost, and it was asked again."""
+        """Return True if a new rollout repeats this one, because the caller lost the first answer."""
         members = tuple(cluster for cluster in begun.waiting if cluster not in self.left_out)
         known = {*self.proven, *self.wave, *self.waiting, *self.left_out}
         is_same = (self.proven + self.wave + self.waiting, known) == (members, set(begun.waiting))
@@ -111,54 +110,54 @@ class Rollout:
         return replace(self, phase=phase, since=now)
 
     def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":
-        """Nothing more is switched on, and the present wave goes back. ``by`` and ``reason``: where a person says so"""
+        """Return the rollout halting: no other cluster goes live, and the present wave is rolled back."""
         return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
     def incidents(self, cluster_healths: Mapping[str, ClusterHealth]) -> tuple[Halt, ...]:
-        """Trouble of any cluster that it has switched on. None was in trouble when its wave came."""
-        found = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
+        """Return the incidents of its live clusters. None of these had an incident when its wave started."""
+        known = [(id, cluster_healths[id].incidents) for id in (*self.wave, *self.proven) if id in cluster_healths]
         return tuple(
-            Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in found if incidents
+            Halt(cluster=id, kind=incidents[0].kind, pool=incidents[0].pool) for id, incidents in known if incidents
         )
 
     @property
     def soak_time(self) -> timedelta:
-        """How long the wave stands: the soak, or longer than its clusters need to open their trouble."""
+        """Return the soak time: the soak, or longer if the clusters need it to open an incident."""
         return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_LOOK)
 
     def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
-        """Return the rollout with the begin of its soak, after a check that has found these clusters unread."""
+        """Return the rollout with the start of its soak. These clusters of the wave are not read."""
         return replace(self, read_since=None if unread else self.read_since or now, trouble_after=trouble_after)
 
     def unread(
         self, looked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
     ) -> tuple[str, ...]:
-        """Return the counted clusters of the wave that were not read since they are live, or not within this time."""
+        """Return the counted clusters of the wave that were not read since they went live, or not within this time."""
         oldest = max(self.since, now - within)
         return tuple(id for id in self.wave if id in counted and (id not in looked_at or looked_at[id] <= oldest))
 
     def unseen(self, looked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
-        """Return the clusters of the wave that were not read late enough to be known to be well.
+        """Return the clusters of the wave that were not read late enough to show an incident.
 
         Args:
             looked_at: When each cluster was last read.
-            trouble_after: Of each cluster that counts. A node may be missing for so long before that is trouble.
+            trouble_after: Of each cluster that counts: the delay until a missing node is an incident.
         """
         begun = self.read_since or self.since
         late = {id: begun + after + _FIRST_LOOK for id, after in trouble_after.items()}
         return tuple(id for id in self.wave if id in late and (id not in looked_at or looked_at[id] < late[id]))
 
     def has_stood(self, now: datetime) -> bool:
-        """Return True if the soak of the wave is over. It counts from the first read of its last cluster, live."""
+        """Return True if the soak of the wave is over. It starts once each cluster was read live."""
         return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 
     def waited_too_long(self, now: datetime) -> bool:
-        """For looks at the wave."""
+        """Return True if checks of the wave are overdue."""
         return now >= self.since + self.soak_time + LONGEST_WAIT
 
 
 def wave_size(text: str, clusters: int) -> int | None:
-    """``5%`` of so many clusters, or ``5`` of them, one at least; None: it is neither."""
+    """Return the number of ``5%`` of so many clusters, or of ``5``; None if the text is neither."""
     number = text.removesuffix("%")
     if not (number.isascii() and number.isdigit() and len(number) <= 5) or int(number) < 1:
         return None
@@ -168,5 +167,5 @@ def wave_size(text: str, clusters: int) -> int | None:
 
 
 def unread_halts(clusters: Collection[str]) -> tuple[Halt, ...]:
-    """That nobody has looked at these is trouble as well."""
+    """Return the halts of clusters that were not checked."""
     return tuple(Halt(cluster=id, kind=IncidentKind.STOPPED) for id in clusters)

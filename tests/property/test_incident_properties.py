@@ -61,7 +61,7 @@ def run(
         return cluster_health, []
     if dies == "before telling" or not answers:
         return after, []
-    said = [(news.key, news.news) for news in after.outbox]
+    said = [(news.key, news.change) for news in after.outbox]
     return (after if dies == "before striking out" else replace(after, outbox=())), said
 
 
@@ -235,7 +235,7 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
         story = [each for each in told if each.key == key]
         assert story[-1].is_over
         for began in {each.since for each in story}:
-            one = [each.news for each in story if each.since == began]
+            one = [each.change for each in story if each.since == began]
             assert one.count(Change.OPENED) <= 1
             assert Change.CLOSED not in one[:-1], "nothing follows the end of a trouble"
 

@@ -29,7 +29,6 @@ from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
     AccessUnavailableError,
-    StateUnavailableError,
     TooLargeError,
 )
 from evenkeel.application.fleet.scan import Scan
@@ -172,36 +171,6 @@ def test_a_look_sees_what_a_machine_class_buys_as_a_run_does() -> None:
     whole, looked = (ReceivedList("x", (page,), whole=whole).objects()[0] for whole in (True, False))
     assert by_machine_class(whole) is not None
     assert by_machine_class(looked) == by_machine_class(whole)
-
-
-def fleet() -> tuple[InMemoryStore, FakeQueue, Scan]:
-    store, queue, clock = InMemoryStore(), FakeQueue(), FakeClock()
-    for name in ("a", "bb", "ccc"):
-        register(store, name)
-    return store, queue, Scan(store=store, queue=queue, clock=clock, together=sequentially)
-
-
-def test_a_stray_whose_record_names_another_id_does_not_stop_the_scan_of_all_others() -> None:
-    """Somebody copied an item to rename a cluster: KeyError at `del strays.by_id[record.id]`, at each tick."""
-    store, queue, scan = fleet()
-    store.plant("renamed", store.text("a", META))
-    store.forget_shards("renamed")
-    for minute in range(3):
-        scan.tick(NOW + minute * MINUTE)
-    assert sum("bb" in chunk.clusters for chunk in queue.looks) == 3
-
-
-def test_a_stray_that_cannot_be_listed_does_not_stop_the_scan_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, queue, scan = fleet()
-    store.forget_shards("a")
-
-    def refused(registration: Registration) -> None:
-        raise StateUnavailableError("table: ValidationException, or throttled")
-
-    monkeypatch.setattr(store, "list_as_due", refused)
-    for minute in range(3):
-        scan.tick(NOW + minute * MINUTE)
-    assert sum("bb" in chunk.clusters for chunk in queue.looks) == 3
 
 
 def test_a_cluster_may_be_called_shard() -> None:

@@ -442,7 +442,7 @@ class TestWhatItSays:
         first, second = (Incident(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
         reported = replace(with_pending_changes(ClusterHealth().with_incidents([first])), outbox=())
         news = pending_changes(reported.with_incidents([second]))
-        assert [each.news for each in news] == ([Change.CHANGED] if is_news else [])
+        assert [each.change for each in news] == ([Change.CHANGED] if is_news else [])
 
     def test_it_began_with_the_first_node_that_is_missing(self) -> None:
         incident = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
@@ -934,7 +934,7 @@ def test_of_very_much_news_at_once_none_is_lost_and_every_trouble_that_was_told_
         cluster_health = cluster_health.with_incidents(found)
         while pending_changes(cluster_health):
             cluster_health = with_pending_changes(cluster_health)
-            said += [(news.news, news.key) for news in cluster_health.outbox]
+            said += [(news.change, news.key) for news in cluster_health.outbox]
             cluster_health = replace(cluster_health, outbox=())
     began, ended = ([key for news, key in said if news is which] for which in (Change.OPENED, Change.CLOSED))
     assert len(began) == 160

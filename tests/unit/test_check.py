@@ -176,9 +176,9 @@ class TestSettledClusters:
         "cluster_health",
         [
             ClusterHealth(incidents=(Incident(kind=IncidentKind.INVALID, since=NOW),)),
-            ClusterHealth(told={"invalid": Notified(kind=IncidentKind.INVALID, since=NOW)}),
+            ClusterHealth(notified={"invalid": Notified(kind=IncidentKind.INVALID, since=NOW)}),
             ClusterHealth(
-                outbox=(IncidentChange(news=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW)),)
+                outbox=(IncidentChange(change=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW)),)
             ),
         ],
         ids=["in trouble", "its end not told", "bus away"],
@@ -193,7 +193,7 @@ class TestSettledClusters:
 
     def test_a_verdict_that_is_written_beside_it_ends_that(self, settled: House) -> None:
         """As where a run was killed before it had told that trouble is over."""
-        over = IncidentChange(news=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW))
+        over = IncidentChange(change=Change.CLOSED, incident=Incident(kind=IncidentKind.INVALID, since=NOW))
         settled.store.save_cluster_health("demo", ClusterHealth(outbox=(over,)), settled.store.load("demo").versions)
         settled.run()
         assert not self.is_settled(settled)
@@ -268,7 +268,7 @@ class TestSettledClusters:
         for _ in range(16):
             settled.looks()
             settled.carry_out()
-        settled.store.save_offering(offering, OfferingState(words={"0" * 16: word}), None)
+        settled.store.save_offering(offering, OfferingState(reports={"0" * 16: word}), None)
         settled.journal.entries.clear()
         for _ in range(3):
             settled.looks()
