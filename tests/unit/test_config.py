@@ -37,7 +37,7 @@ ENVIRONMENT = {
     "EVENKEEL_REBALANCE_QUEUE_URL": "https://sqs/r.fifo",
     "EVENKEEL_REBALANCE_DLQ_URL": "https://sqs/d.fifo",
     "EVENKEEL_RECHECK_QUEUE_URL": "https://sqs/c",
-    "EVENKEEL_LOOKS_QUEUE_URL": "https://sqs/l",
+    "EVENKEEL_CHECKS_QUEUE_URL": "https://sqs/l",
     "EVENKEEL_BUS": "b",
     "EVENKEEL_DRY_RUN": "true",
 }

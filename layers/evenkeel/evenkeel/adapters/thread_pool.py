@@ -20,7 +20,7 @@ def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
     """The same, with a thread for each: those that wait for an answer keep none of the others from asking.
 
     All on one processor: the interpreter runs one of them at a time, and those that are woken on another to wait for
-    it there cost twice the time (``python -m bench.quiet_look``).
+    it there cost twice the time (``python -m bench quiet_check``).
     """
     _on_threads(tasks, len(tasks), _share_a_processor)
 
