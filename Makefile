@@ -125,7 +125,7 @@ build/axe/.ready:
 	@cd $(@D) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js && rm axe-core-4.14.1.tgz
 	@touch $@
 
-bench: setup build-host ## every figure of docs/: looks, load, outages, cold start, planning, 10,000 simulated pools, the bill
+bench: setup build-host ## every figure of docs/: checks, load, outages, cold start, planning, 10,000 simulated pools, the bill
 	@$(BIN)/python -m bench
 
 # These keep their state in memory, or bring an AWS of their own (EKS, which LocalStack has not; the benches'): `make test` has run them.

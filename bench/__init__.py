@@ -1,1 +1,1 @@
-"""Figures: ratios and counts, each from one run. `make bench` prints them; no test asserts a time."""
+"""Benches: every measured figure of docs/. `python -m bench [NAME…]` runs them; each yields rows (bench.rows)."""

@@ -1,56 +1,80 @@
-"""All figures, one after the other."""
+"""Run benches: ``python -m bench [NAME…] [--OPTION VALUE…]``. Without names, all of them run.
 
-from bench import (
-    big_outage,
-    bill,
-    cold_start,
-    converging,
-    crashes,
-    demand,
-    growth_split,
-    liveness,
-    load,
-    looks,
-    many,
-    outage,
-    outages,
-    overview,
-    pages,
-    peak_and_valley,
-    plan_growth,
-    pods_to_machines,
-    quiet_look,
-    ready,
-    similar_sets,
-    storms,
-    vain_orders,
-    workload_view,
-)
+``python -m bench --list`` names them; ``python -m bench NAME --help`` explains one and its options.
+"""
 
-for figure in (
-    plan_growth,
-    growth_split,
-    demand,
-    vain_orders,
-    peak_and_valley,
-    workload_view,
-    similar_sets,
-    looks,
-    quiet_look,
-    overview,
-    pages,
-    ready,
-    many,
-    outage,
-    pods_to_machines,
-    outages,
-    storms,
-    big_outage,
-    liveness,
-    crashes,
-    converging,
-    cold_start,
-    load,
-    bill,
-):
-    figure.main()
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import bill, pages, planning, rows, simulated, stack, stored, workload_view, worlds
+
+BENCHES: dict[str, Callable[..., rows.Rows]] = {
+    bench.__name__: bench
+    for bench in (
+        planning.plan_growth,
+        planning.growth_split,
+        planning.demand,
+        planning.outage_growth,
+        worlds.ineffective_orders,
+        simulated.peak_and_valley,
+        simulated.recovery,
+        simulated.shrink,
+        workload_view.workload_view,
+        stack.quiet_check,
+        stored.status_of_all,
+        pages.pages,
+        stored.readiness_of_all,
+        stored.actions_on_all,
+        stack.failure_to_patch,
+        stack.pods_to_machines,
+        worlds.outages,
+        worlds.storms,
+        worlds.big_outage,
+        worlds.liveness,
+        worlds.demand_crashes,
+        worlds.convergence_crashes,
+        stack.cold_start,
+        stack.load,
+        bill.bill,
+    )
+}
+
+
+def options_of(bench: Callable[..., rows.Rows], arguments: Sequence[str]) -> dict[str, Any]:
+    """Return a bench's arguments as its command line gives them: an option for each parameter."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench {bench.__name__}", description=bench.__doc__)
+    for name, parameter in inspect.signature(bench).parameters.items():
+        option, default = f"--{name.replace('_', '-')}", parameter.default
+        if isinstance(default, bool):
+            parser.add_argument(option, action="store_true")
+        elif isinstance(default, tuple):
+            parser.add_argument(option, type=type(default[0]), nargs="+", default=default)
+        else:
+            parser.add_argument(option, type=type(default), default=default)
+    return vars(parser.parse_args(arguments))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the named benches, print their tables and keep their figures."""
+    if arguments == ["--list"]:
+        print("\n".join(f"{name}: {(bench.__doc__ or '').partition('.')[0]}" for name, bench in BENCHES.items()))
+        return
+    names = [argument for argument in arguments if argument in BENCHES] or list(BENCHES)
+    options = [argument for argument in arguments if argument not in BENCHES]
+    if options and len(names) != 1:
+        raise SystemExit(f"{options[0]}: name one bench before its options; --list prints all names")
+    logging.disable(logging.CRITICAL)  # benches provoke failures, and the product logs each of them
+    for name in names:
+        chosen = options_of(BENCHES[name], options)
+        print(f"\n## {name}")
+        rows.keep(rows.print_rows(BENCHES[name](**chosen)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,8 +1,7 @@
-"""A stand-in for the AWS services that looks and runs ask, from memory: ten times as fast as moto's server.
+"""A stand-in for the AWS services of checks and runs, from memory: ten times as fast as moto's server.
 
-It holds what Evenkeel relies on: conditions, transactions, pages and order of keys in DynamoDB, deduplication in SQS.
-It checks no signature, no rights and no schema, and nothing waits: a message's delay is kept as data. The store's own
-suite runs against it too (tests/integration/test_store.py). Requests and capacity units are counted.
+DynamoDB: conditions, transactions, pages, order of keys. SQS: deduplication. It checks no signature, right or schema,
+and keeps a message's delay as data. The store's suite runs against it too (tests/integration/test_store.py).
 """
 
 from __future__ import annotations
@@ -10,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import operator
 import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import ceil
+from types import CodeType
 from typing import Any
 
 Item = dict[str, dict[str, Any]]
 Request = dict[str, Any]
 _PAGE = 2**20
 _KIB = 1024
+_OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 class RefusedError(Exception):
@@ -31,65 +34,33 @@ class RefusedError(Exception):
         self.body = {"__type": code, "message": code} | more
 
 
-class _Condition:
-    """DynamoDB's condition and key condition expressions, as far as they are used here."""
+@cache
+def _compiled(expression: str) -> CodeType:
+    """Translate a condition into Python whose names are functions of ``_holds``."""
+    text = re.sub(r"(\S+) BETWEEN (\S+) AND (\S+)", r"\1 >= \2 AND \1 <= \3", expression)
+    text = re.sub(r"(#?\w+) *(<=|>=|[<>=]) *(:\w+)", r"compare('\1', '\2', '\3')", text)
+    text = re.sub(r"(attribute_\w+|begins_with) *\( *(#?\w+)(?: *, *(:\w+))? *\)", r"\1('\2', '\3')", text)
+    return compile(re.sub(r" (AND|OR) ", lambda found: found[0].lower(), text), "<condition>", "eval")
 
-    def __init__(self, text: str, request: Request, item: Item) -> None:
-        self._tokens = re.findall(r"[#:]?[\w]+|<=|>=|[=<>(),]", text)
-        self._names = request.get("ExpressionAttributeNames", {})
-        self._values = request.get("ExpressionAttributeValues", {})
-        self._item = item
 
-    def holds(self) -> bool:
-        found = self._any()
-        if self._tokens:
-            raise NotImplementedError(f"condition has more: {self._tokens}")
-        return found
+def _holds(expression: str, request: Request, item: Item) -> bool:
+    """Evaluate a condition or key condition on an item."""
+    names, values = request.get("ExpressionAttributeNames", {}), request.get("ExpressionAttributeValues", {})
 
-    def _any(self) -> bool:
-        found = self._all()
-        while self._tokens[:1] == ["OR"]:
-            self._tokens.pop(0)
-            found = self._all() or found
-        return found
+    def attribute(name: str) -> dict[str, Any] | None:
+        return item.get(names.get(name, name))
 
-    def _all(self) -> bool:
-        found = self._one()
-        while self._tokens[:1] == ["AND"]:
-            self._tokens.pop(0)
-            found = self._one() and found
-        return found
+    def compare(name: str, sign: str, value: str) -> bool:
+        ours, other = attribute(name), values[value]
+        return ours is not None and set(ours) == set(other) and _OPERATORS[sign](_comparable(ours), _comparable(other))
 
-    def _one(self) -> bool:
-        token = self._tokens.pop(0)
-        if token == "(":
-            found = self._any()
-            self._tokens.pop(0)
-            return found
-        if token in ("attribute_exists", "attribute_not_exists", "begins_with"):
-            _, name, *rest = (self._tokens.pop(0) for _ in range(5 if token == "begins_with" else 3))
-            value = self._item.get(self._names.get(name, name))
-            if token == "begins_with":
-                return value is not None and str(value["S"]).startswith(self._values[rest[1]]["S"])
-            return (value is None) == (token == "attribute_not_exists")
-        return self._compared(self._item.get(self._names.get(token, token)), self._tokens.pop(0))
-
-    def _compared(self, value: dict[str, Any] | None, operator: str) -> bool:
-        first = self._values[self._tokens.pop(0)]
-        last = self._values[(self._tokens.pop(0), self._tokens.pop(0))[1]] if operator == "BETWEEN" else first
-        if value is None or set(value) != set(first):
-            return False
-        ours, low, high = (_comparable(each) for each in (value, first, last))
-        return bool(
-            {
-                "=": lambda: ours == low,
-                "<": lambda: ours < low,
-                "<=": lambda: ours <= low,
-                ">": lambda: ours > low,
-                ">=": lambda: ours >= low,
-                "BETWEEN": lambda: low <= ours <= high,
-            }[operator]()
-        )
+    functions = {
+        "attribute_exists": lambda name, _: attribute(name) is not None,
+        "attribute_not_exists": lambda name, _: attribute(name) is None,
+        "begins_with": lambda name, value: str((attribute(name) or {}).get("S", "")).startswith(values[value]["S"]),
+        "compare": compare,
+    }
+    return bool(eval(_compiled(expression), {"__builtins__": {}}, functions))
 
 
 def _comparable(value: Mapping[str, Any]) -> Any:
@@ -109,16 +80,16 @@ class Table:
         self._used = used
 
     def put(self, item: Item) -> None:
-        """As somebody else writes it."""
+        """Store an item, as another writer does."""
         self._items[item["pk"]["S"]][item["sk"]["S"]] = item
 
-    def _found(self, key: Item) -> Item:
+    def _stored(self, key: Item) -> Item:
         return self._items.get(key["pk"]["S"], {}).get(key["sk"]["S"], {})
 
     def _check(self, request: Request, key: Item) -> Item:
-        before = self._found(key)
+        before = self._stored(key)
         text = request.get("ConditionExpression")
-        if text and not _Condition(text, request, before).holds():
+        if text and not _holds(text, request, before):
             quote = {"Item": before} if before and "ReturnValuesOnConditionCheckFailure" in request else {}
             raise RefusedError("ConditionalCheckFailedException", **quote)
         return before
@@ -127,16 +98,16 @@ class Table:
         self._used["write units"] += times * max(1, ceil(_size(item) / _KIB))
 
     def get_item(self, request: Request) -> Request:
-        found = self._found(request["Key"])
-        self._read(request, _size(found))
-        return {"Item": found} if found else {}
+        item = self._stored(request["Key"])
+        self._read(request, _size(item))
+        return {"Item": item} if item else {}
 
     def batch_get_item(self, request: Request) -> Request:
-        ((name, asked),) = request["RequestItems"].items()
-        found = [self._found(key) for key in asked["Keys"]]
-        for item in found:
-            self._read(asked, _size(item))
-        return {"Responses": {name: [item for item in found if item]}, "UnprocessedKeys": {}}
+        ((name, keys),) = request["RequestItems"].items()
+        items = [self._stored(key) for key in keys["Keys"]]
+        for item in items:
+            self._read(keys, _size(item))
+        return {"Responses": {name: [item for item in items if item]}, "UnprocessedKeys": {}}
 
     def put_item(self, request: Request) -> Request:
         item = request["Item"]
@@ -147,8 +118,11 @@ class Table:
 
     def delete_item(self, request: Request) -> Request:
         self._wrote(self._check(request, request["Key"]))
-        self._items.get(request["Key"]["pk"]["S"], {}).pop(request["Key"]["sk"]["S"], None)
+        self._drop(request["Key"])
         return {}
+
+    def _drop(self, key: Item) -> None:
+        self._items.get(key["pk"]["S"], {}).pop(key["sk"]["S"], None)
 
     def update_item(self, request: Request) -> Request:
         self._check(request, request["Key"])
@@ -156,7 +130,7 @@ class Table:
         return {}
 
     def _updated(self, request: Request) -> Item:
-        after = dict(self._found(request["Key"])) | request["Key"]
+        after = dict(self._stored(request["Key"])) | request["Key"]
         names = request.get("ExpressionAttributeNames", {})
         sets, _, removes = f" {request['UpdateExpression']}".partition(" REMOVE ")
         for part in filter(None, sets.removeprefix(" SET ").split(",")):
@@ -185,8 +159,8 @@ class Table:
             elif "UpdateExpression" in write:
                 self._wrote(self._updated(write), times=2)
             else:
-                self._wrote(self._found(write["Key"]), times=2)
-                self._items.get(write["Key"]["pk"]["S"], {}).pop(write["Key"]["sk"]["S"], None)
+                self._wrote(self._stored(write["Key"]), times=2)
+                self._drop(write["Key"])
         return {}
 
     def query(self, request: Request) -> Request:
@@ -198,7 +172,7 @@ class Table:
         else:
             items = [item for _, item in sorted(self._items.get(values[":pk"]["S"], {}).items())]
         text = request["KeyConditionExpression"]
-        items = [item for item in items if _Condition(text, request, item).holds()]
+        items = [item for item in items if _holds(text, request, item)]
         if not request.get("ScanIndexForward", True):
             items.reverse()
         if start := request.get("ExclusiveStartKey"):
@@ -215,12 +189,12 @@ class Table:
         return {"Items": page, "Count": len(page), "ScannedCount": len(page)} | last
 
     def _read(self, request: Request, size: int) -> None:
-        """In half units, which an eventually consistent read of 4 KiB costs."""
+        """Count half units: an eventually consistent read of 4 KiB costs one."""
         self._used["half read units"] += max(1, ceil(size / (4 * _KIB))) * (1 + bool(request.get("ConsistentRead")))
 
 
 def _named(request: Request) -> str:
-    """The table that a request to DynamoDB is about."""
+    """Return the name of a request's table."""
     if batch := request.get("RequestItems"):
         return str(next(iter(batch)))
     (write,) = request["TransactItems"][0].values() if "TransactItems" in request else (request,)
@@ -239,7 +213,7 @@ class Aws:
         self._seen: set[tuple[str, ...]] = set()
 
     def answer(self, target: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of a request with this ``X-Amz-Target``."""
+        """Return status and body of a request with this ``X-Amz-Target``."""
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
         self.used[name] += 1
         try:
@@ -273,11 +247,11 @@ class Aws:
     def put_events(self, request: Request) -> Request:
         return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in request["Entries"]]}
 
-    def control(self, asked: Request) -> Request:
-        """For whoever measures: take a queue's messages, plant items, or read what was used since the last time."""
-        if "take" in asked:
-            return {"messages": self.queues.pop(asked["take"], [])}
-        for item in asked.get("plant", ()):
+    def control(self, command: Request) -> Request:
+        """Take a queue's messages, or plant items and return the counts since the last call."""
+        if "take" in command:
+            return {"messages": self.queues.pop(command["take"], [])}
+        for item in command.get("plant", ()):
             self.tables["bench"].put(item)
         used = dict(self.used)
         self.used.clear()

@@ -1,7 +1,7 @@
-"""Many clusters and one AWS, each in a process of its own, and Evenkeel's functions, built, in Lambda's runtime client.
+"""Many clusters and one AWS, a process each, and Evenkeel's built functions in Lambda's runtime client.
 
-What is measured of a function holds nothing of theirs. The clusters are like the one that was recorded
-(``bench.canned``); AWS is ``bench.aws``; code, layers, runtime client, TLS and HTTP are real.
+A measured function's process holds nothing else. Clusters are like the recorded one (``bench.recorded``), AWS is
+``bench.aws``; code, layers, runtime client, TLS and HTTP are real.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from typing import Any
 import trustme
 
 from bench.aws import Aws
-from bench.canned import ONE, Answer, Kubernetes, name_of, record, settled
+from bench.recorded import ONE, Answer, Kubernetes, Object, name_of, record, steady_state
 from evenkeel.adapters.aws.store import _due_pk
 from sandbox.kube.access import kubeconfig
 from sandbox.lambda_runtime import RuntimeProcess, host_build
 from sandbox.template import ROOT
 
-Object = dict[str, Any]
 Answering = Callable[[str, str, dict[str, str], bytes], Awaitable[Answer]]
 _REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 404: "Not Found", 409: "Conflict", 422: "Unprocessable"}
 
 
-async def _serve(answer: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer_all(answer: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
             first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -55,20 +54,20 @@ async def _serve(answer: Answering, reader: asyncio.StreamReader, writer: asynci
         writer.close()
 
 
-async def _run(
+async def serve(
     answer: Answering, control: Callable[[Object], Object], context: ssl.SSLContext | None, **more: str
 ) -> None:
-    """Until who started it has ended: a server, the same through a relay, and one more for whoever measures."""
-    server = await asyncio.start_server(partial(_serve, answer), "127.0.0.1", 0, ssl=context, backlog=1024)
+    """Serve until standard input ends: directly, through a byte counting relay, and a port for ``control``."""
+    server = await asyncio.start_server(partial(_answer_all, answer), "127.0.0.1", 0, ssl=context, backlog=1024)
     relay = Relay(_port(server))
     relayed = await asyncio.start_server(relay.serve, "127.0.0.1", 0, backlog=1024)
 
     async def controlled(_method: str, _target: str, _headers: dict[str, str], body: bytes) -> Answer:
-        found = control(json.loads(body)) | {"wire": dict(relay.bytes)}
+        counts = control(json.loads(body)) | {"wire": dict(relay.bytes)}
         relay.bytes = dict.fromkeys(relay.bytes, 0)
-        return 200, json.dumps(found).encode(), ""
+        return 200, json.dumps(counts).encode(), ""
 
-    steering = await asyncio.start_server(partial(_serve, controlled), "127.0.0.1", 0, limit=2**26)
+    steering = await asyncio.start_server(partial(_answer_all, controlled), "127.0.0.1", 0, limit=2**26)
     ports = {"port": _port(server), "relayed": _port(relayed), "control": _port(steering)}
     print(json.dumps(ports | more), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -76,15 +75,15 @@ async def _run(
 
 
 class Relay:
-    """Passes bytes on to the API servers and counts them as they go over the wire, TLS and all."""
+    """Passes bytes on to the API servers and counts them on the wire, TLS included."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self.bytes = {"out": 0, "in": 0}  # as the function sees them
+        self.bytes = {"out": 0, "in": 0}  # seen from the function
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, thither = await asyncio.open_connection("127.0.0.1", self._port)
-        await asyncio.gather(self._pass(reader, thither, "out"), self._pass(there, writer, "in"))
+        upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pass(reader, to_upstream, "out"), self._pass(upstream, writer, "in"))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         while data := await reader.read(65_536):
@@ -98,16 +97,20 @@ def _port(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-def _run_kubernetes(file: str, groups: str) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def tls() -> tuple[ssl.SSLContext, str]:
+    """Return a server's TLS context and the authority that signed its certificate."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    servers = Kubernetes(json.loads(Path(file).read_text())["answers"], int(groups))
-    asyncio.run(_run(servers.answer, servers.control, context, ca=authority.cert_pem.bytes().decode()))
+    return context, authority.cert_pem.bytes().decode()
+
+
+def _run_kubernetes(file: str, groups: str) -> None:
+    servers, (context, ca) = Kubernetes(json.loads(Path(file).read_text())["answers"], int(groups)), tls()
+    asyncio.run(serve(servers.answer, servers.control, context, ca=ca))
 
 
 def _run_aws(url: str, ca: str) -> None:
-    # As long as the tokens that AWS signs for others.
+    # A token of AWS is as long.
     token = base64.urlsafe_b64encode(bytes(range(256)) * 5).decode().rstrip("=")[:1_081]
 
     def secret(name: str) -> str:
@@ -118,24 +121,25 @@ def _run_aws(url: str, ca: str) -> None:
     async def answer(_method: str, _target: str, headers: dict[str, str], body: bytes) -> Answer:
         return *aws.answer(headers["x-amz-target"], body), ""
 
-    asyncio.run(_run(answer, aws.control, None))
+    asyncio.run(serve(answer, aws.control, None))
 
 
 @contextmanager
-def _process(*arguments: str) -> Iterator[Object]:
-    command = [sys.executable, "-m", "bench.fleet", *arguments]
+def server(module: str, *arguments: str) -> Iterator[Object]:
+    """Start a module that calls ``serve`` in a process; yield its ports."""
+    command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline()) | {"pid": process.pid}
+            yield json.loads(process.stdout.readline())
         finally:
             process.stdin.close()
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one invocation took. ``cpu`` and ``wall`` in seconds, ``log`` in bytes, ``peak`` the most bytes so far."""
+    """One invocation: ``cpu`` and ``wall`` in seconds, ``log`` in bytes, ``peak`` the most bytes of memory so far."""
 
     event: Any
     answer: Any
@@ -143,11 +147,11 @@ class Sample:
     wall: float
     log: int
     peak: int
-    done: float  # on the clock that all processes share
+    done: float  # monotonic time
 
 
 class Function:
-    """One function of the stack in one process."""
+    """One function in one process."""
 
     def __init__(self, process: RuntimeProcess) -> None:
         self.process = process
@@ -177,11 +181,8 @@ class Fleet:
         self._kubernetes, self._aws = kubernetes, aws
         self._url = f"http://127.0.0.1:{aws['port']}"
 
-    def register(self, clusters: Sequence[str], *, steady_clusters: bool = True) -> None:
-        """With the items that runs have left of the recorded cluster, and in its shard.
-
-        ``steady_clusters``: so that a glance is enough.
-        """
+    def register(self, clusters: Sequence[str], *, steady: bool = True) -> None:
+        """Store the recorded cluster's items for each cluster. A steady one needs quick checks only."""
         text = json.dumps(self._recorded["items"])
         for start in range(0, len(clusters), 500):
             items: list[Object] = []
@@ -189,27 +190,25 @@ class Fleet:
                 mine = json.loads(text.replace(ONE, cluster))
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
                 due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
-                if steady_clusters:
-                    meta["settled"] = {"S": settled(self._recorded)}
+                if steady:
+                    meta["settled"] = {"S": steady_state(self._recorded)}
                 items += [*mine, due]
             self.aws(plant=items)
 
-    def aws(self, **asked: Any) -> Object:
-        """``control``."""
-        return _control(self._aws, asked)
+    def aws(self, **command: Any) -> Object:
+        """Call ``Aws.control``."""
+        return control_server(self._aws, command)
 
-    def clusters(self, **asked: Any) -> Object:
-        """``control``."""
-        return _control(self._kubernetes, asked)
+    def clusters(self, **command: Any) -> Object:
+        """Call ``Kubernetes.control``."""
+        return control_server(self._kubernetes, command)
 
     @contextmanager
-    def function(
-        self, name: str, folder: Path | None = None, layers: Path | None = None, **variables: str
-    ) -> Iterator[Function]:
-        """A started process of ``functions/<name>``, or of another folder, on the built layers or on others."""
+    def function(self, name: str, folder: Path | None = None, *, bare: bool = False) -> Iterator[Function]:
+        """Start a process of ``functions/<name>`` or of another folder; a bare one has no layers."""
         build = host_build()
-        built = build.runtime.parent if layers is None else layers
-        queues = {"REBALANCE": "rebalance.fifo", "REBALANCE_DLQ": "dlq.fifo", "RECHECK": "recheck", "LOOKS": "looks"}
+        queues = {"REBALANCE_QUEUE": "rebalance.fifo", "REBALANCE_DLQ": "dlq.fifo"}
+        queues |= {"RECHECK_QUEUE": "recheck", "CHECKS_QUEUE": "checks"}
         environment = {
             "AWS_ENDPOINT_URL": self._url,
             "AWS_ACCESS_KEY_ID": "bench",
@@ -223,30 +222,30 @@ class Fleet:
             "POWERTOOLS_SERVICE_NAME": "bench",
             "POWERTOOLS_METRICS_NAMESPACE": "Evenkeel",
             "PYDANTIC_DISABLE_PLUGINS": "1",
-            **{f"EVENKEEL_{queue}_QUEUE_URL": f"{self._url}/1/{url}" for queue, url in queues.items()},
+            **{f"EVENKEEL_{queue}_URL": f"{self._url}/1/{name}" for queue, name in queues.items()},
         }
-        environment["EVENKEEL_REBALANCE_DLQ_URL"] = environment.pop("EVENKEEL_REBALANCE_DLQ_QUEUE_URL")
         with RuntimeProcess(
             function=folder or ROOT / "functions" / name,
             python=build.python,
-            layers=[built / "EvenkeelLayer", built / "DependenciesLayer"],
-            runtime=built / "runtime",
-            environment=environment | variables,
+            layers=() if bare else build.layers,
+            runtime=build.runtime,
+            environment=environment,
             timeout=60 if name == "rebalance" else 30,
             name=name,
         ) as process:
             yield Function(process)
 
 
-def _control(server: Object, asked: Mapping[str, Any]) -> Object:
-    request = urllib.request.Request(f"http://127.0.0.1:{server['control']}/", json.dumps(asked).encode())
+def control_server(ports: Object, command: Mapping[str, Any]) -> Object:
+    """Call a server's ``control``."""
+    request = urllib.request.Request(f"http://127.0.0.1:{ports['control']}/", json.dumps(command).encode())
     with urllib.request.urlopen(request) as answer:
-        found: Object = json.load(answer)
-        return found
+        counts: Object = json.load(answer)
+        return counts
 
 
-def delivered(messages: Sequence[Mapping[str, Any]], queue: str = "looks") -> Object:
-    """Messages as Lambda's poller hands them over."""
+def delivered(messages: Sequence[Mapping[str, Any]], queue: str = "checks") -> Object:
+    """Return the event in which Lambda's poller delivers messages."""
     return {
         "Records": [
             {
@@ -266,12 +265,12 @@ def delivered(messages: Sequence[Mapping[str, Any]], queue: str = "looks") -> Ob
 
 
 def chunk(clusters: Sequence[str]) -> Object:
-    """The event of one chunk."""
+    """Return the event of one chunk."""
     return delivered([{"body": json.dumps({"clusters": list(clusters)})}])
 
 
 def failure(cluster: str, group: Mapping[str, str]) -> Object:
-    """A launch in this group (name and namespace) was refused, just now."""
+    """Return the event of a launch that was refused just now, in a group of this name and namespace."""
     now = datetime.now(UTC).isoformat()
     detail = {"cluster": cluster, "kind": "MachineDeployment", "code": "InsufficientInstanceCapacity", **group}
     return {
@@ -289,22 +288,22 @@ def failure(cluster: str, group: Mapping[str, str]) -> Object:
 
 @contextmanager
 def stand_in_for_aws() -> Iterator[str]:
-    """Its URL; nothing is registered."""
-    with _process("aws", "", "") as aws:
+    """Start an empty ``bench.aws`` and yield its URL."""
+    with server("bench.fleet", "aws", "", "") as aws:
         yield f"http://127.0.0.1:{aws['port']}"
 
 
 @contextmanager
 def fleet(clusters: int, groups: int, flavour: str = "cluster-api", *, relayed: bool = False) -> Iterator[Fleet]:
-    """So many clusters of so many groups. ``relayed``: what goes to API servers is counted on the wire."""
+    """Start clusters of so many groups. ``relayed`` counts the bytes to and from API servers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 20_000)), hard))
     with ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "cluster.json"
         record(file, flavour, groups)
-        kubernetes = stack.enter_context(_process("kubernetes", str(file), str(groups)))
+        kubernetes = stack.enter_context(server("bench.fleet", "kubernetes", str(file), str(groups)))
         url = f"https://127.0.0.1:{kubernetes['relayed' if relayed else 'port']}"
-        aws = stack.enter_context(_process("aws", url, kubernetes["ca"]))
+        aws = stack.enter_context(server("bench.fleet", "aws", url, kubernetes["ca"]))
         made = Fleet(json.loads(file.read_text()), kubernetes, aws)
         made.register([name_of(number) for number in range(clusters)])
         yield made

@@ -1,28 +1,24 @@
-"""What it costs to read a workload cluster: processor time, time and memory of a process of its own.
+"""A bench of reading a workload cluster: processor time, time and memory of a process of its own.
 
-The API server is another process: HTTPS, pages of 500, packed as a kube-apiserver packs them. Its pods are as long as
-real ones are: environment, mounts, probes, managed fields and statuses, which a look passes over.
+The API server is another process: HTTPS, pages of 500, compressed as kube-apiserver does. Its pods are as long as real
+ones: environment, mounts, probes, managed fields and statuses, none of which a check keeps.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import gzip
 import json
 import resource
-import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import trustme
-
-from bench.figures import keep
+from bench.fleet import control_server, serve, server, tls
+from bench.recorded import Answer, Object
+from bench.rows import Rows, timed
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.adapters.kubernetes.client.api import PAGE
 from evenkeel.application.rebalancing.ports import MachineNode
@@ -35,17 +31,15 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.record import ClusterRecord
 from sandbox.kube.access import kubeconfig
 
-SIZES = ((30, 900), (300, 9_000), (1_000, 30_000))  # nodes, pods
-_KINDS = 500  # of pods: one template each
+_KINDS = 500  # pod templates
 _MADE = "2026-01-01T00:00:00Z"
 _ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
-_COUNT = "/asked"  # how many requests there were: no path of a Kubernetes API
-_SECONDS, _MIB = 60, 512  # what the largest has to be read within
-Object = dict[str, Any]
+_SECONDS, _MIB = 60, 512  # limits for the largest cluster
+Columns = dict[str, float]
 
 
 def _managed(manager: str) -> Object:
-    """What server-side apply remembers of a pod: the larger part of many."""
+    """Return the managed fields of an object, often the larger part of it."""
     fields = {f"f:field-{number}": {".": {}, "f:name": {}, "f:value": {}} for number in range(24)}
     return {
         "manager": manager,
@@ -120,7 +114,7 @@ def _node(number: int) -> Object:
 
 
 def _volumes(pods: int) -> tuple[list[Object], list[Object]]:
-    """A claim for each pod that has one, and its volume."""
+    """Return the claims of pods that have one, and their volumes."""
     claims, volumes = [], []
     for number in range(pods):
         if number % _KINDS % 50:
@@ -170,163 +164,107 @@ def _lists(nodes: int, pods: int) -> dict[str, list[Object]]:
     }
 
 
-def _serve(nodes: int, pods: int) -> None:
-    """Say on standard output where the server is, and answer until somebody ends this process."""
+def _serve(nodes: str, pods: str) -> None:
+    """Serve a cluster of that size until standard input ends."""
     pages: dict[tuple[str, int], bytes] = {}
-    size = 0
-    for path, items in _lists(nodes, pods).items():
+    size, requests = 0, 0
+    for path, items in _lists(int(nodes), int(pods)).items():
         for start in range(0, max(1, len(items)), PAGE):
             following = str(start + PAGE) if start + PAGE < len(items) else ""
             body = {"kind": "List", "items": items[start : start + PAGE], "metadata": {"continue": following}}
             text = json.dumps(body, separators=(",", ":")).encode()
             size += len(text)
             pages[path, start] = gzip.compress(text, 1)
-        items.clear()
-    policy = {"versions": [{"version": "v1", "groupVersion": "policy/v1"}]}
-    pages["/apis/policy", 0] = gzip.compress(json.dumps(policy).encode())
+    versions = {"versions": [{"version": "v1", "groupVersion": "policy/v1"}]}
+    pages["/apis/policy", 0] = gzip.compress(json.dumps(versions).encode())
+    empty = gzip.compress(b'{"kind":"List","items":[],"metadata":{}}')
 
-    nobody = gzip.compress(b'{"kind":"List","items":[],"metadata":{}}')
-    asked: list[str] = []
+    async def answer(_method: str, target: str, _headers: dict[str, str], _body: bytes) -> Answer:
+        nonlocal requests
+        requests += 1
+        address = urlsplit(target)
+        query = parse_qs(address.query)
+        if query.get("fieldSelector", [""])[0].startswith("spec.nodeName=,"):
+            return 200, empty, "gzip"  # a query for pending pods alone finds none
+        page = pages.get((address.path, int(query.get("continue", ["0"])[0])))
+        return (200, page, "gzip") if page is not None else (404, gzip.compress(b"{}"), "gzip")
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def control(_command: Object) -> Object:
+        return {"requests": requests}
 
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            address = urlsplit(self.path)
-            query = parse_qs(address.query)
-            body = pages.get((address.path, int(query.get("continue", ["0"])[0])))
-            if query.get("fieldSelector", [""])[0].startswith("spec.nodeName=,"):
-                body = nobody  # who asks for these alone finds that nobody waits
-            if address.path == _COUNT:
-                body = gzip.compress(json.dumps({"asked": len(asked)}).encode())
-            if body is None:  # no other autoscaler's lease or status is there
-                body = gzip.compress(b"{}")
-                self.send_response(404)
-            else:
-                self.send_response(200)
-            self.send_header("Content-Encoding", "gzip")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silence."""
-
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    url, pem = f"https://127.0.0.1:{server.server_address[1]}", authority.cert_pem.bytes().decode()
-    config = kubeconfig(url=url, ca_pem=pem, user="evenkeel", token="bench")
-    print(json.dumps({"kubeconfig": config, "mib": size / 2**20}), flush=True)
-    server.serve_forever()
+    context, ca = tls()
+    asyncio.run(serve(answer, control, context, ca=ca, mib=str(size / 2**20)))
 
 
-def _read(nodes: int) -> None:
-    """One look, in this process; what it cost is said on standard output."""
-    text = sys.stdin.read()
+def _read() -> None:
+    """Read the cluster whose ports are on standard input; print the figures."""
+    ports = json.load(sys.stdin)
+    nodes = ports["nodes"]
+    config = kubeconfig(url=f"https://127.0.0.1:{ports['port']}", ca_pem=ports["ca"], user="evenkeel", token="bench")
     fields = {"access": {"kind": "kubeconfig", "secret": "bench"}, "flavours": ["cluster-api"], "id": "bench"}
     record = ClusterRecord.model_validate(
         {**fields, "demand": "advise", "workload": {"access": {"kind": "same"}}, "autoscaler": "none"}
     )
-
-    def secret(_name: str, _fresh: bool) -> str:
-        return text
-
-    clusters = RecordedClusters(session=lambda: None, secret=secret, clock=SystemClock(), allow_loopback=True)
+    clusters = RecordedClusters(
+        session=lambda: None, secret=lambda *_: json.dumps(config), clock=SystemClock(), allow_loopback=True
+    )
     groups = [GroupKey("cluster-api", "prod", f"workers-{zone}") for zone in _ZONES]
     machines = {f"n{number:05}": MachineNode(group=groups[number % 3]) for number in range(nodes)}
+
+    def read(prefix: str, *, whole: bool = True) -> tuple[Any, Columns]:
+        before = control_server(ports, {})["requests"]
+        with timed() as timer:
+            workload = clusters.open_workload(record, lambda: 600.0).read(lambda: machines, judges_nodes=whole)
+        requests = control_server(ports, {})["requests"] - before
+        return workload, {
+            f"{prefix}cpu_s": timer.cpu,
+            f"{prefix}wall_s": timer.wall,
+            f"{prefix}mib": _peak(),
+            f"{prefix}requests": requests,
+        }
+
     clusters.open(record, lambda: 600.0)
-    before, began, cpu = _peak(), time.perf_counter(), time.process_time()
-    workload = clusters.open_workload(record, lambda: 600.0).read(lambda: machines, judges_nodes=True)
-    found = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - cpu, "mib": _peak()}
-    found |= _again(clusters, record, machines)
-    found |= {"before_mib": before, "pods": len(workload.pods), "nodes": len(workload.nodes)}
-    found["specs"] = len({id(pod.needs) for pod in workload.pods})
+    figures = {"received_mib": float(ports["mib"]), "before_mib": _peak()}
+    workload, first = read("")
+    figures |= first | read("kept_")[1] | read("nobody_waits_", whole=False)[1]
     offers = tuple(
         GroupOffer(group=group, zone=zone, requested=nodes, room=100)
         for group, zone in zip(groups, _ZONES, strict=True)
     )
     pool = PoolOffer(pool=PoolId("cluster-api", "prod", "", "workers"), groups=offers, room=300)
-    cpu = time.process_time()
-    said = advise(
-        Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, ScaleDownState(), datetime.now(UTC)
-    )
-    found |= {"advice_cpu_s": time.process_time() - cpu, "peak_mib": _peak()}
-    found["judged"] = len(said.pools[pool.pool].nodes)
-    print(json.dumps(found), flush=True)
-
-
-def _again(clusters: RecordedClusters, record: ClusterRecord, machines: dict[str, MachineNode]) -> dict[str, float]:
-    """What the next look costs, in a warm process with its connection kept, and one that finds that nobody waits."""
-    found, asked = {}, _asked(clusters, record)
-    for name, judges in (("kept", True), ("nobody_waits", False)):
-        cpu = time.process_time()
-        clusters.open_workload(record, lambda: 600.0).read(lambda: machines, judges_nodes=judges)
-        found[f"{name}_cpu_s"] = time.process_time() - cpu
-        before, asked = asked, _asked(clusters, record)
-        found[f"{name}_requests"] = asked - before - 1
-    return found
-
-
-def _asked(clusters: RecordedClusters, record: ClusterRecord) -> int:
-    workload = clusters.open_workload(record, lambda: 600.0)
-    answer = workload._api.get(_COUNT, lambda: 600.0)  # type: ignore[attr-defined]
-    assert answer is not None
-    return int(answer["asked"])
+    with timed() as timer:
+        advice = advise(
+            Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, ScaleDownState(), datetime.now(UTC)
+        )
+    figures |= {"advice_cpu_s": timer.cpu, "peak_mib": _peak()}
+    figures |= {"pods": len(workload.pods), "nodes": len(workload.nodes)}
+    figures |= {"judged": len(advice.pools[pool.pool].nodes), "specs": len({id(pod.needs) for pod in workload.pods})}
+    print(json.dumps(figures), flush=True)
 
 
 def _peak() -> float:
-    """The most memory that this process has had, in MiB."""
+    """Return the most memory that this process has had, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(nodes: int, pods: int) -> dict[str, float]:
-    """A server of that size, and one look at it, each in a process of its own."""
-    command = [sys.executable, "-m", "bench.workload_view", "--nodes", str(nodes), "--pods", str(pods)]
-    with subprocess.Popen([*command, "--serve"], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            said = json.loads(server.stdout.readline())
-            text = json.dumps(said["kubeconfig"])
-            done = subprocess.run([*command, "--read"], input=text, capture_output=True, text=True, check=True)
-        finally:
-            server.terminate()
-    found: dict[str, float] = {**json.loads(done.stdout), "received_mib": said["mib"]}
-    if (found["nodes"], found["pods"], found["judged"]) != (nodes, pods, nodes):
-        raise AssertionError(f"{found}: not all was read")
-    return found
+def workload_view(nodes: tuple[int, ...] = (30, 300, 1_000), pods_per_node: float = 30.0) -> Rows:
+    """Measure one check of a workload cluster: every page of every list, and its advice, in a process of its own.
 
-
-def main(arguments: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int)
-    parser.add_argument("--pods", type=int)
-    parser.add_argument("--serve", action="store_true")
-    parser.add_argument("--read", action="store_true")
-    given = parser.parse_args(arguments)
-    if given.serve:
-        _serve(given.nodes, given.pods)
-        return
-    if given.read:
-        _read(given.nodes)
-        return
-    print("one look at a workload cluster, every page of every list; the process of its own has the rest loaded before")
-    sizes = SIZES if given.nodes is None else ((given.nodes, given.pods),)
-    for nodes, pods in sizes:
-        found = measure(nodes, pods)
-        keep("workload view", nodes, pods, **found)
-        print(
-            f"  {nodes:>5,} nodes, {pods:>6,} pods: {found['received_mib']:.0f} MiB of JSON read in "
-            f"{found['cpu_s']:.1f} s CPU, {found['wall_s']:.1f} s, the process {found['before_mib']:.0f} -> "
-            f"{found['mib']:.0f} MiB; {found['specs']:.0f} specs kept; what demand says of it: "
-            f"{found['advice_cpu_s']:.1f} s CPU, {found['peak_mib']:.0f} MiB at most"
-        )
-        if found["wall_s"] > _SECONDS or found["peak_mib"] > _MIB:
-            raise AssertionError(f"more than {_SECONDS} s or {_MIB} MiB")
+    ``kept`` repeats it with the connection kept; ``nobody_waits`` reads the pending pods alone.
+    """
+    for size in nodes:
+        pods = int(size * pods_per_node)
+        with server("bench.workload_view", "serve", str(size), str(pods)) as ports:
+            command = [sys.executable, "-m", "bench.workload_view", "read"]
+            text = json.dumps(ports | {"nodes": size})
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        figures: Columns = json.loads(done.stdout)
+        if (figures["nodes"], figures["pods"], figures["judged"]) != (size, pods, size):
+            raise RuntimeError(f"not all was read: {figures}")
+        if figures["wall_s"] > _SECONDS or figures["peak_mib"] > _MIB:
+            raise RuntimeError(f"reading takes more than {_SECONDS} s or {_MIB} MiB: {figures}")
+        yield f"workload view {size} {pods}", figures
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    {"serve": _serve, "read": _read}[sys.argv[1]](*sys.argv[2:])

@@ -33,7 +33,7 @@ from evenkeel.application.rebalancing.ports import Cluster as OpenCluster
 from evenkeel.application.rebalancing.ports import WorkloadCluster
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.terminal import IN_TROUBLE
@@ -409,7 +409,7 @@ class Night:
 
     def type(self, command: str) -> str:
         """A command, and the screen of a terminal of 80 columns after it."""
-        with patch.object(asking, "ask", self.ask), TemporaryDirectory() as folder, chdir(folder):
+        with patch.object(stack_client, "ask", self.ask), TemporaryDirectory() as folder, chdir(folder):
             result = CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": str(COLUMNS)})
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         assert result.exit_code in (0, IN_TROUBLE), result.output

@@ -6,8 +6,8 @@ ever removed a machine that had a node.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, cast
@@ -388,3 +388,87 @@ class Play:
             patches=self.patches,
             away_from=None if self.away_from is None else self.away_from - outage.appear,
         )
+
+
+BOOTS = (8, 60, 240)
+FLAVOURS = ("cluster-api", "gardener", "openshift")
+SEEDS = 40
+WINDOWS = (0, 1, 2, 5, 10, 20)
+PLACES = ("first patch", "first mark", "patch after marks")
+WAYS = ("with a view", Who.SCANS, "without a view")
+
+
+def certain(flavour: str, boot: int) -> list[Outage]:
+    """Return outages without randomness."""
+    common = Outage(name="", flavour=flavour, boot=boot)
+    return [
+        replace(common, name="room for 0, 3 and 5, 9 pods", limits=(0, 3, 5)),
+        replace(common, name="one zone refuses everything, 9 pods", limits=(0, None, None)),
+        replace(common, name="all zones refuse for 10 s, 12 pods", pods=12, refuses_for=10),
+        replace(common, name="every fourth launch is refused, 9 pods", every=4),
+    ]
+
+
+def away(flavour: str, boot: int) -> list[Outage]:
+    """Return outages in which one zone refuses everything and the API server goes away right after the release.
+
+    cluster-autoscaler's requests fail meanwhile, in all zones at once (--parallel-scale-up), and it backs off from them
+    for five minutes.
+    """
+    return [
+        Outage(
+            name=f"API server away for {seconds} s, machine objects {late} s late, loop of {loop} s",
+            flavour=flavour,
+            boot=boot,
+            limits=(0, None, None),
+            away=seconds,
+            late=late,
+            loop=loop,
+            parallel=True,
+        )
+        for seconds in (20, 30)
+        for late in (0, 3)
+        for loop in (10, 30)
+    ]
+
+
+def ways(outage: Outage) -> dict[str, Result]:
+    """Play an outage with the API server away: with a view of the pods, without, by scans, without Evenkeel."""
+    seen = Play(outage, Who.EVENTS, view=True).run()
+    return {
+        "with a view": seen,
+        "with a view and autoscaler_status": Play(outage, Who.EVENTS, view=True, reports=True).run(),
+        "without a view": Play(outage, Who.EVENTS).run(),
+        "without a view, with autoscaler_status": Play(outage, Who.EVENTS, reports=True).run(),
+        Who.SCANS: Play(outage, Who.SCANS, view=True).run(),  # with a view
+        Who.NOBODY: Play(outage, Who.NOBODY, away_from=seen.away_from).run(),
+    }
+
+
+def by_chance(flavour: str, boot: int, seeds: int = SEEDS) -> list[Outage]:
+    """Return outages that refuse one launch in four; pods appear at three moments of a scan's minute."""
+    return [
+        Outage(name="one in four", flavour=flavour, boot=boot, one_in=4, seed=seed, appear=(13, 33, 53)[seed % 3])
+        for seed in range(seeds)
+    ]
+
+
+def three_ways(outage: Outage) -> dict[Who, Result]:
+    """Play an outage with events, by scans alone, and without Evenkeel."""
+    return {who: Play(outage, who).run() for who in Who}
+
+
+def worse(results: dict[Who, Result]) -> list[str]:
+    """Return comparisons that got worse: fewer nodes, or as many later, with events or with Evenkeel."""
+    pairs = ((Who.EVENTS, Who.SCANS), (Who.EVENTS, Who.NOBODY), (Who.SCANS, Who.NOBODY))
+    return [f"{one} is worse than {other}" for one, other in pairs if results[one].rank > results[other].rank]
+
+
+def windows(flavour: str, seeds: int = 5) -> Iterator[tuple[str, int, bool, Outage]]:
+    """Yield where time passes within a run, how much, whether controllers act at once, and the outage."""
+    outages = [*certain(flavour, 8), *by_chance(flavour, 8, seeds), *by_chance(flavour, 20, seeds)]
+    for at_once in (False, True):
+        for place in PLACES:
+            for window in WINDOWS:
+                for outage in outages:
+                    yield place, window, at_once, outage

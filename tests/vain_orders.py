@@ -2,7 +2,7 @@
 
 The real use case over ports in memory, with ``demand: full``. Machines become nodes of whatever shape the world says.
 Its scheduler is its own: cpu, labels, taints, readiness and DaemonSets, and no line of ``domain/demand``.
-``python -m bench.vain_orders`` prints what the tests assert.
+``python -m bench ineffective_orders`` prints what the tests assert.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The operator function's answers for people: tables where there are pools, else the message."""
+"""Plans and answers of a stack as text: tables for pools, else the message."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
@@ -11,15 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
+from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.answers import STYLES, span
 from evenkeel_cli.terminal import cell, terminal
 
 _Json = Mapping[str, Any]
 _WIDE = 100  # columns of a terminal
+_STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
+_NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
@@ -31,7 +34,7 @@ class Output(StrEnum):
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
-    """An answer of any action; of all clusters, one after the other."""
+    """Print an answer of any action; several clusters one after the other."""
     console = console or terminal()
     action = answer["action"]
     if "counts" in answer:
@@ -51,7 +54,11 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "status":
                 _status(console, of_cluster)
             case "plan":
-                _plan(console, of_cluster["plan"])
+                plan = of_cluster["plan"]
+                for pool in plan["pools"]:
+                    _pool(console, pool, reasons=True)
+                _summary(console, plan, "demand")
+                _skipped(console, plan)
             case "explain":
                 of_groups = chain.from_iterable(of_cluster["groups"].values())
                 for sentence in (*of_cluster["sentences"], *of_groups, *of_cluster["history"]):
@@ -61,33 +68,33 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
 
 
 def alike(answers: Iterable[_Json]) -> dict[str, str]:
-    """What several clusters have in common, told once with their names. What only one says is not among it."""
+    """Return texts that several clusters share, each with the clusters' names."""
     names: dict[str, list[str]] = {}
     for answer in answers:
-        if answer.get("ok") and (said := answer.get("alike")):
-            names.setdefault(said, []).append(answer["cluster"])
-    return {said: f"{said}: {', '.join(found)}" for said, found in names.items() if len(found) > 1}
+        if answer.get("ok") and (text := answer.get("alike")):
+            names.setdefault(text, []).append(answer["cluster"])
+    return {text: f"{text}: {', '.join(clusters)}" for text, clusters in names.items() if len(clusters) > 1}
 
 
 def _overview(console: Console, answer: _Json) -> None:
-    """A line for each cluster in trouble, the worst first, and one for all the rest; none wider than the terminal."""
-    is_failing = [found for found in answer["clusters"] if found["state"] == "incident"]
-    width = max((len(printable(found["cluster"])) for found in is_failing), default=0)
+    """Print a line for each cluster with an incident, worst first, and one for the rest; none wraps."""
+    failing = [cluster for cluster in answer["clusters"] if cluster["state"] == "incident"]
+    width = max((len(printable(cluster["cluster"])) for cluster in failing), default=0)
     width = min(width, console.width // 3)
-    for found in is_failing:
-        line = cell(found["cluster"], "bold red")
+    for cluster in failing:
+        line = cell(cluster["cluster"], "bold red")
         line.truncate(width, overflow="ellipsis", pad=True)
-        line.append(f"  {printable(found['message'])}", style="not bold default")
+        line.append(f"  {printable(cluster['message'])}", style="not bold default")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
-    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(is_failing)
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(failing)
     states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
         _line(console, "no cluster is registered")
         return
-    whose = "other" if is_failing else "cluster"
+    whose = "other" if failing else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 
 
@@ -95,19 +102,19 @@ def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
     for pool in answer["pools"]:
         _pool(console, pool, now=now)
-    _say(console, answer, "demand")
+    _summary(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
-        changes = "; ".join(_came_of(decision)) or "nothing changed"
+        changes = "; ".join(_outcomes(decision)) or "nothing changed"
         _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
     for action in answer["actions"]:
-        age, asker = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
+        age, asker = ago(now - _moment(action["at"])), action["by"] or "nobody named"
         asker += f" ({action['reason']})" if action.get("reason") else ""
         _line(console, f"{action['at']} ({age}) {action['cause']} by {asker}: {action['what']}", "dim")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
-    """Of all clusters in one order; of those without an answer why."""
+    """Print the actions of all clusters in order of time, and the reasons of clusters without an answer."""
     entries = [entry for answer in answers for entry in answer.get("actions", ())]
     for entry in sorted(entries, key=lambda entry: str(entry["id"])):
         why = f" ({entry['reason']})" if entry.get("reason") else ""
@@ -120,8 +127,8 @@ def _history(console: Console, answers: Iterable[_Json]) -> None:
         _line(console, "nobody did anything")
 
 
-def _came_of(decision: DecisionDocument) -> Iterator[str]:
-    """What a decision did: to which groups, and what stopped it."""
+def _outcomes(decision: DecisionDocument) -> Iterator[str]:
+    """Yield the outcomes of a decision, each with its groups."""
     names: dict[str, list[str]] = {}
     for group in decision.pool.groups:
         if not group.is_left_alone:
@@ -134,52 +141,85 @@ def _came_of(decision: DecisionDocument) -> Iterator[str]:
         yield f"{', '.join(changed)} {outcome}"
 
 
-def _plan(console: Console, plan: _Json) -> None:
-    for pool in plan["pools"]:
-        _pool(console, pool, reasons=True)
-    _say(console, plan, "demand")
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """Print a plan made here: a table per pool, reasons, skipped objects and a summary."""
+    console = console or terminal()
+    document = plan_json(plan)
+    for planned, pool in zip(plan.pools, document["pools"], strict=True):
+        running = [group.group.running for group in planned.groups]
+        _table(console, pool, str(planned.id), {"running": [Text(str(number)) for number in running]}, frames=True)
+        _numbers_and_notes(console, pool)
+        for group in pool["groups"]:
+            _line(console, f"  {group['zone'] or '?'}: {'; '.join(group['reasons'])}")
+        _summaries_and_problems(console, pool)
+    _summary(console, document, "demand")
+    _skipped(console, document)
+    if not plan.pools:
+        console.print("no pools found")
+    else:
+        console.print(f"{counted(len(plan.pools), 'pool')}, {counted(len(plan.changes), 'node group')} would change")
+
+
+def _skipped(console: Console, plan: _Json) -> None:
     for skipped in plan["skipped"]:
-        _line(console, f"skipped {skipped['namespace']}/{skipped['name']}: {skipped['reason']}", "dim")
+        name = f"{skipped['namespace']}/{skipped['name'] or '(no name)'}"
+        _line(console, f"skipped {name}: {skipped['reason']}", "dim")
 
 
 def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
-    """A pool as it is planned; with ``now`` also what runs, and how long each state has lasted."""
-    numbers = f"min {_shown(pool['min'])}, max {_shown(pool['max'])}"
-    table = Table(title=cell(f"{pool['name']}: {pool['strategy']}, {numbers}"), title_justify="left")
-    if console.width < _WIDE:  # frames would take the room of names, of which the end says most
+    """Print a pool of an answer. With ``now``, also running nodes and the age of each state."""
+    groups = pool["groups"]
+    columns = {}
+    if now is not None:
+        columns["since"] = [Text("" if g["since"] is None else ago(now - _moment(g["since"]))) for g in groups]
+        columns["running"] = [Text(str(group["running"])) for group in groups]
+    _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
+    _numbers_and_notes(console, pool)
+    for group in groups:
+        for text in group["reasons"] if reasons else group.get("held", []):
+            _line(console, f"  {group['zone'] or '?'}: {text}")
+        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
+            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
+    _summaries_and_problems(console, pool)
+
+
+def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
+    numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
+    table = Table(title=cell(f"{name}: {pool['strategy']}, {numbers}"), title_justify="left")
+    if not frames:  # they would take the width of names
         table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
-    counts = (*(("running",) if now else ()), "requested", "min", "max")
-    for heading in ("zone", "node group", "state", *(("since",) if now else ()), *counts):
-        table.add_column(heading, justify="right" if heading in counts else "left", overflow="fold")
-    for group in pool["groups"]:
+    for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for number, group in enumerate(pool["groups"]):
         table.add_row(
             cell(group["zone"] or "?"),
             cell(f"{group['namespace']}/{group['name']}"),
-            Text(group["state"], style=STYLES[State(group["state"])]),
-            *([Text(_age(group["since"], now)), Text(str(group["running"]))] if now else []),
-            *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
+            Text(group["state"], style=_STYLES[State(group["state"])]),
+            *(texts[number] for texts in columns.values()),
+            *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
     console.print(table)
+
+
+def _numbers_and_notes(console: Console, pool: _Json) -> None:
     for name, origin in (pool.get("numbersFrom") or {}).items():
         if origin is not None:
-            _line(console, f"  {name} {_shown(pool[name])}: {origin['says']}")
+            _line(console, f"  {name} {_number(pool[name])}: {origin['says']}")
     for note in pool.get("notes", ()):
         _line(console, f"  note: {note}")
-    for group in pool["groups"]:
-        for sentence in group["reasons"] if reasons else group.get("held", []):
-            _line(console, f"  {group['zone'] or '?'}: {sentence}")
-        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
-            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
-    _say(console, pool, "level", "  ")
-    _say(console, pool, "demand", "  ")
+
+
+def _summaries_and_problems(console: Console, pool: _Json) -> None:
+    _summary(console, pool, "level", "  ")
+    _summary(console, pool, "demand", "  ")
     for problem in pool["problems"]:
         _line(console, f"{'!' if pool['valid'] else 'invalid:'} {problem}", "yellow" if pool["valid"] else "red")
 
 
-def _say(console: Console, said: _Json, name: str, indent: str = "") -> None:
-    """What pods say of a pool or of a cluster, where they were read; what converge makes of a pool."""
-    for sentence in (said.get(name) or {}).get("says", ()):
-        _line(console, f"{indent}{sentence}")
+def _summary(console: Console, document: _Json, name: str, indent: str = "") -> None:
+    """Print the sentences of a pool's or cluster's ``demand`` or ``level``."""
+    for text in (document.get(name) or {}).get("says", ()):
+        _line(console, f"{indent}{text}")
 
 
 def _findings(console: Console, answer: _Json) -> None:
@@ -201,9 +241,15 @@ def _line(console: Console, text: str, style: str = "") -> None:
         console.print(cell(text, style), soft_wrap=True)
 
 
-def _age(since: str | None, now: datetime) -> str:
-    return "" if since is None else ago(now - datetime.fromisoformat(since))
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
-def _shown(number: int | None) -> str:
+def _number(number: int | None) -> str:
     return "?" if number is None else str(number)
+
+
+def _change(before: int | None, after: int | None) -> Text:
+    if before == after:
+        return Text("-" if after is None else str(after))
+    return Text(f"{'-' if before is None else before} → {'-' if after is None else after}", style="bold")

@@ -1,4 +1,4 @@
-"""A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
+"""A cluster read with the caller's own kubeconfig, whose exec plug-ins and files are allowed."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,14 +28,14 @@ from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.inputs import read_text, refuse_empty
 
 _PATIENCE_SECONDS = 120.0
-# Of a kubeconfig: lists, and what each of their entries holds.
+# Lists of a kubeconfig, with the field of their entries.
 _ENTRIES = (("contexts", "context"), ("users", "user"))
 
 
 def observe(
     policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None
 ) -> tuple[Observation, SeePods]:
-    """A complete look, and what adds all pods to it where the record says where they are and a plan turns on them.
+    """Return an observation, and a function that adds all pods where the record has a workload.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -45,7 +45,7 @@ def observe(
     stage, cluster = policy.demand_stage, KubernetesCluster(api, policy, remaining)
     observation = read_cluster(api.name, cluster, state)
     if stage is DemandStage.OFF and policy.workload is None:
-        return observation, lambda found: found
+        return observation, lambda observed: observed
     entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
 
     def opened() -> KubernetesWorkload:
@@ -53,27 +53,27 @@ def observe(
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
 
-    def see(found: Observation, *, judges_nodes: bool = True) -> Observation:
-        return with_workload(api.name, opened, cluster, found, judges_nodes=judges_nodes)
+    def see(observed: Observation, *, judges_nodes: bool = True) -> Observation:
+        return with_workload(api.name, opened, cluster, observed, judges_nodes=judges_nodes)
 
     if stage is not DemandStage.OFF:
         observation = see(observation, judges_nodes=stage.judges_nodes)
-    return observation, lambda found: see(found) if lacks_pods(found) else found
+    return observation, lambda observed: see(observed) if lacks_pods(observed) else observed
 
 
 def list_objects(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Object]:
-    """All objects of a kind, by labels, in the version that the server prefers. Raises as ``observe``."""
+    """Return all objects of a kind, by labels, in the server's preferred version. Raises as ``observe``."""
     api, remaining = _opened(kubeconfig, context)
     for version in api.served(group, remaining):
-        if (found := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
-            return found.objects()
+        if (received := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
+            return received.objects()
     raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
 
 
 def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
-    """The API that a kubeconfig leads to, and the seconds that are left for it. Raises ConfigError."""
+    """Return a kubeconfig's API and the remaining seconds. Raises ConfigError."""
     where, clock = kubeconfig or "kubeconfig", SystemClock()
     client = ApiClient(_configuration(kubeconfig, context, where))
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
@@ -81,7 +81,7 @@ def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi,
 
 
 def _refuse_unreadable(path: str) -> None:
-    """A name that stands twice in one object is no fault: kubectl takes the last one as well. Raises ConfigError."""
+    """Raise ConfigError for a text that is no YAML. Duplicate names are allowed: kubectl takes the last one."""
     try:
         read_document(read_text(path))
     except UnreadableError as error:
@@ -89,7 +89,7 @@ def _refuse_unreadable(path: str) -> None:
 
 
 def _refuse_impersonation(config: Mapping[str, Any], context: str | None) -> None:
-    """The library would drop it silently, and read the cluster as another user than kubectl. Raises ConfigException."""
+    """Raise ConfigException for impersonation: the library ignores it and would read as another user than kubectl."""
     contexts, users = (_by_name(config[plural], singular) for plural, singular in _ENTRIES)
     user = users.get(contexts[context or config["current-context"]].get("user"), {})
     for field in IMPERSONATION:
@@ -105,17 +105,17 @@ def _by_name(nodes: Iterable[Any], singular: str) -> dict[Any, Mapping[str, Any]
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
-    # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
+    # load_kube_config finds files the same way, but expands aliases without limit and quotes file contents in errors.
     if kubeconfig is not None:
         refuse_empty(kubeconfig)
     names = (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR)
-    # os.path, as it does: pathlib raises for a home that nobody has, and where it may not look.
-    found = [path for path in map(os.path.expanduser, names) if os.path.exists(path)]  # noqa: PTH110
-    if not found:
+    # os.path, as it does: pathlib raises for a missing home and for a folder without the right to read.
+    files = [path for path in map(os.path.expanduser, names) if os.path.exists(path)]  # noqa: PTH110
+    if not files:
         raise ConfigError(
             [f"{where}: there is no file {' or '.join(names)}: name one by --kubeconfig, or in KUBECONFIG"]
         )
-    for path in found:
+    for path in files:
         _refuse_unreadable(path)
     configuration = Configuration()
     try:
@@ -125,7 +125,7 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
         _refuse_impersonation(KubeConfigMerger(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).config.value, context)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
         problem = " ".join(str(error).split())[:300]
-    except Exception as error:  # whatever a plug-in or a strange file can bring about
+    except Exception as error:  # plug-ins and malformed files raise anything
         problem = f"not a kubeconfig that can be used ({type(error).__name__})"
     else:
         configuration.retries = False

@@ -1,8 +1,8 @@
-"""`evenkeel` on a laptop. One module per command; here they come together.
+"""The command `evenkeel`, with one module per subcommand.
 
-Exit codes: 0 done; 1 it could not be done now (a cluster or a stack did not answer); 2 bad input, one line per fault;
-3 some pool is invalid; 4 a cluster is in trouble, or nobody has looked at it; 5 a cluster is not ready to go live, a
-rollout was halted, or what was asked for is planned only, in dry run; 130 interrupted.
+Exit codes: 0 done; 1 a cluster or a stack did not answer; 2 bad input, one line per fault; 3 some pool is invalid;
+4 a cluster has an incident or is not checked yet; 5 a cluster is not ready, a rollout was halted, or the action is
+only planned (dry run); 130 interrupted.
 """
 
 import os
@@ -30,8 +30,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         say(f"evenkeel {__version__}")
         raise typer.Exit
 
@@ -39,12 +39,12 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def evenkeel(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Which release this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Keeps the zones of Kubernetes node pools even and whole."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a character that the terminal lacks is no reason to fail
+        if isinstance(stream, TextIOWrapper):  # a terminal without a character must not cause an error
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -59,18 +59,18 @@ app.command("report")(report_command)
 def main() -> None:
     try:
         try:
-            # As it was called, by a person or by kubectl; completion asks in one way.
+            # kubectl calls it as kubectl-evenkeel; completion has one variable for both.
             called = Path(sys.argv[0]).stem.replace("kubectl-evenkeel", "kubectl evenkeel")
             if " " in called and {"--install-completion", "--show-completion"}.intersection(sys.argv):
-                # It would be for two commands, and take the place of kubectl's.
+                # A completion of two words would replace that of kubectl.
                 say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
                 sys.exit(BAD_INPUT)
             app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")
         finally:
-            sys.stdout.flush()  # here, where a full disk is told in one line, and not when the interpreter ends
+            sys.stdout.flush()  # a full disk is reported here in one line, not when the interpreter ends
     except BrokenPipeError:
         _discard_output()
-        sys.exit(0)  # the reader of a pipe has seen enough
+        sys.exit(0)  # the reader of a pipe has closed it
     except OSError as error:
         _discard_output()
         say(f"evenkeel: output cannot be written: {error.strerror or error}", err=True)
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _discard_output() -> None:
-    """What is still to be written would fail once more when the interpreter ends, with a traceback."""
+    """Discard buffered output, which would fail again with a traceback when the interpreter ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -27,7 +27,7 @@ from evenkeel_cli.workload_files import SHAPES, WorkloadFiles
 
 @dataclass(kw_only=True)
 class _Sorted:
-    """What the files hold, by what it is."""
+    """The objects of the files by their kind."""
 
     listings: dict[str, Listing]  # by flavour
     machines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # by flavour
@@ -39,7 +39,7 @@ class _Sorted:
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: datetime) -> Observation:
-    """An observation from (name, text) pairs.
+    """Return an observation from (name, text) pairs.
 
     Raises:
         ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
@@ -69,12 +69,12 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
                 objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
     if faults:
         raise ConfigError(faults)
-    found: list[GroupObjects] = []
+    members_read: list[GroupObjects] = []
     for listing in objects.listings.values():
         members, others = read_groups(listing, policy.discoveries)
         objects.skipped += others
-        found += members
-    counted, twins = counted_once(found)
+        members_read += members
+    counted, twins = counted_once(members_read)
     objects.skipped += twins
     groups: list[NodeGroup] = []
     for name, listing in objects.listings.items():
@@ -93,20 +93,20 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
 def _machine_nodes(
     groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted, now: datetime
 ) -> dict[str, MachineNode]:
-    """The groups' nodes by the names that their machines give them, where files hold those."""
+    """Return the groups' nodes by name, where files hold their machines."""
     scalables = {member.group.key: member.scalable for member in members}
     owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
-    found: dict[str, MachineNode] = {}
+    nodes: dict[str, MachineNode] = {}
     for group in groups:
         items = owned[group.key.flavour].get(scalable_of(group), ())
-        found |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
-    return found
+        nodes |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
+    return nodes
 
 
 def _sort(
     item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
 ) -> Reason | None:
-    """Puts an object where it belongs; returns why where nobody reads it."""
+    """Store an object by its kind; return the reason for one that is not read."""
     group, kind, _, _ = identity
     version = str(item["apiVersion"]).partition("/")[2]
     if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
@@ -136,7 +136,7 @@ def _sort(
 def _complete(
     groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
 ) -> Iterable[NodeGroup]:
-    """The groups with their machines, where files hold any, and with what their nodes look like."""
+    """Return the groups with their node templates, and with their machines, where files hold any."""
     machines = objects.machines.get(flavour.name)
     if machines is not None:
         owned = by_scalable(flavour, machines)
@@ -157,7 +157,7 @@ def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
 
 
 def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Every object with its place in the file. What is none becomes a fault."""
+    """Yield each object with its place in the file; anything else is a fault."""
     try:
         documents = [document for document in read_documents(text) if document is not None]
     except UnreadableError as error:

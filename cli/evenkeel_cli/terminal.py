@@ -1,41 +1,53 @@
-"""What reaches a terminal. Whatever comes from a cluster, a stack or a file passes one of these three."""
+"""Output of the command line: lines, tables, JSON, files, errors and exit codes.
+
+Every text from a cluster, a stack or a file passes one of these functions, which remove what a terminal would obey.
+"""
 
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from evenkeel.domain.model.values import printable
+from evenkeel.domain.model.values import printable, quote
+from evenkeel.validation import ConfigError
 
+CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
+# Many containers and CI runs report a width of 0.
+_NARROWEST, _USUAL = 10, 80
 
 
-# A terminal that says it is narrower says nothing about itself: 0 in many containers and CI runs.
-_NARROWEST = 10
-_USUAL = 80
+class Interrupted(SystemExit):
+    """An interrupt that has been explained already."""
 
 
 def terminal() -> Console:
-    """Standard output, as wide as it says it is."""
+    """Return standard output, with its own width where that is plausible."""
     console = Console()
     return console if console.width >= _NARROWEST else Console(width=_USUAL)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A text in a table, or a line of its own."""
+    """Return a text for a table, or for a line of a console."""
     return Text(printable(text), style=style)
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """One line."""
+    """Print one line."""
     typer.echo(printable(text), err=err)
 
 
+def say_lines(text: str) -> None:
+    """Print a text line by line."""
+    for line in text.splitlines():
+        say(line)
+
+
 def say_json(value: Any, indent: int | None = None) -> None:
-    """JSON, in which characters that a terminal would obey are written as JSON writes them."""
+    """Print JSON, with characters that a terminal would obey as JSON escapes."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     typer.echo(_BEYOND_ASCII.sub(_as_json, text))
 
@@ -43,3 +55,39 @@ def say_json(value: Any, indent: int | None = None) -> None:
 def _as_json(match: re.Match[str]) -> str:
     character = match[0]
     return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a file. Raises ConfigError."""
+    try:
+        # JSON may hold half a surrogate pair, which UTF-8 cannot: it becomes a question mark.
+        with open(name, "w", encoding="utf-8", errors="replace") as target:  # noqa: PTH123 (a name as it was given)
+            target.write(text)
+    except OSError as error:
+        raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None
+
+
+def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
+    """Print one line per fault on standard error and exit with the code."""
+    for fault in faults:
+        say(f"evenkeel: {' '.join(fault.split())}", err=True)
+    raise typer.Exit(code)
+
+
+def fail_without_clusters(selector: str | None, clusters: object) -> None:
+    """Exit where a selector selects no cluster: a typing error must not look as if all were well."""
+    if selector is not None and not clusters:
+        fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Exit unless the user agrees; without a terminal, --yes has to."""
+    if yes:
+        return
+    try:
+        agreed = typer.confirm(f"{question}. Go on?", err=True)
+    except typer.Abort:
+        say("", err=True)  # ends the line of the question
+        fail([f"{question}: not confirmed, nothing is done: say --yes"])
+    if not agreed:
+        fail(["nothing is done"])

@@ -1,4 +1,4 @@
-"""Pods, nodes and volumes from files, read as a look reads them."""
+"""Pods, nodes and volumes from files, read as a check reads them."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel.validation import ConfigError
 
-# By API group (of the first one its version) and kind; nodes have a place of their own among the objects.
+# By API group (the core group by its version) and kind; nodes are read with the node groups.
 SHAPES: Mapping[tuple[str, str], type[Shape]] = {
     ("v1", "Pod"): PodShape,
     ("v1", "Namespace"): NamespaceShape,
@@ -42,20 +42,20 @@ _KINDS = {kind: shape for (_, kind), shape in SHAPES.items()} | {"Node": NodeSha
 
 
 class WorkloadFiles:
-    """What files hold of a workload cluster.
+    """The objects of a workload cluster in files.
 
     Args:
-        needs_pods: Files without any pod show no workload: nothing says then which nodes are in use.
+        needs_pods: Files without pods are no workload, because they do not show which nodes are in use.
     """
 
     def __init__(self, *, needs_pods: bool = False) -> None:
         self._needs_pods = needs_pods
-        self._found: dict[str, list[Any]] = defaultdict(list)
+        self._items: dict[str, list[Any]] = defaultdict(list)
         self._nodes: list[NodeShape] = []
         self._pods = Pods()
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Read one object. Raises ConfigError, with its kind, its name and what is wrong."""
+        """Read one object. Raises ConfigError with its kind, name and fault."""
         kind = str(item["kind"])
         try:
             shape: Any = Decoder(_KINDS[kind]).decode(encode(item))
@@ -65,26 +65,26 @@ class WorkloadFiles:
                 shape.read({})
                 self._nodes.append(shape)
             else:
-                self._found[kind].append(self._pods.read(shape) if isinstance(shape, PodShape) else shape.read())
+                self._items[kind].append(self._pods.read(shape) if isinstance(shape, PodShape) else shape.read())
         except (MsgspecError, BadValueError, TypeError, ValueError) as error:
             name = "/".join(part for part in name_of(item) if part)
             raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
-        """All that was taken; None: too little. ``machines`` as a look has them, of those that the files hold."""
-        if self._needs_pods and "Pod" not in self._found:
+        """Return the workload; None without pods that are needed. ``machines`` are those of the files."""
+        if self._needs_pods and "Pod" not in self._items:
             return None
-        found = {kind: tuple(items) for kind, items in self._found.items()}
-        limits = dict(found.get("CSINode", ()))
+        kinds = {kind: tuple(items) for kind, items in self._items.items()}
+        limits = dict(kinds.get("CSINode", ()))
         nodes = [shape.read(machines) for shape in self._nodes]
         return Workload(
-            pods=found.get("Pod", ()),
+            pods=kinds.get("Pod", ()),
             nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in nodes),
-            claims=found.get("PersistentVolumeClaim", ()),
-            volumes=found.get("PersistentVolume", ()),
-            attachments=found.get("VolumeAttachment", ()),
-            storage_classes=found.get("StorageClass", ()),
-            budgets=found.get("PodDisruptionBudget", ()),
-            namespaces=dict(found.get("Namespace", ())),
-            daemon_sets=found.get("DaemonSet", ()),
+            claims=kinds.get("PersistentVolumeClaim", ()),
+            volumes=kinds.get("PersistentVolume", ()),
+            attachments=kinds.get("VolumeAttachment", ()),
+            storage_classes=kinds.get("StorageClass", ()),
+            budgets=kinds.get("PodDisruptionBudget", ()),
+            namespaces=dict(kinds.get("Namespace", ())),
+            daemon_sets=kinds.get("DaemonSet", ()),
         )

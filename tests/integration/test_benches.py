@@ -1,67 +1,114 @@
-"""The benches that run built functions work, at the smallest sizes: what they count is right, or they raise."""
+"""The benches work at the smallest sizes: what they count is right, or they raise."""
 
+import argparse
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import bill, figures, load, many, overview, pages, quiet_look, ready, workload_view
-from bench.growth_split import split
+from bench import pages, rows, stack, stored, workload_view
+from bench.__main__ import BENCHES, main, options_of
+from bench.planning import split
+from evenkeel.adapters.page.render import document
+from evenkeel.adapters.page.view import Page
 from evenkeel.domain.model.water_fill import Bucket, water_fill
+from sandbox.template import ROOT
+
+DOCS = [ROOT / "README.md", ROOT / "layers" / "dependencies" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.fixture(autouse=True)
-def kept_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(figures, "FILE", tmp_path / "figures.json")
+def figures(bench: rows.Rows) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in bench:
+        if not isinstance(row, str):
+            found.setdefault(row[0], {}).update(row[1])
+    return found
 
 
-def test_a_quiet_look_is_measured_with_connections_kept_and_new() -> None:
-    quiet_look.main(["--groups", "3", "--chunk", "2", "--rounds", "1"])
-    found = figures.read()
-    assert found["asks glance kept 3"]["requests"] < found["asks whole kept 3"]["requests"]
-    assert found["asks whole kept 3"]["requests"] < found["asks whole met anew 3"]["requests"]
-    assert found["glance kept 3 2"]["cpu_ms"] > 0
+def test_the_figures_of_a_bench_are_printed_as_a_table_and_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rows, "FILE", tmp_path / "build" / "figures.json")
+    monkeypatch.setitem(BENCHES, "two", lambda times=1: iter([("a", {"ms": [3.0 * times, 1.0, 2.0], "is": "so"})]))
+    main(["two", "--times", "4"])
+    assert capsys.readouterr().out == "\n## two\n\n| figure | ms | is |\n|--|--|--|\n| a | 2 (1-12) | so |\n"
+    assert rows.read() == {"a": {"ms": 2.0}}
+    with pytest.raises(SystemExit, match="name one bench before its options"):
+        main(["two", "bill", "--times", "4"])
 
 
-def test_status_of_all_is_four_queries_and_a_line_for_each_cluster_in_trouble() -> None:
-    found = overview.measure(120, 40, rounds=1)
-    assert found["asked"] == {"Query": 4}
-    assert len(found["lines"]) == 40 + 2 + 1
-    assert found["lines"][-1] == "78 others: 78 well"
-    assert max(map(len, found["lines"])) <= 80
+def test_a_bench_that_a_page_names_exists_with_its_options() -> None:
+    named = 0
+    for page in DOCS:
+        for name, options in re.findall(r"python -m bench ([a-z_]+)([^`]*)`", page.read_text(encoding="utf-8")):
+            named += 1
+            assert isinstance(options_of(BENCHES[name], options.split()), dict), page
+    assert named > 20
+    with pytest.raises((SystemExit, argparse.ArgumentError)):
+        options_of(BENCHES["load"], ["--no-such-option"])
+
+
+def test_a_quiet_check_is_measured_with_connections_kept_and_new() -> None:
+    found = figures(stack.quiet_check(groups=(3,), chunk=(2,), rounds=1))
+    assert found["traffic quick kept 3"]["requests"] < found["traffic full kept 3"]["requests"]
+    assert found["traffic full kept 3"]["requests"] < found["traffic full met anew 3"]["requests"]
+    assert found["quick kept 3 2"]["cpu_ms"][0] > 0
+
+
+def test_status_of_all_is_four_queries_and_a_line_for_each_cluster_with_an_incident() -> None:
+    (found,) = figures(stored.status_of_all(clusters=120, unreachable=40, rounds=1)).values()
+    assert found["requests"] == "4 Query"
+    assert found["lines"] == 40 + 2 + 1
+    assert found["last line"] == "78 others: 78 well"
+    assert found["widest"] <= 80
 
 
 def test_readiness_of_all_is_one_query_for_each_cluster_and_one_for_all() -> None:
-    found = ready.measure(5, 4)
-    assert (found["asked"], found["states"], found["left"]) == ({"Query": 5 + 1}, {"ready": 5}, 0)
+    (found,) = figures(stored.readiness_of_all(clusters=5, decisions=4)).values()
+    assert (found["requests"], found["states"], found["left"]) == ("6 Query", "5 ready", 0)
 
 
 def test_a_page_is_measured_with_all_that_it_has_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "find_chromium", lambda: None)  # the browser has tests of its own
-    found = pages.measure({"groups": pages.told_groups(6), "fleet": pages.told_fleet(12, 12)}, 1)
-    assert all(f"pool-{number:03}" in found["groups"]["html"] for number in (0, 1))
-    assert "prod-eu-12" in found["fleet"]["html"]
+    written: list[str] = []
+
+    def keep(page: Page) -> str:
+        written.append(document(page))
+        return written[-1]
+
+    monkeypatch.setattr(pages, "document", keep)
+    assert all(row["kB"] > 1 for row in figures(pages.pages(clusters=12, groups=6)).values())
+    assert all(f"pool-{number:03}" in written[0] for number in (0, 1))
+    assert "prod-eu-12" in written[2]
 
 
 def test_an_action_on_all_clusters_is_one_invocation_and_once_more_it_writes_nothing() -> None:
-    found = many.measure(30, milliseconds=1, dark=0)
+    found = figures(stored.actions_on_all(clusters=30, milliseconds=1))
     assert {name: (one["invocations"], one["ok"], one["left"]) for name, one in found.items()} == dict.fromkeys(
         found, (1, 30, 0)
     )
-    assert found["apply, once more"]["asked"] == {"Query": 30}
+    assert found["apply, once more"]["requests"] == "30 Query"
 
 
-def test_clusters_are_scanned_looked_at_and_brought_through_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
-    load.main(["--clusters", "20", "--outage", "2", "--hanging", "0"])
-    assert "20 clusters looked at" in (printed := capsys.readouterr().out)
-    assert "2 events, 2 messages, 2 looks" in printed
+def test_clusters_are_scanned_checked_and_brought_through_an_outage() -> None:
+    found = figures(stack.load(clusters=20, outage=2, hanging=0))
+    assert found["minute 20"]["clusters"] == 20
+    assert (found["outage"]["events"], found["outage"]["runs"]) == (2, 2)
+
+
+def test_a_failure_and_pending_pods_reach_the_api_server_as_patches() -> None:
+    assert figures(stack.failure_to_patch(rounds=1))["warm"]["patches"][0] > 0
+    assert set(figures(stack.pods_to_machines(rounds=1))) == {"pods to machines event", "pods to machines scan"}
 
 
 def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
-    found = workload_view.measure(nodes=3, pods=1_100)  # more than a page
-    assert found["specs"] < 1_100
+    (found,) = figures(workload_view.workload_view(nodes=(3,), pods_per_node=367)).values()  # more than a page
+    assert found["specs"] < 1_101
     assert found["received_mib"] > 5
+    assert found["kept_requests"] < found["requests"]
 
 
 @given(
@@ -73,7 +120,7 @@ def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tupl
     assert split(buckets, nodes) == water_fill(buckets, nodes)
 
 
-def test_the_bill_that_the_docs_show_is_what_is_reckoned(capsys: pytest.CaptureFixture[str]) -> None:
-    bill.main()
-    page = Path(__file__).parents[2] / "docs" / "bill.md"
+def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:
+    rows.print_rows(BENCHES["bill"]())
+    page = ROOT / "docs" / "bill.md"
     assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")

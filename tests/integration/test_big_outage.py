@@ -1,9 +1,9 @@
 """An outage of 300 node groups with 3,000 stuck machines is fenced in the run that sees it, and gone with the second.
 
-In simulated time: what `python -m bench.big_outage` prints, for docs/outages.md.
+In simulated time: what `python -m bench big_outage` prints, for docs/outages.md.
 """
 
-from bench.big_outage import INVOCATION, BigOutage
+from tests.big_outage import INVOCATION, BigOutage
 
 
 def test_every_fence_is_published_in_the_first_run_and_no_machine_is_marked_twice() -> None:

@@ -146,10 +146,10 @@ def test_pods_are_read_where_the_file_asks_for_demand_and_else_say_which_right_i
     api, record = world.clusters[flavour].api, tmp_path / "cluster.yaml"
     record.write_text("demand: advise\n", encoding="utf-8")
     api.faults.add(method="GET", path_contains="/api/v1/pods", status=403)
-    refused = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    refused = json.loads(run(tmp_path, api, "--record", str(record), "-o", "json").stdout)
     assert "apply deploy/kubernetes/rbac-workload.yaml" in refused["demand"]["unread"]
     assert "demand" not in refused["pools"][0]
-    found = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    found = json.loads(run(tmp_path, api, "--record", str(record), "-o", "json").stdout)
     assert "unread" not in found["demand"]
     (pool,) = found["pools"]
     judged = [*pool["demand"]["unneeded"], *pool["demand"]["needed"]]
@@ -157,5 +157,5 @@ def test_pods_are_read_where_the_file_asks_for_demand_and_else_say_which_right_i
     record.write_text(
         "demand: advise\nworkload: {access: {kind: eks, name: x, region: eu-central-1}}\n", encoding="utf-8"
     )
-    other = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    other = json.loads(run(tmp_path, api, "--record", str(record), "-o", "json").stdout)
     assert "let the stack plan" in other["demand"]["unread"]

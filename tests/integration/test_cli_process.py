@@ -116,7 +116,6 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
 
     assert completed("evenkeel fen", 1) == ["fence-zone"]
     assert "--record" in completed("evenkeel plan --re", 2)
-    assert "--file" not in completed("evenkeel plan --", 2), "an old form is understood, and not proposed"
 
 
 @pytest.mark.parametrize(
@@ -171,9 +170,9 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
 
 def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
     program = (
-        "from evenkeel_cli import planning, start\n"
+        "from evenkeel_cli import plan, start\n"
         "def interrupted(name): raise KeyboardInterrupt\n"
-        "planning.read_text = interrupted\n"
+        "plan.read_text = interrupted\n"
         "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
     )
     end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
@@ -187,12 +186,12 @@ def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
 )
 def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on(action: str, more: bytes) -> None:
     program = (
-        "from evenkeel_cli import asking, simulating, start\n"
+        "from evenkeel_cli import simulate, stack_client, start\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
         "def listed(stack, event):\n"
         "    if not event.get('list') or '--yes' not in sys.argv: raise KeyboardInterrupt\n"
         "    return {'ok': True, 'message': '', 'clusters': [{'cluster': 'blue', 'ok': True, 'message': 'blue'}]}\n"
-        "asking.ask, simulating.read_yaml = listed, interrupted\n"
+        "stack_client.ask, simulate.read_yaml = listed, interrupted\n"
         f"import sys; sys.argv = ['evenkeel', *{action!r}.split()]\n"
         "sys.argv += ['--stack', 's'] if 'simulate' not in sys.argv else []\n"
         "start.main()"

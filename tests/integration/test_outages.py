@@ -1,6 +1,6 @@
 """No shortage of machines ends with fewer nodes, or later, with events than without, nor than with no Evenkeel at all.
 
-A part of what `python -m bench.outages` plays, in simulated time: the table in docs/outages.md.
+A part of what `python -m bench outages` plays, in simulated time: the table in docs/outages.md.
 """
 
 from dataclasses import replace
@@ -8,8 +8,19 @@ from statistics import mean
 
 import pytest
 
-from bench.outages import FLAVOURS, PLACES, away, by_chance, certain, three_ways, ways, worse
-from tests.outages import Outage, Play, Who
+from tests.outages import (
+    FLAVOURS,
+    PLACES,
+    Outage,
+    Play,
+    Who,
+    away,
+    by_chance,
+    certain,
+    three_ways,
+    ways,
+    worse,
+)
 
 CERTAIN = [outage for flavour in FLAVOURS for outage in certain(flavour, 8)]
 

@@ -1,13 +1,13 @@
 """Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times.
 
-What `python -m bench.storms` prints for docs/quiet.md.
+What `python -m bench storms` prints for docs/quiet.md.
 """
 
 from collections.abc import Callable
 
 import pytest
 
-from bench.storms import (
+from tests.storms import (
     Contested,
     Counted,
     events,
@@ -31,7 +31,7 @@ def test_what_is_put_back_is_contested_and_then_not_written_again(
     assert counted.patches <= 30
     assert counted.last_patches == 0
     assert counted.busiest_minute <= 1 + _MORE
-    assert counted.last_looks <= 1.5 * _MINUTES
+    assert counted.last_checks <= 1.5 * _MINUTES
 
 
 def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_what_the_autoscaler_makes_of_them() -> None:
@@ -42,20 +42,20 @@ def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_what_th
     # The autoscaler takes them away a quarter of an hour after each return, and they come back: two changes.
     assert counted.last_patches <= 4 * 4
     assert counted.busiest_minute <= 1 + _MORE
-    assert counted.last_looks <= 1.5 * _MINUTES
+    assert counted.last_checks <= 1.5 * _MINUTES
 
 
 @pytest.mark.parametrize("status", [500, 422])
 def test_a_webhook_that_refuses_one_group_is_asked_at_most_once_a_look(status: int) -> None:
     counted, _ = webhook_answers(status)
     assert counted.busiest_minute <= 1 + _MORE
-    assert counted.last_looks <= (1 + _MORE) * _MINUTES
-    assert counted.last_patches <= counted.last_looks + 2
+    assert counted.last_checks <= (1 + _MORE) * _MINUTES
+    assert counted.last_patches <= counted.last_checks + 2
 
 
 def test_two_thousand_events_for_one_cluster_are_a_few_looks_and_hold_up_no_other_zone() -> None:
     counted = events(1)
-    assert counted.looks - 120 <= 20
+    assert counted.checks - 120 <= 20
     assert counted.waited <= 20
     assert counted.written < 100
     assert (counted.last_patches, counted.last_written) == (0, 0)
@@ -63,6 +63,6 @@ def test_two_thousand_events_for_one_cluster_are_a_few_looks_and_hold_up_no_othe
 
 def test_two_thousand_events_for_many_clusters_are_a_few_looks_at_each() -> None:
     counted = events(20)
-    assert counted.looks - 20 * 120 <= 20 * 20
+    assert counted.checks - 20 * 120 <= 20 * 20
     assert counted.busiest_minute <= 1 + _MORE
     assert (counted.last_patches, counted.last_written) == (0, 0)

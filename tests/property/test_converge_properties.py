@@ -13,6 +13,7 @@ from evenkeel.domain.model.convergence import PASS_LASTS, ConvergePolicy, Deleti
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
 from tests.convergence import Home, convergence
+from tests.converging import crash
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 
@@ -277,3 +278,7 @@ def test_a_pass_by_hand_ends_after_its_time(hours: int) -> None:
     home = Home((0, 4, 5), replace(convergence(), level=Level.OFF, convergence_requested={"workers": asked}))
     home.look()
     assert (home.memory.step is not None) is (asked + PASS_LASTS > NOW)
+
+
+def test_no_node_is_lost_or_doubled_where_runs_die_beside_an_autoscaler_and_capacity_reports() -> None:
+    assert {seed: wrong for seed in range(30) if (wrong := +crash(seed, hostile=True).wrong)} == {}

@@ -1,6 +1,6 @@
 """Demand up to PoolMaximum is met in the end, and PoolMaximum is not passed: whatever the autoscaler and the looks do.
 
-The worlds of ``tests.liveness``. A few hundred here; 10,000 of them with ``python -m bench.liveness``.
+The worlds of ``tests.liveness``. A few hundred here; 10,000 of them with ``python -m bench liveness``.
 """
 
 import pytest

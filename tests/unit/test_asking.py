@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from sandbox.template import ROOT
 
@@ -39,7 +39,7 @@ class Stack:
 
 
 def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: str = "") -> Result:
-    monkeypatch.setattr(asking, "ask", stack.ask)
+    monkeypatch.setattr(stack_client, "ask", stack.ask)
     return CliRunner().invoke(app, [*command.split(), "--stack", "s"], input=answer)
 
 
@@ -82,18 +82,8 @@ def test_where_nobody_can_be_asked_that_is_a_line_of_its_own(monkeypatch: pytest
     stack = Stack(MIXED)
     ran = type_(monkeypatch, stack, "pause --all")
     assert ran.exit_code == 2
-    assert ran.stderr.splitlines()[-1] == "evenkeel: pause: 2 clusters: nobody agreed, nothing is done: say --yes"
+    assert ran.stderr.splitlines()[-1] == "evenkeel: pause: 2 clusters: not confirmed, nothing is done: say --yes"
     assert stack.done == []
-
-
-def test_a_format_is_never_taken_for_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran = type_(monkeypatch, Stack({}), "record --cluster a -o table")
-    assert (ran.exit_code, ran.stderr) == (
-        2,
-        "evenkeel: -o is table: a record is JSON, and nothing else: leave it out\n",
-    )
-    assert list(tmp_path.iterdir()) == []
 
 
 def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -713,34 +713,18 @@ class TestWhateverItIsGiven:
             assert files.run("-f", name, "-o", output).exit_code in (0, 2, 3)
 
 
-class TestOldForms:
-    """They are understood, and standard error says what to write."""
+class TestForms:
+    """Options have one form each."""
 
-    def test_a_record_was_named_by_cluster_and_objects_by_file(self, files: Files) -> None:
-        listed, record = files.listed(*pool_of(1, 1, 1)), files.write("record.yaml", "pools: [{name: workers, max: 6}]")
-        now = files.run("--objects", listed, "--record", record, "--now", NOW, "-o", "json")
-        then = files.run("--file", listed, "--cluster", record, "--now", NOW, "-o", "json")
-        assert (then.exit_code, then.stdout, now.stderr) == (now.exit_code, now.stdout, "")
-        assert then.stderr == (
-            "evenkeel: --file is an old form, and still understood: write --objects FILE\n"
-            "evenkeel: --cluster with a file is an old form, and still understood: "
-            "write --record FILE; --cluster is an id, and goes with --stack\n"
-        )
+    def test_a_cluster_without_a_stack_is_no_record(self, files: Files) -> None:
+        fault = "evenkeel: --cluster goes with --stack: name the cluster's record by --record FILE"
+        assert files.faults("-f", "x", "--cluster", "z") == [fault]
 
-    def test_a_cluster_beside_a_record_is_neither(self, files: Files) -> None:
-        says = "evenkeel: --cluster is an id, and goes with --stack: leave it out beside --record"
-        assert files.faults("-f", "x", "--record", "y", "--cluster", "z") == [says]
-
-    def test_a_report_was_written_to_output(self, files: Files) -> None:
-        told = files.run("-f", files.listed(*pool_of(1, 1, 1)), "-o", "json").stdout
-        plan, out = files.write("plan.json", told), files.folder / "report.html"
-        result = CliRunner().invoke(app, ["report", "--plan", plan, "-o", str(out)])
-        assert result.exit_code == 0, result.output
-        assert result.stderr == "evenkeel: -o with a file is an old form, and still understood: write --out FILE\n"
-        assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-        missing = CliRunner().invoke(app, ["report", "--plan", plan])
-        says = "evenkeel: say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both\n"
-        assert (missing.exit_code, missing.stderr) == (2, says)
+    def test_a_report_goes_to_a_file_or_a_bucket(self, files: Files) -> None:
+        printed = files.run("-f", files.listed(*pool_of(1, 1, 1)), "-o", "json").stdout
+        missing = CliRunner().invoke(app, ["report", "--plan", files.write("plan.json", printed)])
+        fault = "evenkeel: say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both\n"
+        assert (missing.exit_code, missing.stderr) == (2, fault)
 
     @pytest.mark.parametrize("command", COMMANDS)
     def test_what_a_person_reads_names_formats_files_and_ids_alike(self, command: str) -> None:

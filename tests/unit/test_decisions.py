@@ -9,7 +9,7 @@ from evenkeel.application.actions.explain import history
 from evenkeel.application.plan_documents import read_decisions
 from evenkeel.application.rebalancing.decisions import LARGEST_DECISION, decision_json, fit
 from evenkeel.domain.model.outcomes import Outcome, Result
-from evenkeel_cli.answers import _came_of
+from evenkeel_cli.answers import _outcomes
 from tests.builders import NOW, group, key, numbers, pool_plan
 
 
@@ -80,4 +80,4 @@ def test_a_cut_decision_is_told_like_any_other() -> None:
     cut = fit(large_decision(1000))
     (told,) = history([cut], [str(key("z0100"))], NOW)
     assert "z0100" in told
-    assert "z0950 rejected: no" in "; ".join(_came_of(*read_decisions([cut], "decision")))
+    assert "z0950 rejected: no" in "; ".join(_outcomes(*read_decisions([cut], "decision")))

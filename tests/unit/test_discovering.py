@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.documents import read_document
 from evenkeel.application.fleet.records import read_fleet
-from evenkeel_cli import discovering, live
+from evenkeel_cli import discover as command
+from evenkeel_cli import live
 from evenkeel_cli.main import app
 
 ACCOUNT = "210987654321"
@@ -64,7 +65,7 @@ class Aws:
 def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
     found = Aws(Blue={"team": "a", "env": "prod"}, green={"team": "a", "env": "test"}, red={})
     monkeypatch.setattr(boto3, "Session", lambda **_: found)
-    monkeypatch.setattr(discovering, "role_arns", lambda stack, roles: {role: f"arn:{stack}:{role}" for role in roles})
+    monkeypatch.setattr(command, "role_arns", lambda stack, roles: {role: f"arn:{stack}:{role}" for role in roles})
     return found
 
 

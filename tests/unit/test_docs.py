@@ -172,7 +172,7 @@ def test_the_readme_quotes_the_bill() -> None:
     assert f"a share of the ${float(own):.2f} that the stack costs" in readme
     (alarms, price) = re.findall(r"^\| (\d+ alarms with \d+ metrics) \| ([\d.]+) \|$", bill, re.M)[0]
     assert re.search(rf"{alarms}\s{float(price):.2f}", readme)
-    ((metrics, page),) = re.findall(r"the page and all (\d+) metrics, at most\* \| ([\d.]+) \|", bill)
+    ((metrics, page),) = re.findall(r"the dashboard and all (\d+) metrics, at most\* \| ([\d.]+) \|", bill)
     assert f"at most {float(page):.2f} more, for the page and all {metrics} metrics" in readme
 
 

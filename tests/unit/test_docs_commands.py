@@ -26,9 +26,8 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.validation import ConfigError
-from evenkeel_cli import live
+from evenkeel_cli import live, stack_client
 from evenkeel_cli import main as cli
-from evenkeel_cli import operator_answers as asking
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
 from tests.house import RECORD, House
@@ -194,7 +193,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
-        monkeypatch.setattr(asking, "ask", stack.ask)
+        monkeypatch.setattr(stack_client, "ask", stack.ask)
         monkeypatch.setattr(BucketShelf, "put", lambda *_: None)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])

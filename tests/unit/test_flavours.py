@@ -129,7 +129,7 @@ class TestAFourthFlavour:
         arguments = ["plan", "-f", str(file), "--now", NOW, "-o", "json"]
         if record is not None:
             (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
-            arguments += ["--cluster", str(folder / "record.json")]
+            arguments += ["--record", str(folder / "record.json")]
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
         document: dict[str, Any] = json.loads(result.stdout)

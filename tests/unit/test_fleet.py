@@ -29,7 +29,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterRecord
 from evenkeel.validation import ConfigError
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.inputs import read_yaml
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, zones
@@ -775,7 +775,7 @@ class Laptop:
         self.fleet, self.folder = fleet, folder
         self.events: list[dict[str, Any]] = []
         self.meanwhile: Callable[[], object] | None = None  # what somebody else does after the lists were shown
-        monkeypatch.setattr(asking, "ask", self.answer)
+        monkeypatch.setattr(stack_client, "ask", self.answer)
 
     def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         self.events.append(json.loads(json.dumps(event)))
@@ -1155,7 +1155,7 @@ class TestCommands:
             late = [{"cluster": id, "ok": False, "message": "late"} for id in event["clusters"][1:]]
             return {**answer, "clusters": [*answer["clusters"][:1], *late], "left": event["clusters"][1:]}
 
-        monkeypatch.setattr(asking, "ask", one_at_a_time)
+        monkeypatch.setattr(stack_client, "ask", one_at_a_time)
         assert laptop.run("pause", "--all", "--yes").exit_code == 0
         assert [event["clusters"] for event in laptop.asked("pause")] == [
             ["blue", "green", "red"],

@@ -25,7 +25,7 @@ from evenkeel.domain.rollout.waves import Phase, Rollout, wave_size
 from evenkeel.record import ControlRecord, Registration
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
@@ -984,7 +984,7 @@ class TestCommands:
         for name in fleet.names:
             pool = PoolId("cluster-api", "default", "", "workers")
             fleet.store.save_pool(name, pool, PoolState(), None)
-        monkeypatch.setattr(asking, "ask", lambda _stack, event: fleet.house.operate(event, plenty))
+        monkeypatch.setattr(stack_client, "ask", lambda _stack, event: fleet.house.operate(event, plenty))
         return fleet
 
     def run(self, *words: str, code: int = 0) -> str:

@@ -35,8 +35,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState, Release
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.health.backoff import record_failure
-from evenkeel_cli import acting
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import actions, stack_client
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
@@ -841,7 +840,7 @@ class TestTheCommand:
     """`evenkeel status`, with answers of the real use case."""
 
     def status(self, house: House, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-        monkeypatch.setattr(asking, "ask", lambda _, event: house.operate(event, plenty))
+        monkeypatch.setattr(stack_client, "ask", lambda _, event: house.operate(event, plenty))
         return CliRunner().invoke(app, ["status", "--stack", "evenkeel", *options])
 
     def test_it_ends_with_four_where_there_is_trouble_and_with_nought_where_all_is_well(
@@ -867,7 +866,7 @@ class TestTheCommand:
             if len(slept) > 2:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(acting, "sleep", sleep)
+        monkeypatch.setattr(actions, "sleep", sleep)
         result = self.status(house, monkeypatch, "--watch")
         assert result.output.splitlines() == ["1 cluster: 1 not looked at yet", *["1 cluster: 1 well"] * 2]
         assert result.exit_code == 0

@@ -26,7 +26,7 @@ from evenkeel.domain.rebalancing.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.record import BackoffEntry, ControlRecord, FixEntry
 from evenkeel.state_records import ZoneRecord, ZoneStatement
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
@@ -147,7 +147,7 @@ class TestStatus:
         house.ask("restore")
         assert house.ask("status")["message"].startswith("demo: being restored, ")
 
-    def test_the_table_shows_ages_and_what_came_of_each_decision(self, house: House) -> None:
+    def test_the_table_shows_ages_and_what_outcomes_each_decision(self, house: House) -> None:
         house.fail("a")
         house.answer_writes(RejectedError("max is too large"), "workers-c")
         house.run()
@@ -883,7 +883,7 @@ class TestCommands:
             events.append(event)
             return {"ok": True, "action": event["action"], "message": "done"}
 
-        monkeypatch.setattr(asking, "ask", answer)
+        monkeypatch.setattr(stack_client, "ask", answer)
         given = ["scale-up", "--stack", "s", "--cluster", "demo", "--nodes", "2", "--only", "a", "--only", "b"]
         assert CliRunner().invoke(app, given).exit_code == 0
         assert events == [{"action": "scale-up", "cluster": "demo", "nodes": 2, "only": ["a", "b"]}]

@@ -26,7 +26,7 @@ from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from evenkeel.texts.english import duration, rfc3339
 from evenkeel.validation import ConfigError
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from evenkeel_cli.stack_client import CannotAskError
 from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
@@ -352,7 +352,7 @@ def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkey
         asked.append((stack, event))
         return told_status()
 
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(stack_client, "ask", ask)
     out = tmp_path / "report.html"
     assert run("--stack", "evenkeel", "--out", str(out)).exit_code == 0
     assert run("--stack", "evenkeel", "--live", "--out", str(out)).exit_code == 0
@@ -371,7 +371,7 @@ def test_a_stack_that_gives_no_answer_is_one_line_and_leaves_no_file(
     def ask(stack: str, event: dict[str, Any]) -> dict[str, Any]:
         raise CannotAskError("the AWS credentials have expired: renew them and ask again")
 
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(stack_client, "ask", ask)
     out = tmp_path / "report.html"
     result = run("--stack", "evenkeel", "--out", str(out))
     assert result.exit_code == 1

@@ -16,7 +16,7 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.validation import ConfigError
-from evenkeel_cli.answers import _came_of
+from evenkeel_cli.answers import _outcomes
 from tests.builders import NOW, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.test_docs import ROOT, block
 
@@ -139,7 +139,7 @@ def test_a_stored_decision_has_its_results_its_rules_and_what_came_of_it() -> No
     assert quota.facts(Rule.IN_BACKOFF) == {"rule": "in-backoff", "kind": "quota"}
     assert impaired.facts(Rule.ZONE_IMPAIRED) is not None
     assert well.facts(Rule.IN_BACKOFF) is None
-    assert list(_came_of(read)) == [
+    assert list(_outcomes(read)) == [
         "workers-a changed",
         "workers-b rejected: not allowed: written",
         "PoolMaximum of demo/workers-a not written: it has changed",
@@ -158,7 +158,7 @@ def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() 
     }
     (read,) = read_decisions([newer], "decision")
     assert read.pool.groups[0].result == "postponed"
-    assert "workers-a postponed: tomorrow" in list(_came_of(read))
+    assert "workers-a postponed: tomorrow" in list(_outcomes(read))
 
 
 def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:

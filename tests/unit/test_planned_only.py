@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.groups import NodeGroup
-from evenkeel_cli import operator_answers as asking
+from evenkeel_cli import stack_client
 from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeCluster, plenty, register
@@ -198,7 +198,7 @@ class TestCommands:
         for name in ("blue", "green"):
             register(found.store, name, dry_run=True, pools=NUMBERS)
             found.clusters.by_id[name] = FakeCluster([*uneven("workers", None), *uneven("other", None)])
-        monkeypatch.setattr(asking, "ask", lambda _stack, event: found.operate(event, plenty))
+        monkeypatch.setattr(stack_client, "ask", lambda _stack, event: found.operate(event, plenty))
         return found
 
     def run(self, *words: str, code: int) -> str:

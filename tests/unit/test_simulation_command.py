@@ -21,7 +21,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.texts.english import rfc3339
 from evenkeel.validation import ConfigError
-from evenkeel_cli import simulating
+from evenkeel_cli import simulate as command
 from evenkeel_cli.main import app
 from evenkeel_cli.simulation.history import scenario_of
 from evenkeel_cli.simulation.scenario import PodsSetup
@@ -214,9 +214,9 @@ def test_a_file_that_is_not_there_or_no_json_is_one_line(tmp_path: Path) -> None
 def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def quote(patience: float) -> str:
         error = StringIO()
-        monkeypatch.setattr(simulating, "Console", lambda **_: Console(file=error, force_terminal=True))
-        monkeypatch.setattr(simulating, "_PATIENCE_SECONDS", patience)
-        with simulating._progress(100) as tell:
+        monkeypatch.setattr(command, "Console", lambda **_: Console(file=error, force_terminal=True))
+        monkeypatch.setattr(command, "_PROGRESS_AFTER_SECONDS", patience)
+        with command._progress(100) as tell:
             tell(50)
         return error.getvalue()
 
@@ -358,7 +358,7 @@ def test_the_scenarios_on_the_pages_are_valid_and_use_every_field() -> None:
         text = block(page, "yaml", name)
         simulate("-", stdin=text)
         used |= set(yaml.safe_load(text))
-    assert used == set(simulating.Scenario.model_fields) - {"about", "start"}
+    assert used == set(command.Scenario.model_fields) - {"about", "start"}
     of_pods = {field for entry in yaml.safe_load(text)["pods"] for field in entry}
     assert of_pods == set(PodsSetup.model_fields)
 

@@ -1,4 +1,4 @@
-"""What is going to happen in a simulation, in order of virtual time."""
+"""The events of a simulation in order of virtual time."""
 
 import heapq
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from itertools import count
 
 
 class Turn(IntEnum):
-    """Who goes first in one second."""
+    """The order of events within one second."""
 
     WORLD = 0
     MACHINE = 1
@@ -18,20 +18,20 @@ class Turn(IntEnum):
 
 
 class Agenda:
-    """What is going to happen, in order of time; within one second by turn, then by when it was entered."""
+    """A queue of events by time, turn and entry."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
         self._numbers = count()
 
-    def enter(self, at: int, turn: Turn, happening: Callable[[], None]) -> None:
-        """Let it happen ``at`` that second."""
-        heapq.heappush(self._entries, (at, turn, next(self._numbers), happening))
+    def enter(self, at: int, turn: Turn, event: Callable[[], None]) -> None:
+        """Add an event at a second."""
+        heapq.heappush(self._entries, (at, turn, next(self._numbers), event))
 
     def next_second(self) -> int | None:
-        """When something happens next; None: never again."""
+        """Return the second of the next event; None: there is none."""
         return self._entries[0][0] if self._entries else None
 
     def take(self) -> Callable[[], None]:
-        """What happens next, off the agenda."""
+        """Remove and return the next event."""
         return heapq.heappop(self._entries)[3]

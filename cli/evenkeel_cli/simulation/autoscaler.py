@@ -1,13 +1,40 @@
-"""Cluster Autoscaler in a simulation: the model's actions, carried out on numbers at once."""
+"""cluster-autoscaler in a simulated world: the model's actions on numbers, and its packing of pods that have sizes.
 
-from evenkeel_cli.simulation.autoscaler_model import ClusterAutoscaler, Decrease, Delete, Flags, Increase, Refused
-from evenkeel_cli.simulation.pod_autoscaler import PodAutoscaler
+Orders and backoffs are those of the model for numbers; predicates are those of the simulated scheduler. Sources:
+core/podlistprocessor, core/scaleup/orchestrator/orchestrator.go, estimator/binpacking_estimator.go,
+expander/waste/waste.go, core/scaledown, all under cluster-autoscaler/. Left out: hints, limits on time and on
+candidates, and eviction, because machine controllers drain.
+"""
+
+# ruff: noqa: ARG002  the model for numbers passes its demand, which pods replace
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from evenkeel_cli.simulation.autoscaler_model import (
+    Action,
+    ClusterAutoscaler,
+    Decrease,
+    Delete,
+    Demand,
+    Flags,
+    Increase,
+    Refused,
+    balance,
+)
+from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
+from evenkeel_cli.simulation.scheduling import Board, Kind, Room
 from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
+
+_TOO_NEW = 2  # seconds; while all pending pods are younger, it neither grows nor shrinks
+_THRESHOLD = 0.5  # --scale-down-utilization-threshold
+_MOST_EMPTY = 10  # --max-scale-down-parallelism; nodes with pods go one at a time
 
 
 class SimulatedAutoscaler:
-    """The autoscaler of a world, which seeds its expander."""
+    """The autoscaler of a world, whose seed is that of its expander."""
 
     def __init__(self, world: World, setup: AutoscalerSetup) -> None:
         self._world = world
@@ -20,7 +47,7 @@ class SimulatedAutoscaler:
         )
 
     def loop(self) -> None:
-        """One loop, at the world's present second."""
+        """Run one loop at the world's current second."""
         world = self._world
         for action in self._model.loop(world.groups, world.demand, world.now):
             match action:
@@ -33,3 +60,204 @@ class SimulatedAutoscaler:
                     world.remove(group, machine)
                 case Refused():
                     pass
+
+
+@dataclass(frozen=True)
+class _Option:
+    """The nodes that one group and similar ones could add for pending pods."""
+
+    group: Group
+    similar: list[Group]
+    nodes: int
+    waste: float
+
+
+@dataclass(frozen=True)
+class _Removable:
+    """A node that could be removed."""
+
+    group: Group
+    machine: SimulatedMachine
+    is_empty: bool
+
+
+class PodAutoscaler(ClusterAutoscaler[Group]):
+    """The autoscaler of a world with pods."""
+
+    def __init__(self, world: World, pods: Pods, flags: Flags, *, seed: str) -> None:
+        super().__init__(flags, seed=seed)
+        self._world = world
+        self._pods = pods
+        self._clocks: dict[str, float] = {}  # node -> unneeded since
+        self._removable_nodes: tuple[object, list[_Removable]] = (None, [])
+
+    def _is_too_new(self, now: float) -> bool:
+        waiting = self._pods.waiting()
+        return bool(waiting) and now - waiting[0].created < _TOO_NEW
+
+    # Scale-up
+
+    def _scale_up(
+        self, pools: Mapping[str, list[Group]], visible: Sequence[Group], demand: Demand, now: float
+    ) -> list[tuple[Group, int]]:
+        """Return the option with the least waste; there is one per loop."""
+        if not self._pods.waiting() or self._is_too_new(now):
+            return []
+        board = self._pods.board.copy()
+        for group in visible:
+            for number in range(self._upcoming(group, now)):
+                self._add(board, group, f"upcoming {number}")
+        left = self._unplaced(board)
+        if not left:
+            return []
+        able = [group for group in visible if self._may_grow(group, now)]
+        options = [option for group in able if (option := self._option(board, group, able, left)) is not None]
+        if not options:
+            return []
+        least = min(option.waste for option in options)
+        best = self._expander.choice([option for option in options if option.waste == least])
+        return balance(best.similar if self._flags.balance else [best.group], best.nodes)
+
+    def _unplaced(self, board: Board) -> Counter[Kind]:
+        """Place pending pods on existing and upcoming nodes; return those without room."""
+        pending = Counter(pod.kind for pod in self._pods.waiting())
+        for room in board.rooms.values():
+            if not room.is_open:
+                pending.update(room.kinds)  # a node that is being drained
+        rooms = list(board.rooms.values())
+        return Counter(
+            {kind: more for kind, count in pending.items() if (more := count - _fill(board, kind, rooms, count))}
+        )
+
+    def _add(self, board: Board, group: Group, name: str) -> Room:
+        room = self._world.room(group, f"{group.key} {name}")
+        board.rooms[room.name] = room
+        return room
+
+    def _fitting(self, board: Board, group: Group, kinds: Iterable[Kind]) -> set[Kind]:
+        """Return the kinds of which a pod fits on a new node of the group."""
+        room = self._add(board, group, "sample")
+        fitting = {kind for kind in kinds if board.fits(kind, room)}
+        del board.rooms[room.name]
+        return fitting
+
+    def _option(self, board: Board, group: Group, able: Sequence[Group], left: Counter[Kind]) -> _Option | None:
+        kinds = self._fitting(board, group, left)
+        if not kinds:
+            return None
+        similar = [
+            other
+            for other in able
+            if other.pool == group.pool and (other is group or kinds <= self._fitting(board, other, kinds))
+        ]
+        counted = similar if self._flags.balance else [group]
+        most = sum(other.bounds.max - other.requested for other in counted)
+        return self._estimate(board.copy(), group, similar, {kind: left[kind] for kind in kinds}, most)
+
+    def _estimate(
+        self, board: Board, group: Group, similar: list[Group], pods: Mapping[Kind, int], most: int
+    ) -> _Option | None:
+        """Pack pods first-fit, the largest first, onto new nodes of one group."""
+        size = self._world.room(group, "")
+        new: list[Room] = []
+        placed: Counter[Kind] = Counter()
+        for kind in sorted(pods, key=lambda kind: (-(kind.cpu / size.cpu + kind.memory / size.memory), kind.name)):
+            placed[kind] = _fill(board, kind, new, pods[kind])
+            while placed[kind] < pods[kind] and len(new) < most:
+                room = self._add(board, group, f"new {len(new)}")
+                more = _fill(board, kind, [room], pods[kind] - placed[kind])
+                if not more:
+                    del board.rooms[room.name]
+                    break
+                new.append(room)
+                placed[kind] += more
+        if not new:
+            return None
+        cpu = sum(kind.cpu * count for kind, count in placed.items()) / (size.cpu * len(new))
+        memory = sum(kind.memory * count for kind, count in placed.items()) / (size.memory * len(new))
+        return _Option(group, similar, len(new), 2 - cpu - memory)
+
+    # Scale-down
+
+    def _scale_down(self, pools: Mapping[str, list[Group]], demand: Demand, now: float) -> Iterator[Action[Group]]:
+        """Remove nodes that were unneeded for long enough: empty ones together, others one by one."""
+        if self._is_too_new(now):
+            return
+        removable = self._removable(pools)
+        self._clocks = {node.machine.name: self._clocks.get(node.machine.name, now) for node in removable}
+        if self._has_just_added(now):
+            return
+        drained = bool(self._world.leaving)
+        empty = _MOST_EMPTY - len(self._world.leaving)
+        for node in removable:
+            bounds = node.group.readable_bounds
+            is_due = now - self._clocks[node.machine.name] > self._flags.unneeded
+            if not is_due or bounds is None or node.group.requested <= bounds.min:
+                continue
+            if node.is_empty and empty > 0:
+                empty -= 1
+            elif not node.is_empty and not drained:
+                drained = True
+            else:
+                continue
+            yield Delete(node.group, node.machine)
+
+    def _removable(self, pools: Mapping[str, list[Group]]) -> list[_Removable]:
+        """Return removable nodes, empty ones first; computed again only after a change."""
+        groups = [group for members in pools.values() for group in members]
+        seen = (self._pods.version, tuple((group.requested, group.readable_bounds) for group in groups))
+        if self._removable_nodes[0] != seen:
+            self._removable_nodes = seen, list(self._find_removable(groups))
+        return self._removable_nodes[1]
+
+    def _find_removable(self, groups: Sequence[Group]) -> Iterator[_Removable]:
+        board = self._pods.board.copy()
+        self._unplaced(board)  # pending pods that fit take their room first
+        allowed = {kind: self._pods.allowed(kind) for kind in self._pods.kinds}
+        candidates = [
+            _Removable(group, machine, is_empty=not board.rooms[machine.name].pods)
+            for group in groups
+            if (bounds := group.readable_bounds) is not None and bounds.max > 0 and group.requested > bounds.min
+            for machine in group.nodes()
+            if board.rooms[machine.name].used <= _THRESHOLD
+        ]
+        candidates.sort(key=lambda node: (not node.is_empty, node.machine.name not in self._clocks))
+        for node in candidates:
+            room = board.rooms[node.machine.name]
+            moving = +room.kinds
+            if any(allowed[kind] == 0 for kind in moving):
+                continue
+            if _move_pods(board, room, moving):
+                for kind, count in moving.items():
+                    left = allowed[kind]
+                    allowed[kind] = None if left is None else max(0, left - count)
+                yield node
+
+
+def _move_pods(board: Board, room: Room, moving: Counter[Kind]) -> bool:
+    """Move a node's pods to others and close it; return False, unchanged, unless each of them fits."""
+    room.is_open = False
+    done: list[tuple[Kind, Room]] = []
+    for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
+        for _ in range(moving[kind]):
+            room.put(kind, -1)
+            place = board.first(kind, board.rooms.values())
+            if place is None:
+                room.put(kind)
+                for other, taken in done:
+                    taken.put(other, -1)
+                    room.put(other)
+                room.is_open = True
+                return False
+            place.put(kind)
+            done.append((kind, place))
+    return True
+
+
+def _fill(board: Board, kind: Kind, rooms: Sequence[Room], wanted: int) -> int:
+    """Place pods on the first nodes where they fit; return their number."""
+    put = 0
+    while put < wanted and (room := board.first(kind, rooms)) is not None:
+        room.put(kind)
+        put += 1
+    return put

@@ -1,12 +1,13 @@
-"""Cluster Autoscaler as far as it matters here: its clusterapi provider of release 1.37, one pod per node.
+"""A model of cluster-autoscaler 1.37 with its clusterapi provider, for one pod per node.
 
-It decides and remembers, and does nothing: no I/O and no clock. ``evenkeel simulate`` plays it on numbers, the sandbox
-on Kubernetes objects. Times are seconds of any one clock.
+It returns actions, without I/O and without a clock. ``evenkeel simulate`` plays it on numbers, the sandbox on
+Kubernetes objects. Times are seconds of any one clock.
 
-It reads bounds and replicas, and knows nothing of zones that have no machines: the provider passes no launch error on,
-so only its own timeout tells it (kubernetes/autoscaler#5417). Kinder than the real one in one thing: its timeout always
-ends in a backoff here. Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go,
-core/scaleup/orchestrator/orchestrator.go, processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go,
+It reads bounds and replicas. Its provider passes no launch error on, so it learns of a zone without machines by its own
+timeout only (kubernetes/autoscaler#5417). Unlike the real one, a timeout always ends in a backoff here.
+
+Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go, core/scaleup/orchestrator/orchestrator.go,
+processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go, and
 cloudprovider/clusterapi/clusterapi_nodegroup.go, all under cluster-autoscaler/.
 """
 
@@ -20,7 +21,7 @@ from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 Demand = Mapping[tuple[str, str | None], int]
-"""Pods that want a node, each one of its own: per pool, and bound to a zone or (None) to none."""
+"""Pods that need a node each: per pool, and bound to a zone or (None) to none."""
 
 # --ok-total-unready-count and --max-total-unready-percentage
 _MISSING_NODES, _MISSING_SHARE = 3, 0.45
@@ -38,7 +39,7 @@ class Machine(Protocol):
 
 
 class Group(Protocol):
-    """A node group as it stands this very moment: whoever carries out an action changes it."""
+    """A node group as it is now; an action that is carried out changes it."""
 
     @property
     def key(self) -> Hashable: ...
@@ -53,7 +54,7 @@ class Group(Protocol):
     @property
     def readable_bounds(self) -> Bounds | None: ...  # None: the provider cannot parse them
     @property
-    def has_template(self) -> bool: ...  # cpu and memory of a node are known even where none runs
+    def has_template(self) -> bool: ...  # cpu and memory of a node are known without a running one
     @property
     def machines(self) -> Sequence[Machine]: ...  # oldest first
 
@@ -63,7 +64,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Flags of the real one with its defaults (``balance`` is off there), in seconds."""
+    """Flags with the defaults of the real one, except ``balance``; times in seconds."""
 
     balance: bool = True  # --balance-similar-node-groups
     provision_timeout: int = 900  # --max-node-provision-time
@@ -78,7 +79,7 @@ class Flags:
 
 
 class Increase(NamedTuple, Generic[AnyGroup]):
-    """Raise replicas. A group that requests no more afterwards has refused, and is backed off."""
+    """Raise replicas. A group whose replicas then stay the same has refused, and is backed off."""
 
     group: AnyGroup
     nodes: int
@@ -99,7 +100,7 @@ class Delete(NamedTuple, Generic[AnyGroup]):
 
 
 class Refused(NamedTuple, Generic[AnyGroup]):
-    """Nothing to do: the provider refuses this size, which is outside the bounds."""
+    """No action: the provider refuses a size outside the bounds."""
 
     group: AnyGroup
     size: int
@@ -116,19 +117,19 @@ class _Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Why a group gets no orders, and until when."""
+    """The reason and end of a group's backoff."""
 
     until: float
     length: float
     last_failure: float
-    since: float  # of the failure after which the group was backed off without a pause
-    code: str  # as its status ConfigMap says it
+    since: float  # of the first failure of an uninterrupted backoff
+    code: str  # as in its status ConfigMap
 
 
 class ClusterAutoscaler(Generic[AnyGroup]):
-    """Its memory; a restart forgets all of it. ``seed`` settles the choices of the expander.
+    """The autoscaler with its memory, which a restart loses. ``seed`` is that of the expander.
 
-    Keys of groups and names of machines tell from one loop to the next what is the same.
+    Keys of groups and names of machines identify them from loop to loop.
     """
 
     def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
@@ -140,9 +141,9 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         self._expander = random.Random(seed)
 
     def loop(self, groups: Sequence[AnyGroup], demand: Demand, now: float) -> Iterator[Action[AnyGroup]]:
-        """One loop: follow up on orders, order for pods that wait, remove nodes that nobody has needed for long enough.
+        """Yield the actions of one loop: orders that timed out, nodes for pending pods, removal of unneeded nodes.
 
-        Each action has to be carried out on its group, or be refused, before the next one is asked for.
+        Carry out or refuse each action before taking the next one.
         """
         self._backoffs = {
             key: backoff
@@ -150,7 +151,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             if backoff.last_failure + self._flags.forget_after >= now
         }
         if any(group.readable_bounds is None for group in groups):
-            self._orders.clear()  # the provider's NodeGroups() is nil: there is no group at all
+            self._orders.clear()  # the provider's NodeGroups() is nil
             return
         visible = [group for group in groups if _is_visible(group)]
         if self._orders:
@@ -168,16 +169,16 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             requested = group.requested
             yield Increase(group, nodes)
             if not self._follow_increase(group, requested, now) and not self._flags.parallel:
-                break  # the first that fails ends a scale-up (orchestrator/executor.go)
+                break  # the first failure ends a scale-up (orchestrator/executor.go)
         if orders or not self._flags.scale_down:
             return  # the real loop ends after a scale-up
         yield from self._scale_down(pools, demand, now)
 
     def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
-        """Nodes that the cloud has refused, of a provider that says so: backed off at once, and given up.
+        """Back off a group and give up the nodes that the cloud has refused; carry out the actions as in a loop.
 
-        Gardener's does for ResourceExhausted (clusterstate.go handleInstanceCreationErrors, static_autoscaler.go
-        deleteCreatedNodesWithErrors), clusterapi's does not. Carried out like the actions of a loop.
+        Gardener's provider reports ResourceExhausted (clusterstate.go handleInstanceCreationErrors,
+        static_autoscaler.go deleteCreatedNodesWithErrors); clusterapi's does not.
         """
         self._back_off(group, now, "ResourceExhausted")
         self._orders.pop(group.key, None)
@@ -185,7 +186,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def backoff_of(self, key: Hashable, now: float) -> Backoff | None:
-        """Return why a group gets no orders now. The last instant of a backoff belongs to it."""
+        """Return a group's backoff now; its last second belongs to it."""
         backoff = self._backoffs.get(key)
         return backoff if backoff is not None and now <= backoff.until else None
 
@@ -193,14 +194,14 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         """Return True if a group gets no orders now."""
         return self.backoff_of(key, now) is not None
 
-    # Orders and what came of them
+    # Orders
 
     def _follow_up(self, group: AnyGroup, now: float) -> Iterator[Action[AnyGroup]]:
         order = self._orders.get(group.key)
         if order is None:
             return
         if group.running >= group.requested:
-            del self._orders[group.key]  # done, or taken back by somebody who lowered replicas
+            del self._orders[group.key]  # done, or another writer lowered replicas
         elif now - order.since > self._flags.provision_timeout:
             del self._orders[group.key]
             self._back_off(group, now, "timeout")
@@ -209,7 +210,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
 
     def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> bool:
-        """Return False if the group was not raised. It is backed off then."""
+        """Back off a group that was not raised; return True for one that was."""
         if group.requested <= requested:
             self._back_off(group, now, "cloudProviderError")
             return False
@@ -223,13 +224,13 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         backoff = self._backoffs.get(group.key)
         length, since = float(self._flags.backoff), now
         if backoff is not None and now <= backoff.until:
-            length, since = backoff.length, backoff.since  # the same length begins anew
+            length, since = backoff.length, backoff.since  # the same length starts again
         elif backoff is not None:
             length = min(2 * backoff.length, self._flags.longest_backoff)
         self._backoffs[group.key] = Backoff(until=now + length, length=length, last_failure=now, since=since, code=code)
 
     def _unregistered(self, group: Group, now: float) -> list[Machine]:
-        """Machines that have been without a node for longer than the provision timeout."""
+        """Return machines without a node for longer than the provision timeout."""
         if group.running >= group.requested:
             return []
         timeout = self._flags.provision_timeout
@@ -247,7 +248,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _within_total(
         self, orders: list[tuple[AnyGroup, int]], visible: Sequence[AnyGroup], now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """Cut orders to the limit of all nodes. A cut is no failure of the group."""
+        """Limit orders to the total of all nodes. A limited order is no failure of its group."""
         if self._flags.most_nodes is None:
             return orders
         left = self._flags.most_nodes - sum(group.running + self._upcoming(group, now) for group in visible)
@@ -259,13 +260,13 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return cut
 
     def _upcoming(self, group: AnyGroup, now: float) -> int:
-        """Nodes on their way to a group that has an order of its own; those of other writers do not count."""
+        """Return the upcoming nodes of a group with an order; those of other writers do not count."""
         if group.key not in self._orders or self.in_backoff(group.key, now):
             return 0
         return max(0, group.requested - group.running - len(self._unregistered(group, now)))
 
     def _is_healthy(self, group: AnyGroup, now: float) -> bool:
-        """Nodes that are missing without an order are suffered up to a number or a share."""
+        """Return False if too many nodes are missing without an order, by number and share."""
         missing = group.requested - group.running
         if missing <= _MISSING_NODES:
             return True
@@ -282,7 +283,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         )
 
     def _waiting(self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float) -> tuple[dict[str, int], int]:
-        """Pods of a pool that wait: those that are bound to a zone, per zone, and those that run anywhere."""
+        """Return a pool's pending pods: those bound to a zone, per zone, and those of any zone."""
         nodes: dict[str, int] = {}
         for group in groups:
             coming = self._upcoming(group, now) if self._orders else 0
@@ -300,7 +301,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _scale_up(
         self, pools: Mapping[str, list[AnyGroup]], visible: Sequence[AnyGroup], demand: Demand, now: float
     ) -> list[tuple[AnyGroup, int]]:
-        """One option per loop: a group with all the waiting pods that it can serve, and the groups similar to it."""
+        """Return one option per loop: a group for all pending pods that fit it, with similar groups."""
         options: list[tuple[AnyGroup, list[AnyGroup], int]] = []
         for pool, groups in pools.items():
             bound, anywhere = self._waiting(pool, groups, demand, now)
@@ -309,7 +310,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
                 zonal = bound.get(group.zone, 0)
-                # Similar are those that all the pods of the option fit.
+                # All pods of the option fit on similar groups.
                 similar = [other for other in able if not zonal or other.zone == group.zone]
                 if zonal + anywhere:
                     options.append((group, similar, zonal + anywhere))
@@ -319,7 +320,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         return balance(similar if self._flags.balance else [best], pods)
 
     def _lacks_template(self, visible: Sequence[AnyGroup], now: float) -> bool:
-        """One group whose upcoming nodes nobody can imagine makes every scale-up fail."""
+        """Return True if an upcoming node has no template: every scale-up fails then."""
         return any(not group.running and not group.has_template and self._upcoming(group, now) for group in visible)
 
     # Scale-down
@@ -333,7 +334,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     def _remove_empty(
         self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float
     ) -> Iterator[Action[AnyGroup]]:
-        """Remove nodes without a pod, the newest first, unless their group is at its min: then their clocks stop."""
+        """Remove nodes without pods, newest first. The clocks of a group at its min stop."""
         empty = [
             (machine, group)
             for machine, group in _empty_nodes(pool, groups, demand)
@@ -354,7 +355,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
 
 
 def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:
-    """New nodes one by one to the smallest group that has room, as many as there is room for. The min is never read."""
+    """Return shares of new nodes, one by one for the smallest group with room; min is not read."""
     buckets = [
         Bucket(level=group.requested, room=_bounds(group).max - group.requested, tie=tie)
         for tie, group in enumerate(groups)
@@ -365,23 +366,23 @@ def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]
 
 def _bounds(group: Group) -> Bounds:
     bounds = group.readable_bounds
-    assert bounds is not None  # otherwise the loop has ended
+    assert bounds is not None  # else the loop has ended
     return bounds
 
 
 def _is_visible(group: Group) -> bool:
-    """With max 0, or without a replica and without knowledge of its nodes, there is no group."""
+    """Return False for a group that the provider omits: max 0, or neither replicas nor a template."""
     return _bounds(group).max > 0 and (group.requested > 0 or group.has_template)
 
 
 def _allows(group: Group, size: int) -> bool:
-    """Bounds hold in both directions: with max below its size a group cannot even shrink."""
+    """Return True for a size within the bounds, which also limit shrinking."""
     bounds = _bounds(group)
     return bounds.min <= size <= bounds.max
 
 
 def _empty_nodes(pool: str, groups: Sequence[AnyGroup], demand: Demand) -> list[tuple[Machine, AnyGroup]]:
-    """Nodes without a pod, oldest first. Pods sit on the oldest nodes: of a deployment's pods, the newest go first."""
+    """Return nodes without pods, oldest first. Pods run on the oldest nodes."""
     running: dict[str, int] = {}
     for group in groups:
         running[group.zone] = running.get(group.zone, 0) + group.running

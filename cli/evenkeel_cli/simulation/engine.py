@@ -1,4 +1,4 @@
-"""One run of a scenario: everything that happens, second by second of virtual time, as a timeline."""
+"""One run of a scenario in virtual time, as a timeline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +14,13 @@ from evenkeel_cli.simulation.pods import PodCounts
 from evenkeel_cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
 from evenkeel_cli.simulation.world import Cloud, Demands, Group, World
 
-# Beside the strategies: each zone keeps its share and nobody looks; Evenkeel without an autoscaler, where demand is
-# numbers; and where it is pods, Evenkeel in the autoscaler's place.
+# Variants besides strategies: static shares without Evenkeel; Evenkeel without an autoscaler, for demand or for pods.
 STATIC, ALONE, SERVERLESS = "static", "no-autoscaler", "serverless"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Who takes part in a run. ``strategy`` None: each pool has its own."""
+    """The participants of a run. ``strategy`` None: each pool has its own."""
 
     name: str
     strategy: Strategy | None = None
@@ -39,34 +38,34 @@ class GroupSnapshot:
     zone: str
     requested: int
     running: int
-    min: int | None  # None: bounds that nobody can read
+    min: int | None  # None: unreadable
     max: int | None
     state: State
-    drained: int  # nodes that are not among the replicas any more, and still run
+    drained: int  # running nodes that are no longer replicas
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The world from a moment on, until the next one."""
+    """The world from a second on, until the next snapshot."""
 
     at: int
     demand: Demands
     groups: tuple[GroupSnapshot, ...]
-    ordered: int  # nodes that anybody has ordered so far
+    ordered: int  # nodes, so far
     pods: PodCounts | None  # None: demand is numbers
 
     def of_pool(self, pool: str) -> list[GroupSnapshot]:
-        """The groups of one pool, in zone order."""
+        """Return a pool's groups in the order of zones."""
         return [group for group in self.groups if group.pool == pool]
 
     def wanted(self, pool: str) -> int:
-        """Nodes of a pool that pods want, bound to a zone or not."""
+        """Return the nodes that a pool's pods need."""
         return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A run from its first second to its last, as every measure and picture needs it."""
+    """A whole run."""
 
     scenario: Scenario
     variant: Variant
@@ -78,7 +77,7 @@ class Record:
 
 
 def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
-    """The runs that ``--strategy`` asks for: ``own``, ``all``, or one by name. Raises BadValueError."""
+    """Return the variants of ``--strategy``: ``own``, ``all``, or one by name. Raises BadValueError."""
     with_autoscaler = scenario.autoscaler.enabled
     demand = DemandStage(scenario.evenkeel.demand)
     if scenario.pods and not with_autoscaler:
@@ -103,7 +102,7 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
 
 
 class Stage:
-    """What the clusters of a scenario share: time, the cloud, and what they say of it to one another."""
+    """Shared by the clusters of a scenario: time, the cloud and capacity reports."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.agenda = Agenda()
@@ -112,7 +111,7 @@ class Stage:
 
 
 def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None) -> list[Record]:
-    """Clusters on one stage, from the first second to the last."""
+    """Play the clusters of one stage from the first second to the last."""
     agenda, duration = runs[0].agenda, runs[0].scenario.duration
     for run in runs:
         run.fill_agenda()
@@ -128,7 +127,7 @@ def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None
 
 
 def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
-    """One run; of a fleet one for each cluster, by its name."""
+    """Return one run, or one for each cluster of a fleet."""
     if not scenario.fleet:
         return [Run(scenario, variant)]
     stage = Stage(scenario)
@@ -139,13 +138,13 @@ def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
 
 
 class Run:
-    """One cluster of a scenario on its way through time."""
+    """The run of one cluster."""
 
     def __init__(
         self,
         scenario: Scenario,
         variant: Variant,
-        stage: "Stage | None" = None,
+        stage: Stage | None = None,
         cluster: ClusterSetup | None = None,
     ) -> None:
         stage = stage or Stage(scenario)
@@ -162,24 +161,24 @@ class Run:
         record = record_of(
             scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=name
         )
-        self.evenkeel = Evenkeel(self.world, record, self._look_in, stage.table)
+        self.evenkeel = Evenkeel(self.world, record, self._check_in, stage.table)
         self.snapshots: list[Snapshot] = []
         self._version = 0  # of the pods, at the last snapshot
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
-        """From the first second to the last; ``progress`` is told each second in which something happens."""
+        """Play the run; ``progress`` is called with each second that has an event."""
         (record,) = play([self], progress)
         return record
 
     def notice(self) -> None:
-        """Take down what has changed."""
+        """Take a snapshot after a change."""
         version = self.world.pods.version if self.world.pods else 0
         if self.world.changed or version != self._version:
             self.world.changed, self._version = False, version
             self._take_snapshot()
 
     def record(self) -> Record:
-        """What has become of it so far."""
+        """Return the run so far."""
         return Record(
             scenario=self.scenario,
             variant=self.variant,
@@ -191,33 +190,32 @@ class Run:
         )
 
     def fill_agenda(self) -> None:
-        """Enter what is known to happen."""
+        """Add the known events."""
         enter = self.agenda.enter
         for demand in self.scenario.demand:
             pool = self.scenario.pool_named(demand.pool).name
             for step in demand.nodes:
                 enter(step.at, Turn.WORLD, partial(self._want, (pool, demand.zone), step.nodes))
-        for span, mark in [(s, self._freeze) for s in self.scenario.frozen] + [
-            (s, self._spoil) for s in self.scenario.bad_bounds
-        ]:
-            enter(span.start, Turn.WORLD, partial(mark, span, True))
-            enter(span.until, Turn.WORLD, partial(mark, span, False))
+        for spans, mark in ((self.scenario.frozen, self._freeze), (self.scenario.bad_bounds, self._spoil)):
+            for span in spans:
+                enter(span.start, Turn.WORLD, partial(mark, span, True))
+                enter(span.until, Turn.WORLD, partial(mark, span, False))
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
-            enter(0, Turn.WORLD, self._scan)  # Evenkeel has been there before the scenario begins
+            enter(0, Turn.WORLD, self._scan)  # Evenkeel was there before the start
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
             for lie in self._lies:
                 enter(lie.at, Turn.EVENT, partial(self._lie, lie))
 
-    # What happens on the agenda
+    # Events
 
     def _want(self, key: tuple[str, str | None], nodes: int) -> None:
         self.world.demand[key] = nodes
         self.world.changed = True
         if not self.variant.autoscaler:
-            # Somebody has to say how many nodes are wanted: it is done by way of PoolMinimum.
+            # PoolMinimum requests the nodes.
             pool = self.scenario.pool_named(key[0])
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))
@@ -238,15 +236,15 @@ class Run:
         self.agenda.enter(self.world.now + self.scenario.autoscaler.loop, Turn.AUTOSCALER, self._loop)
 
     def _scan(self) -> None:
-        self.look()
+        self.check()
         self.agenda.enter(self.world.now + self.scenario.evenkeel.scan_interval, Turn.EVENKEEL, self._scan)
 
-    def _look_in(self, seconds: int) -> None:
-        self.agenda.enter(self.world.now + seconds, Turn.EVENKEEL, self.look)
+    def _check_in(self, seconds: int) -> None:
+        self.agenda.enter(self.world.now + seconds, Turn.EVENKEEL, self.check)
 
     def _fence(self, zone: str, until: int) -> None:
         self.evenkeel.fence_zone(zone, until)
-        self._look_in(0)
+        self._check_in(0)
 
     def _lie(self, lie: Lie) -> None:
         group = self._group_of(lie)
@@ -260,14 +258,14 @@ class Run:
 
     def _unschedulable(self) -> None:
         if self.variant.demand.orders:
-            self._look_in(self.scenario.evenkeel.event_latency)
+            self._check_in(self.scenario.evenkeel.event_latency)
 
     def _record_failure(self, group: Group, failure: MachineFailure) -> None:
         self.evenkeel.record_failure(group, failure)
-        self._look_in(0)
+        self._check_in(0)
 
-    def look(self) -> None:
-        """One look of Evenkeel; its patches take effect at once."""
+    def check(self) -> None:
+        """Perform one run of Evenkeel; its patches take effect at once."""
         self.evenkeel.look()
 
     def _take_snapshot(self) -> None:
@@ -298,18 +296,16 @@ class Run:
 
 
 def fenced_spans(record: Record, pools: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(zone, from, until) in seconds wherever a group of one of these pools was fenced."""
-    spans: list[tuple[str, int, int]] = []
-    for zone in record.scenario.zones:
-        samples = (
-            (
-                snapshot.at,
-                any(
-                    group.zone == zone.name and group.pool in pools and group.state is State.FENCED
-                    for group in snapshot.groups
-                ),
-            )
-            for snapshot in record.snapshots
+    """Return (zone, from, until) of each fence of a group of these pools."""
+
+    def is_fenced(snapshot: Snapshot, zone: str) -> bool:
+        members = (group for group in snapshot.groups if group.zone == zone and group.pool in pools)
+        return any(group.state is State.FENCED for group in members)
+
+    return [
+        (zone.name, *span)
+        for zone in record.scenario.zones
+        for span in spans_where(
+            ((snapshot.at, is_fenced(snapshot, zone.name)) for snapshot in record.snapshots), record.scenario.duration
         )
-        spans += [(zone.name, *span) for span in spans_where(samples, record.scenario.duration)]
-    return spans
+    ]

@@ -1,47 +1,70 @@
-"""Evenkeel in a simulation: the deployed run, on a table that is a few dictionaries and groups that are numbers.
+"""Evenkeel in a simulation: the deployed run on a table of dictionaries and groups of numbers.
 
-A look and its patches take no time. What is written is read back from the same annotations as on real objects.
+A check and its patches take no time. Written annotations are read back as on real objects.
 """
 
-# ruff: noqa: ARG002  ports are given more than a simulation needs
+# ruff: noqa: ARG002  ports receive more than a simulation needs
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from evenkeel.access_config import KubeconfigAccess, SameAccess, WorkloadEntry
-from evenkeel.application.ports import CheckResult, Lease, Offerings, Remaining, SharedOffering, StoredCluster, Versions
-from evenkeel.application.rebalancing.ports import MachineNode, WorkloadCluster
+from evenkeel.application.actions.ports import ActionStore
+from evenkeel.application.ports import (
+    Bus,
+    Clock,
+    Lease,
+    Offerings,
+    Queue,
+    Remaining,
+    SharedOffering,
+    StoredCluster,
+    Versions,
+)
+from evenkeel.application.rebalancing.ports import Clusters, MachineNode, WorkloadCluster
 from evenkeel.application.rebalancing.rebalance import Rebalance
-from evenkeel.domain.fleet.check_times import Chunk, SteadyState, Timer, Unreachable
+from evenkeel.domain.fleet.check_times import Timer
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.failures import class_of
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, PoolId, Shoot
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.plans import GroupPlan, Plan
-from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.record import ClusterRecord, ControlRecord, PoolEntry
-from evenkeel.state_records import ScaleRequestRecord
 from evenkeel_cli.simulation.scenario import Scenario
 from evenkeel_cli.simulation.workload_view import WorkloadView
 from evenkeel_cli.simulation.world import Group, World
 
 CLUSTER = "simulated"
-_PLENTY = 60.0  # seconds: no run is short of time
+# Fields that a record and its pools have from the scenario as they are.
+_RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "max_step", "provision_timeout")
+_POOL_FIELDS = ("name", "min", "max", "on_failure", "level")
+# Methods of ports without effect in a simulation, with their results.
+_NO_EFFECT: Mapping[str, Any] = {
+    **dict.fromkeys(("save_scale_request", "save_silence", "save_looked_at", "save_settled", "forget")),
+    **dict.fromkeys(("give_back_lease", "write_pool_maximum", "write_owner_numbers", "write_shoot_maximum")),
+    **dict.fromkeys(("emit_event", "request", "request_looks", "sleep")),
+    "seen": {},
+    "shoots": {},
+    "shows": False,
+    "show_status": False,
+    "publish": True,
+}
+_PLENTY = 60.0  # seconds that a run has
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was decided for a pool, when it was news."""
+    """A stored decision of a pool."""
 
     at: int
     pool: str
@@ -51,45 +74,43 @@ class Decision:
 def record_of(
     scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
 ) -> ClusterRecord:
-    """The cluster's record; ``strategy`` takes the place of every pool's own."""
+    """Return the cluster's record; ``strategy`` replaces that of every pool."""
+    setup = scenario.evenkeel
     return ClusterRecord(
         id=cluster,
         flavours=("cluster-api",),
         access=KubeconfigAccess(kind="kubeconfig", secret=cluster),
         dry_run=False,
-        share_offerings=scenario.evenkeel.share_offerings,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         demand=demand,
         workload=WorkloadEntry(access=SameAccess(kind="same")) if scenario.pods else None,
-        converge=scenario.evenkeel.converge,
-        expander=scenario.evenkeel.expander,
-        expander_order=scenario.evenkeel.expander_order,
-        max_step=scenario.evenkeel.max_step,
-        provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
-            PoolEntry(
-                name=pool.name,
-                min=pool.min,
-                max=pool.max,
-                strategy=strategy or pool.strategy,
-                on_failure=pool.on_failure,
-                level=pool.level,
-            )
+            PoolEntry(**{name: getattr(pool, name) for name in _POOL_FIELDS}, strategy=strategy or pool.strategy)
             for pool in scenario.pools
         ),
+        **{name: getattr(setup, name) for name in _RECORD_FIELDS},
     )
+
+
+class _Port:
+    """A port whose remaining methods have no effect."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _NO_EFFECT:
+            raise AttributeError(name)
+        return lambda *_, **__: _NO_EFFECT[name]
 
 
 @dataclass
 class SharedTable:
-    """What the clusters of a fleet say of what they buy. They have one run at a time."""
+    """The capacity reports that the clusters of a fleet share."""
 
     states: dict[Offering, OfferingState] = field(default_factory=dict)
 
 
 @dataclass
-class _Table:
-    """The table of a cluster that has one run at a time: nothing is ever written by somebody else meanwhile."""
+class _Table(_Port):
+    """The table of a cluster with one run at a time."""
 
     record: ClusterRecord
     world: World
@@ -98,9 +119,9 @@ class _Table:
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
     timer: Timer | None = None
-    kept_verdict: ClusterHealth = field(default_factory=ClusterHealth)
+    health: ClusterHealth = field(default_factory=ClusterHealth)
     decisions: list[Decision] = field(default_factory=list)
-    moved: int = 0  # nodes that converge has taken from a zone, once their successors ran
+    moved: int = 0  # nodes that converge has removed after their successors ran
 
     def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
@@ -113,7 +134,7 @@ class _Table:
             versions=Versions(),
             fencing_token=0,
             timer=self.timer,
-            cluster_health=self.kept_verdict,
+            cluster_health=self.health,
         )
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
@@ -127,23 +148,11 @@ class _Table:
         self.moved += after is not None and (before is None or after.at != before.at)
         self.pools[pool] = state
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """Nobody asks for nodes in a scenario."""
-
-    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
-        """A world always answers."""
-
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
-        self.kept_verdict = cluster_health
+        self.health = cluster_health
 
     def cluster_health(self, cluster: str) -> tuple[ClusterHealth, Versions]:
-        return self.kept_verdict, Versions()
-
-    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
-        """Nobody asks when."""
-
-    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
-        """Nobody looks without a run."""
+        return self.health, Versions()
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
@@ -157,14 +166,8 @@ class _Table:
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
         self.shared.states[offering] = state
 
-    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
-        """There is nothing to forget."""
-
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
         return Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
-
-    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """Nobody waits for it."""
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         pool = decision["pool"]
@@ -177,21 +180,15 @@ class _Table:
 
 
 @dataclass
-class _Cluster:
-    """The simulated groups as a run finds and writes them."""
+class _Cluster(_Port):
+    """The simulated groups as a run reads and writes them."""
 
     world: World
     groups: dict[GroupKey, Group]
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         groups = self.world.groups
-        return Observation(groups=tuple(self.world.observe(each, closely=each.key in closely) for each in groups))
-
-    def seen(self) -> Mapping[str, str]:
-        return {}
-
-    def shows(self, seen: Mapping[str, str]) -> bool:
-        return False
+        return Observation(groups=tuple(self.world.observe(group, closely=group.key in closely) for group in groups))
 
     def nodes(self) -> Mapping[str, MachineNode]:
         leaving = {
@@ -239,29 +236,9 @@ class _Cluster:
             self.world.shrink(group, patch.requested)
             self.world.order(group, patch.requested - group.requested)
 
-    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
-        """Nobody agrees to other numbers in a scenario."""
 
-    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        """The same."""
-
-    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
-        """No scenario has a Shoot."""
-        return {}
-
-    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
-        """The same."""
-
-    def show_status(self, place: str, text: str) -> bool:
-        """Nor that."""
-        return False
-
-    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
-        """Nobody reads them."""
-
-
-class Evenkeel:
-    """The run with ports of its own. ``look_again`` asks for a look after so many seconds."""
+class Evenkeel(_Port):
+    """The deployed run on simulated ports. ``look_again`` requests a check after so many seconds."""
 
     def __init__(
         self, world: World, record: ClusterRecord, look_again: Callable[[int], None], shared: SharedTable
@@ -273,11 +250,11 @@ class Evenkeel:
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again
         self._rebalance = Rebalance(
-            store=self._table,
-            clusters=self,
-            queue=self,
-            bus=self,
-            clock=self,
+            store=cast("Store", self._table),
+            clusters=cast("Clusters", self),
+            queue=cast("Queue", self),
+            bus=cast("Bus", self),
+            clock=cast("Clock", self),
             random_bytes=random.Random(f"{world.scenario.seed}/ids").randbytes,
             dry_run=False,
         )
@@ -288,11 +265,11 @@ class Evenkeel:
 
     @property
     def moved(self) -> int:
-        """Nodes that have been moved home."""
+        """Nodes that converge has moved."""
         return self._table.moved
 
     def record_failure(self, group: Group, failure: MachineFailure) -> None:
-        """A failure event has arrived; a look follows it."""
+        """Store a failure event."""
         if failure.at is None:
             return
         state = self._table.groups.get(group.key, GroupState())
@@ -306,11 +283,11 @@ class Evenkeel:
         )
 
     def fence_zone(self, zone: str, until: int) -> None:
-        """An operator has fenced a zone."""
+        """Fence a zone until a second, as an operator does."""
         self._table.zones[zone] = self._world.moment(until)
 
     def look(self) -> Plan:
-        """One run: observe, plan, write, remember."""
+        """Perform one run; return its plan."""
         summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
@@ -328,9 +305,6 @@ class Evenkeel:
     def now(self) -> datetime:
         return self._world.time
 
-    def sleep(self, seconds: float) -> None:
-        """Nothing waits within a run."""
-
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> _Cluster:
@@ -339,22 +313,5 @@ class Evenkeel:
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         return WorkloadView(self._world)
 
-    def request(
-        self,
-        cluster: str,
-        reason: str,
-        deduplication: str,
-        found: CheckResult | None = None,
-        settled: SteadyState | None = None,
-    ) -> None:
-        """A run asks for runs with a delay only."""
-
-    def request_checks(self, chunks: Sequence[Chunk]) -> None:
-        """Only at a cluster that does not answer."""
-
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         self._look_again(seconds)
-
-    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
-        """Nobody listens, and nothing is told a second time for that."""
-        return True

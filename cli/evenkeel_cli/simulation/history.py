@@ -1,7 +1,7 @@
-"""A recorded history as a scenario: what `evenkeel record` wrote, derived back into zones, demand and failures.
+"""A scenario from a recorded history (`evenkeel record`): zones, demand and failures derived from decisions.
 
-A decision record says what was requested at moments when something was news, and which zones were fenced. What it does
-not say is taken from the scenario's defaults: docs/simulate.md lists both.
+A decision has the requested replicas and the fenced zones at times of change. Everything else is a default of the
+scenario; docs/simulate.md lists both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.validation import ConfigError, Moment, read_model
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, spans_where, write_duration
 
-_Looks = list[tuple[int, GroupDocument]]
-"""Of one pool in one zone: seconds since the history began, and what was decided."""
+_Samples = list[tuple[int, GroupDocument]]
+"""Decisions of one pool in one zone, with seconds since the history began."""
 
-# A code per class that leads to the same class again; a timeout says nothing, that is what it is.
+# A code that has the same class again; a timeout has no report.
 _REFUSALS: Mapping[str, Mapping[str, str]] = {
     FailureClass.CAPACITY: {"code": "InsufficientInstanceCapacity"},
     FailureClass.QUOTA: {"code": "VcpuLimitExceeded"},
@@ -40,19 +40,19 @@ class _History(BaseModel):
     @field_validator("decisions", mode="before")
     @classmethod
     def _of_pools(cls, decisions: object) -> object:
-        """What people asked for stands among them, and moves no node by itself."""
+        """Remove actions of operators, which move no node."""
         if not isinstance(decisions, list):
             return decisions
         return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
 
 
 def is_history(data: object) -> bool:
-    """Whether this is a recorded history and no scenario."""
+    """Return True for a recorded history."""
     return isinstance(data, Mapping) and "decisions" in data
 
 
 def scenario_of(data: object, where: str) -> Scenario:
-    """Raises ConfigError: a bad value, or nothing in it to derive a pool from."""
+    """Return a history's scenario. Raises ConfigError: a bad value, or no pool."""
     history = read_model(_History, data, where)
     pools = _by_pool(history.decisions)
     if not pools:
@@ -62,10 +62,10 @@ def scenario_of(data: object, where: str) -> Scenario:
         raise ConfigError([f"{where}: to is not after from"])
     short = [name for _, name in pools]
     names = {key: key[1] if short.count(key[1]) == 1 else f"{key[0]}.{key[1]}" for key in pools}
-    zones: dict[str, list[_Looks]] = {}
+    zones: dict[str, list[_Samples]] = {}
     for decisions in pools.values():
-        for zone, looks in _by_zone(decisions, history.start).items():
-            zones.setdefault(zone, []).append(looks)
+        for zone, samples in _by_zone(decisions, history.start).items():
+            zones.setdefault(zone, []).append(samples)
     return read_scenario(
         {
             "name": f"history of {history.cluster}"[:100],
@@ -74,7 +74,7 @@ def scenario_of(data: object, where: str) -> Scenario:
             "zones": [
                 {
                     "name": zone,
-                    "capacity": _steps([span for looks in of_pools for span in _failing(looks, seconds)]),
+                    "capacity": _steps([span for samples in of_pools for span in _failing(samples, seconds)]),
                     "failure": _REFUSALS.get(_failure_class(of_pools[0]), _REFUSALS[FailureClass.UNKNOWN]),
                 }
                 for zone, of_pools in sorted(zones.items())
@@ -86,8 +86,8 @@ def scenario_of(data: object, where: str) -> Scenario:
             "fences": [
                 {"zone": zone, "from": write_duration(start), "until": write_duration(until)}
                 for zone, of_pools in zones.items()
-                for looks in of_pools
-                for start, until in _impaired(looks, seconds)
+                for samples in of_pools
+                for start, until in _impaired(samples, seconds)
             ],
         },
         where,
@@ -95,7 +95,7 @@ def scenario_of(data: object, where: str) -> Scenario:
 
 
 def _by_pool(decisions: Sequence[DecisionDocument]) -> dict[tuple[str, str], list[DecisionDocument]]:
-    """Of each valid pool its decisions, by namespace and name, the oldest first."""
+    """Return the decisions of valid pools by namespace and name, oldest first."""
     pools: dict[tuple[str, str], list[DecisionDocument]] = {}
     for decision in sorted(decisions, key=lambda decision: decision.at):
         pool = decision.pool
@@ -104,9 +104,9 @@ def _by_pool(decisions: Sequence[DecisionDocument]) -> dict[tuple[str, str], lis
     return pools
 
 
-def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str, _Looks]:
-    """What a pool's decisions say of each zone: seconds since the start, and the group there."""
-    zones: dict[str, _Looks] = {}
+def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str, _Samples]:
+    """Return a pool's samples by zone."""
+    zones: dict[str, _Samples] = {}
     for decision in decisions:
         at = max(0, int((decision.at - start).total_seconds()))
         for group in decision.pool.groups:
@@ -115,18 +115,18 @@ def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str
 
 
 def _zone(group: GroupDocument) -> str:
-    """Zones are what a scenario is made of; a group without one is in one of its own."""
+    """Return a group's zone; a group without one has a zone of its own."""
     return group.zone or group.name
 
 
-def _failure_class(looks: _Looks) -> str:
-    """Of the first failure that is told; where none is, what zones run out of most."""
-    backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in looks)
+def _failure_class(samples: _Samples) -> str:
+    """Return the class of the first failure; capacity by default."""
+    backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in samples)
     return next((str(facts.get("kind")) for facts in backoffs if facts is not None), FailureClass.CAPACITY.value)
 
 
 def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
-    """Numbers as they were last; nodes as they were first."""
+    """Return a pool with its last numbers and its first nodes."""
     first, last = decisions[0].pool, decisions[-1].pool
     return {
         "name": name,
@@ -139,14 +139,14 @@ def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
 
 
 def _ran(group: GroupDocument) -> int:
-    """Nodes when a history begins; where a decision does not say, of a zone that failed what is left to it."""
+    """Return a group's nodes at the start; without a count, those requested, or left in a fenced zone."""
     if group.running is not None:
         return min(group.running, group.requested.before)
     return group.requested.after if group.state is State.FENCED else group.requested.before
 
 
 def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:
-    """What was requested in all zones, each time that it was written down."""
+    """Return the requested nodes of all zones at each decision."""
     demand: dict[int, int] = {}
     for decision in decisions:
         at = int((decision.at - start).total_seconds()) if demand else 0
@@ -154,12 +154,12 @@ def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict
     return [{"at": write_duration(at), "nodes": nodes} for at, nodes in sorted(demand.items())]
 
 
-def _failing(looks: _Looks, end: int) -> list[tuple[int, int]]:
-    """When the zone gave out no machines: from the look before a fence to the probe that went well."""
+def _failing(samples: _Samples, end: int) -> list[tuple[int, int]]:
+    """Return the spans without machines: from the decision before a fence to the successful probe."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     probed = before = 0
-    for at, group in looks:
+    for at, group in samples:
         if group.facts(Rule.IN_BACKOFF) is not None:
             since = before if since is None else since
             probed = end
@@ -174,14 +174,14 @@ def _failing(looks: _Looks, end: int) -> list[tuple[int, int]]:
     return [(start, until) for start, until in spans if start < until]
 
 
-def _impaired(looks: _Looks, end: int) -> list[tuple[int, int]]:
-    """When the whole zone was fenced by an operator or by AWS."""
-    spans = spans_where(((at, group.facts(Rule.ZONE_IMPAIRED) is not None) for at, group in looks), end)
+def _impaired(samples: _Samples, end: int) -> list[tuple[int, int]]:
+    """Return the spans in which an operator or AWS fenced the zone."""
+    spans = spans_where(((at, group.facts(Rule.ZONE_IMPAIRED) is not None) for at, group in samples), end)
     return [(start, until) for start, until in spans if start < until]
 
 
 def _steps(spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Capacity 0 while any pool found none there, and no limit in between."""
+    """Return capacity 0 in these spans, and no limit between them."""
     merged: list[tuple[int, int]] = []
     for start, until in sorted(spans):
         if merged and start <= merged[-1][1]:

@@ -1,7 +1,7 @@
-"""What a run was like, in numbers that can be compared."""
+"""Measures of a run, to compare strategies."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ from evenkeel_cli.simulation.engine import GroupSnapshot, Record, Snapshot, fenc
 from evenkeel_cli.simulation.scenario import Scenario
 
 _HOUR, _MINUTE = 3600, 60
+_GROUP_FIELDS = ("name", "zone", "requested", "running", "min", "max")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemandRise:
-    """A rise of demand, and how long it took. ``seconds`` None: it was still waiting at its end."""
+    """A rise of demand, and the seconds to its nodes; None: it was not met."""
 
     at: int
     pool: str
@@ -25,7 +26,7 @@ class DemandRise:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRise:
-    """More pods of a kind, and how long until none of them waited. ``seconds`` None: some waited at its end."""
+    """A rise of a kind of pods, and the seconds until none was pending; None: some stayed pending."""
 
     at: int
     kind: str
@@ -35,52 +36,52 @@ class PodRise:
 
 @dataclass(frozen=True, kw_only=True)
 class Wave:
-    """From a rise of all pods together that follows a fall, until the next such one."""
+    """A wave of all pods: from a rise after a fall until the next such rise."""
 
     at: int
-    pods: int  # at its height
-    seconds: int | None  # the longest until nobody waited, of its rises; None: somebody waited for ever
+    pods: int  # at most
+    seconds: int | None  # of its slowest rise; None: one was not met
     ordered: int  # nodes
-    skew_high: int  # of the worst pool, as long as its height lasted
-    skew_after: int  # the same, when the next one begins
+    skew_high: int  # of the worst pool, when pods begin to end
+    skew_after: int  # the same, when the next wave begins
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodMeasures:
-    """What a run was like for pods."""
+    """Measures of a run's pods."""
 
     rises: tuple[PodRise, ...]
     waves: tuple[Wave, ...]
     ordered: int  # nodes
     waiting_pod_minutes: float
     evicted: int
-    against_budget: int  # evicted with too few of its kind left to serve
-    held: int  # times that a drain found that a budget lets nobody go
+    against_budget: int  # evicted with too few others ready
+    held: int  # evictions that a budget refused
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """One run in numbers. Over and skew are those of the pool where they were worst."""
+    """One run in numbers; over and skew are those of the worst pool."""
 
     demand: tuple[DemandRise, ...]
-    worst_seconds: int | None  # None: some demand was never met, or there was none
+    worst_seconds: int | None  # None: no demand, or some was not met
     unmet: int
-    waiting_node_hours: float  # nodes that pods waited for, times the hours that they waited
-    over_requested: int  # most that a pool requested beyond PoolMaximum
+    waiting_node_hours: float  # nodes that pods waited for, times hours
+    over_requested: int  # at most beyond PoolMaximum
     over_running: int
-    skew_mean: float  # nodes running in the fullest zone less those in the emptiest, over time
+    skew_mean: float  # nodes of the fullest zone less the emptiest, over time
     skew_worst: int
-    skew_recovered: float | None  # mean from the moment on when the last zone was well again; None: there was none
-    held_node_hours: float  # nodes of groups at their min, beyond PoolMinimum, times how long
+    skew_recovered: float | None  # mean after the last outage; None: there was none
+    held_node_hours: float  # nodes of groups at min beyond PoolMinimum, times hours
     failed_launches: int
     node_hours: float
     patches: int
-    moved: int  # nodes that converge has moved home
+    moved: int  # nodes, by converge
     pods: PodMeasures | None  # None: demand is numbers
 
 
 def measure(record: Record) -> Measures:
-    """Over every second of a run, until the end of its scenario."""
+    """Measure a run until the end of its scenario."""
     pools = record.scenario.pools
     spans = list(_spans(record))
     length = record.scenario.duration
@@ -129,39 +130,49 @@ def _measure_pods(record: Record, spans: Sequence[tuple[Snapshot, int]]) -> PodM
 
 
 def _pod_rises(record: Record) -> Iterator[PodRise]:
-    """Every step with more pods, and when none of that kind waited for the first time."""
-    end = record.scenario.duration
     for setup in record.scenario.pods:
-        before = 0
-        steps = [step for step in setup.count if step.at < end]
-        for i, step in enumerate(steps):
-            if step.pods > before:
-                # A later rise does not end it; a fall below it does. Jobs do not fall.
-                falls = (later.at for later in steps[i:] if later.pods < step.pods and not setup.lifetime)
-                met = _nobody_waits(record, setup.name, step.at, next(falls, end + 1))
-                seconds = None if met is None else met - step.at
-                yield PodRise(at=step.at, kind=setup.name, pods=step.pods, seconds=seconds)
-            before = 0 if setup.lifetime else step.pods
+        steps = [(step.at, step.pods) for step in setup.count]
+
+        def is_met(snapshot: Snapshot, _pods: int, kind: str = setup.name) -> bool:
+            return snapshot.pods is not None and not snapshot.pods.waiting[kind]
+
+        for at, pods, seconds in _met(record, steps, is_met, falls=not setup.lifetime):
+            yield PodRise(at=at, kind=setup.name, pods=pods, seconds=seconds)
 
 
-def _nobody_waits(record: Record, kind: str, since: int, end: int) -> int | None:
-    """The first second in which no pod of a kind waits."""
-    for snapshot, until in zip(record.snapshots, [*(s.at for s in record.snapshots[1:]), end], strict=True):
-        if until > since and snapshot.at < end and snapshot.pods is not None and not snapshot.pods.waiting[kind]:
-            return max(since, snapshot.at)
-    return None
+def _met(
+    record: Record, steps: Sequence[tuple[int, int]], is_met: Callable[[Snapshot, int], bool], *, falls: bool = True
+) -> Iterator[tuple[int, int, int | None]]:
+    """Yield second and height of each rise, and the seconds until a snapshot met it; None: none did.
+
+    A fall ends a rise, a later rise does not. Without ``falls``, each step is a rise.
+    """
+    end, before = record.scenario.duration, 0
+    for i, (at, wanted) in enumerate(steps):
+        if at < end and wanted > before:
+            last = next((later for later, height in steps[i:] if falls and later < end and height < wanted), end + 1)
+            met = next(
+                (
+                    max(at, snapshot.at)
+                    for snapshot, until in _until_next(record, last)
+                    if until > at and snapshot.at < last and is_met(snapshot, wanted)
+                ),
+                None,
+            )
+            yield at, wanted, None if met is None else met - at
+        before = wanted if falls else 0
 
 
 def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
     heights = list(_heights(record.scenario))
     for i, (start, falls, pods) in enumerate(heights):
         end = heights[i + 1][0] if i + 1 < len(heights) else record.scenario.duration
-        of_it = [rise.seconds for rise in rises if start <= rise.at < end]
-        met = [seconds for seconds in of_it if seconds is not None]
+        times = [rise.seconds for rise in rises if start <= rise.at < end]
+        met = [seconds for seconds in times if seconds is not None]
         yield Wave(
             at=start,
             pods=pods,
-            seconds=max(met, default=0) if len(met) == len(of_it) else None,
+            seconds=max(met, default=0) if len(met) == len(times) else None,
             ordered=_before(record, end).ordered - (_before(record, start).ordered if start else 0),
             skew_high=_worst_skew(record, falls),
             skew_after=_worst_skew(record, end),
@@ -169,9 +180,9 @@ def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
 
 
 def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
-    """Of each wave when it begins, when pods begin to go, and how many are wanted in between, at most.
+    """Yield each wave's start, the first end of pods, and the most pods between.
 
-    Jobs are taken to begin and to end on time: so waves are the same whoever runs.
+    Jobs start and end as scheduled, so that waves are the same for all variants.
     """
     changes: Counter[int] = Counter()
     for setup in scenario.pods:
@@ -198,12 +209,12 @@ def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
 
 
 def _before(record: Record, second: int) -> Snapshot:
-    """The world just before a second; at the start, as it was then."""
+    """Return the snapshot just before a second, or the first one."""
     return next((snapshot for snapshot in reversed(record.snapshots) if snapshot.at < second), record.snapshots[0])
 
 
 def _worst_skew(record: Record, second: int) -> int:
-    """Just before a second."""
+    """Return the largest skew of a pool just before a second."""
     snapshot = _before(record, second)
     return max(_skew(snapshot.of_pool(pool.name)) for pool in record.scenario.pools)
 
@@ -212,11 +223,14 @@ def _hours(node_seconds: int) -> float:
     return round(node_seconds / _HOUR, 2)
 
 
+def _until_next(record: Record, end: int) -> Iterator[tuple[Snapshot, int]]:
+    """Yield snapshots with the second of the next one; the last one lasts until ``end``."""
+    return zip(record.snapshots, [*(snapshot.at for snapshot in record.snapshots[1:]), end], strict=True)
+
+
 def _spans(record: Record) -> Iterator[tuple[Snapshot, int]]:
-    """Each shot with the seconds that it holds."""
-    ends = [snapshot.at for snapshot in record.snapshots[1:]] + [record.scenario.duration]
-    for snapshot, end in zip(record.snapshots, ends, strict=True):
-        yield snapshot, end - snapshot.at
+    """Yield snapshots with their seconds."""
+    return ((snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration))
 
 
 def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
@@ -234,7 +248,7 @@ def _skew(groups: Sequence[GroupSnapshot]) -> int:
 
 
 def _skew_recovered(record: Record, skews: Iterable[Sequence[tuple[int, int]]]) -> float | None:
-    """The mean skew of the worst pool since the last zone got more machines again, or the last fence ended."""
+    """Return the mean skew of the worst pool since the last outage."""
     since = record.scenario.recovered_at
     left = record.scenario.duration - since if since is not None else 0
     if since is None or left <= 0:
@@ -250,7 +264,7 @@ def _skew_recovered(record: Record, skews: Iterable[Sequence[tuple[int, int]]]) 
 
 
 def _held(record: Record, snapshot: Snapshot) -> int:
-    """Nodes of groups that stand at their min, beyond PoolMinimum: no autoscaler would take them away."""
+    """Return nodes of groups at their min, beyond PoolMinimum, which no autoscaler removes."""
     at_min = {
         pool.name: sum(group.requested for group in snapshot.of_pool(pool.name) if group.min == group.requested)
         for pool in record.scenario.pools
@@ -259,7 +273,7 @@ def _held(record: Record, snapshot: Snapshot) -> int:
 
 
 def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:
-    """Nodes of one demand that run: those that are bound to a zone come first there."""
+    """Return the running nodes of one demand; demand bound to a zone has priority there."""
     running = {group.zone: group.running for group in snapshot.of_pool(pool)}
     bound = {name: min(nodes, snapshot.demand.get((pool, name), 0)) for name, nodes in running.items()}
     if zone is not None:
@@ -272,28 +286,19 @@ def _waiting(snapshot: Snapshot) -> int:
 
 
 def _rises(record: Record) -> Iterator[DemandRise]:
-    """Every rise of demand that did not find its nodes there already, and when so many ran for the first time."""
     for demand in record.scenario.demand:
-        pool = record.scenario.pool_named(demand.pool).name
-        steps = [step for step in demand.nodes if step.at < record.scenario.duration]
-        before = 0
-        for i, step in enumerate(steps):
-            if step.nodes > before:
-                # A later rise does not end it; a fall below it does.
-                end = next((later.at for later in steps[i:] if later.nodes < step.nodes), record.scenario.duration + 1)
-                snapshots = [snapshot for snapshot in record.snapshots if snapshot.at < end]
-                before_rise = [snapshot for snapshot in snapshots if snapshot.at <= step.at]
-                since_rise = before_rise[-1:] + [snapshot for snapshot in snapshots if snapshot.at > step.at]
-                met = next(
-                    (snapshot.at for snapshot in since_rise if served(snapshot, pool, demand.zone) >= step.nodes), None
-                )
-                seconds = None if met is None else max(0, met - step.at)
-                yield DemandRise(at=step.at, pool=pool, zone=demand.zone, nodes=step.nodes, seconds=seconds)
-            before = step.nodes
+        pool, zone = record.scenario.pool_named(demand.pool).name, demand.zone
+        steps = [(step.at, step.nodes) for step in demand.nodes]
+
+        def is_met(snapshot: Snapshot, nodes: int, pool: str = pool, zone: str | None = zone) -> bool:
+            return served(snapshot, pool, zone) >= nodes
+
+        for at, nodes, seconds in _met(record, steps, is_met):
+            yield DemandRise(at=at, pool=pool, zone=zone, nodes=nodes, seconds=seconds)
 
 
 def run_json(record: Record) -> dict[str, Any]:
-    """One run; the names are a contract (docs/simulate.md)."""
+    """Return one run as JSON, with the fields of docs/simulate.md."""
     pools = record.scenario.pools
     measures = asdict(measure(record))
     return {
@@ -307,15 +312,7 @@ def run_json(record: Record) -> dict[str, Any]:
                 "demand": snapshot.wanted(pool.name),
                 **_pods_json(snapshot),
                 "groups": [
-                    {
-                        "name": group.name,
-                        "zone": group.zone,
-                        "requested": group.requested,
-                        "running": group.running,
-                        "min": group.min,
-                        "max": group.max,
-                        "state": group.state.value,
-                    }
+                    {name: getattr(group, name) for name in _GROUP_FIELDS} | {"state": group.state.value}
                     for group in snapshot.of_pool(pool.name)
                 ],
             }
@@ -334,13 +331,13 @@ def run_json(record: Record) -> dict[str, Any]:
 
 
 def _pods_json(snapshot: Snapshot) -> dict[str, Any]:
-    """Pods of the whole cluster: most of them may run in any pool."""
+    """Return the pods of the whole cluster, which may run in any pool."""
     pods = snapshot.pods
     return {} if pods is None else {"pods": sum(pods.wanted.values()), "waiting": sum(pods.waiting.values())}
 
 
 def simulation_json(records: Sequence[Record]) -> dict[str, Any]:
-    """All runs of a scenario, as ``simulate -o json`` prints them."""
+    """Return all runs as JSON (``simulate -o json``)."""
     scenario = records[0].scenario
     return {
         "scenario": scenario.name,

@@ -1,6 +1,6 @@
-"""A run as a picture: nodes per zone, demand, and when which zone was fenced. The same run gives the same bytes.
+"""A run as a picture: nodes per zone, demand and fences. The same run gives the same bytes.
 
-Colours are Okabe and Ito's, which people tell apart whatever their sight (jfly.uni-koeln.de/color).
+Colours are those of Okabe and Ito for all kinds of colour vision (jfly.uni-koeln.de/color).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _HOUR, _MINUTE = 3600, 60
 
 
 def draw(records: Sequence[Record], file: Path) -> None:
-    """One panel per run and pool into a PNG or SVG. Raises OSError where the file cannot be written."""
+    """Draw one panel per run and pool into a PNG or SVG. Raises OSError."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -40,7 +40,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
                 legend.setdefault(label, handle)
         figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=min(5, len(legend)))
         kind = file.suffix.lower().lstrip(".")
-        # Without these, SVG carries the date and PNG the version of the library.
+        # Otherwise SVG contains the date and PNG the version of the library.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         try:
             figure.savefig(file, format=kind, dpi=110, metadata=metadata)
@@ -57,7 +57,7 @@ def _wanted(snapshot: Snapshot, pool: PoolSetup) -> int:
 
 
 def _demand_is(scenario: Scenario) -> str:
-    """What the black line shows: how many nodes pods come to is what the runs differ in."""
+    """Return the label of the black line: with pods, demand in nodes differs by run."""
     return "pods waiting" if scenario.pods else "demand"
 
 

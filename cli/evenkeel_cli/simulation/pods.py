@@ -1,6 +1,6 @@
-"""Pods in virtual time: their controllers, their scheduler, disruption budgets, and nodes that are drained.
+"""Pods in virtual time: controllers, scheduler, disruption budgets and drains.
 
-Scheduling takes no time. Whoever is evicted comes again at once, as a new pod.
+Scheduling takes no time. A new pod replaces an evicted one at once.
 """
 
 from collections import Counter
@@ -13,26 +13,26 @@ from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.scenario import Scenario
 from evenkeel_cli.simulation.scheduling import Board, Kind, Room
 
-# Cluster API tries again after so long what a disruption budget has refused (core/reconcilers/machine).
+# Cluster API's delay after an eviction that a budget has refused (core/reconcilers/machine).
 _DRAIN_AGAIN = 20
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class SimulatedPod:
-    """A pod from its creation to its end."""
+    """A pod."""
 
     name: str
     kind: Kind
     created: int
     room: Room | None = None
-    refused: int | None = None  # since when its scheduler finds no node
+    refused: int | None = None  # since when it is unschedulable
     ready: bool = False
     gone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodCounts:
-    """Pods at one moment, by kind, and what has become of them so far."""
+    """Pods by kind, and evictions so far."""
 
     wanted: Mapping[str, int]
     waiting: Mapping[str, int]
@@ -42,7 +42,7 @@ class PodCounts:
 
 
 class Pods:
-    """The pods of a scenario. ``refused`` is called when pods are found to fit nowhere, once for all of a moment."""
+    """The pods of a scenario. ``refused`` is called once a second for new unschedulable pods."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda, clock: Callable[[], int]) -> None:
         self._agenda = agenda
@@ -50,7 +50,7 @@ class Pods:
         self.kinds = [Kind(setup) for setup in scenario.pods]
         self.board = Board()
         self.refused: Callable[[], None] = lambda: None
-        self.version = 0  # grows with everything that placing may read
+        self.version = 0  # grows with each change that scheduling reads
         self._alive: dict[Kind, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
         self._wanted: Counter[Kind] = Counter()  # of deployments
         self._numbers = count(1)
@@ -61,17 +61,17 @@ class Pods:
                 agenda.enter(step.at, Turn.WORLD, partial(self._want, kind, step.pods))
 
     def all(self) -> Iterator[SimulatedPod]:
-        """Every pod that is there, kind by kind."""
+        """Yield all pods, kind by kind."""
         for pods in self._alive.values():
             yield from pods
 
     def waiting(self) -> list[SimulatedPod]:
-        """Pods without a node, the oldest first."""
+        """Return pending pods, oldest first."""
         return sorted((pod for pod in self.all() if pod.room is None), key=lambda pod: pod.created)
 
     def counts(self) -> PodCounts:
         return PodCounts(
-            wanted={kind.name: self._meant(kind) for kind in self.kinds},
+            wanted={kind.name: self._expected(kind) for kind in self.kinds},
             waiting={kind.name: sum(pod.room is None for pod in pods) for kind, pods in self._alive.items()},
             evicted=self._evicted,
             against_budget=self._against_budget,
@@ -79,17 +79,17 @@ class Pods:
         )
 
     def allowed(self, kind: Kind) -> int | None:
-        """Evictions that its disruption budget allows now; None: it has none."""
+        """Return the evictions that a disruption budget allows now; None: no budget."""
         if kind.setup.max_unavailable is None:
             return None
         return max(0, self._serving(kind) - self._least(kind))
 
-    def _meant(self, kind: Kind) -> int:
+    def _expected(self, kind: Kind) -> int:
         return len(self._alive[kind]) if kind.setup.lifetime else self._wanted[kind]
 
     def _least(self, kind: Kind) -> int:
-        """How many have to serve."""
-        return self._meant(kind) - (kind.setup.max_unavailable or 0)
+        """Return the number of pods that must be ready."""
+        return self._expected(kind) - (kind.setup.max_unavailable or 0)
 
     def _serving(self, kind: Kind) -> int:
         return sum(pod.ready for pod in self._alive[kind])
@@ -115,7 +115,7 @@ class Pods:
         self._changed()
 
     def _first_to_go(self, kind: Kind) -> SimulatedPod:
-        """Who waits, then who shares its node with the most of its kind, then the newest (controller_utils.go)."""
+        """Return a pending pod, else one on the node with most of its kind, else the newest (controller_utils.go)."""
         places = [(pod.room is None, pod.room.kinds[kind] if pod.room else 0) for pod in self._alive[kind]]
         index = max(range(len(places)), key=lambda index: (*places[index], index))
         return self._alive[kind][index]
@@ -130,7 +130,7 @@ class Pods:
     # The scheduler
 
     def _changed(self) -> None:
-        """Somebody who waits may fit now: the scheduler looks once everything of this moment has happened."""
+        """Run the scheduler after all events of this second."""
         self.version += 1
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -138,7 +138,7 @@ class Pods:
 
     def _schedule(self) -> None:
         self._is_scheduled = False
-        is_news = False
+        is_new = False
         fit_nowhere: set[Kind] = set()
         for pod in self.waiting():
             room = None if pod.kind in fit_nowhere else self.board.emptiest(pod.kind)
@@ -146,9 +146,9 @@ class Pods:
                 self._bind(pod, room)
             else:
                 fit_nowhere.add(pod.kind)
-                is_news |= pod.refused is None
+                is_new |= pod.refused is None
                 pod.refused = self._clock() if pod.refused is None else pod.refused
-        if is_news:
+        if is_new:
             self.version += 1
             self.refused()
 
@@ -173,12 +173,12 @@ class Pods:
     # Nodes
 
     def join(self, room: Room) -> None:
-        """A node has come."""
+        """Add a node."""
         self.board.rooms[room.name] = room
         self._changed()
 
     def drain(self, room: Room, done: Callable[[], None]) -> None:
-        """A node goes: cordoned now, its pods evicted as their budgets let them, ``done`` when nobody is left there."""
+        """Cordon a node and evict its pods as budgets allow; call ``done`` when it is empty."""
         room.is_open = False
         self._changed()
         self._evict(room, done)
@@ -197,10 +197,10 @@ class Pods:
         done()
 
     def _lose(self, pod: SimulatedPod) -> None:
-        """A pod goes without its controller's leave; another one comes for it."""
+        """Evict a pod; its controller creates another one."""
         kind = pod.kind
         self._end(pod)
         self._create(kind)
         self._evicted += 1
-        # Counted anew, whoever let it go, so that a drain that asks no budget shows.
+        # Counted again, so that a drain that ignores budgets shows.
         self._against_budget += kind.setup.max_unavailable is not None and self._serving(kind) < self._least(kind)

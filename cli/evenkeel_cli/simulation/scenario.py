@@ -1,6 +1,6 @@
-"""A scenario: what happens to which zones, and when. Read strictly; every bad value is one line.
+"""A scenario file: zones, pools, demand and events, read strictly; each bad value is one line.
 
-Times count from the scenario's start, in whole seconds; people write them as ``90s``, ``15m`` or ``1h30m``.
+Times count from the scenario's start, in whole seconds, written as ``90s``, ``15m`` or ``1h30m``.
 """
 
 import re
@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.values import near, quote
@@ -36,7 +36,7 @@ _LONGEST = 31 * _UNITS["d"]
 
 
 def read_duration(value: object) -> int:
-    """Seconds from ``90s``, ``15m``, ``1h30m``, ``2d``. Raises ValueError."""
+    """Return the seconds of ``90s``, ``15m``, ``1h30m`` or ``2d``. Raises ValueError."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value and len(value) < 20 else None
     if match is None:
         raise ValueError("not a duration: write it with units, such as 90s, 15m or 1h30m")
@@ -47,7 +47,7 @@ def read_duration(value: object) -> int:
 
 
 def write_duration(seconds: int) -> str:
-    """Seconds as people write them: ``1h30m``."""
+    """Return seconds as text: ``1h30m``."""
     parts, rest = [], seconds
     for unit, size in _UNITS.items():
         if rest >= size:
@@ -57,7 +57,7 @@ def write_duration(seconds: int) -> str:
 
 
 def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int, int]]:
-    """From each second on in which something holds until the one in which it no longer does, at last ``end``."""
+    """Return the spans in which samples are true; the last one ends at ``end``."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     for at, holds in samples:
@@ -69,18 +69,14 @@ def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int
     return spans if since is None else [*spans, (since, end)]
 
 
-def _constant(value: object) -> object:
-    """A plain number stands for one step at the start."""
-    return [{"at": "0s", "nodes": value}] if isinstance(value, int) else value
-
-
-def _constant_count(value: object) -> object:
-    return [{"at": "0s", "pods": value}] if isinstance(value, int) else value
+def _one_step(field: str) -> BeforeValidator:
+    """Read a plain number as one step at the start."""
+    return BeforeValidator(lambda value: [{"at": "0s", field: value}] if isinstance(value, int) else value)
 
 
 Duration = Annotated[int, BeforeValidator(read_duration)]
 Positive = Annotated[int, BeforeValidator(read_duration), Field(ge=1)]
-# Every node is an object in memory, six times over where strategies are compared.
+# Every node is an object in memory, six times if strategies are compared.
 Nodes = Annotated[int, Field(ge=0, le=5000, strict=True)]
 Amount = Annotated[Fraction, BeforeValidator(read_quantity), Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
@@ -91,60 +87,59 @@ class _Entry(BaseModel):
 
 
 class DemandStep(_Entry):
-    """From this moment on, so many nodes are wanted."""
+    """Wanted nodes from a time on."""
 
     at: Duration
     nodes: Nodes
 
 
 class Limit(_Entry):
-    """From this moment on, so many machines are given out; without a number, as many as are asked for."""
+    """Available machines from a time on; None: no limit."""
 
     at: Duration
     nodes: Nodes | None = None
 
 
 class PodStep(_Entry):
-    """From this moment on, so many pods are wanted; of pods with a lifetime, so many more come."""
+    """Wanted pods from a time on; of pods with a lifetime, additional ones."""
 
     at: Duration
     pods: Nodes
 
 
-def _ordered(steps: Sequence[DemandStep | Limit | PodStep]) -> None:
+_Steps = TypeVar("_Steps", bound=Sequence[DemandStep | Limit | PodStep])
+
+
+def _in_order(steps: _Steps) -> _Steps:
     if any(later.at <= earlier.at for earlier, later in pairwise(steps)):
         raise ValueError("steps are written in order of time, one per moment")
+    return steps
 
 
-Demands = Annotated[tuple[DemandStep, ...], BeforeValidator(_constant), Field(min_length=1)]
-Limits = Annotated[tuple[Limit, ...], BeforeValidator(_constant)]
-PodCounts = Annotated[tuple[PodStep, ...], BeforeValidator(_constant_count), Field(min_length=1)]
+Demands = Annotated[tuple[DemandStep, ...], _one_step("nodes"), AfterValidator(_in_order), Field(min_length=1)]
+Limits = Annotated[tuple[Limit, ...], _one_step("nodes"), AfterValidator(_in_order)]
+PodCounts = Annotated[tuple[PodStep, ...], _one_step("pods"), AfterValidator(_in_order), Field(min_length=1)]
 
 
 class Refusal(_Entry):
-    """What becomes of a launch that gets no machine."""
+    """The failure of a launch that gets no machine."""
 
     code: str = Field(default="InsufficientInstanceCapacity", min_length=1, max_length=128)
     message: str = Field(default="", max_length=1024)
-    # event: an event is sent, and the machine's status says it; status: only that; never: nobody says anything
+    # event: an event and the machine's status report it; status: only the status; never: nothing
     seen: Literal["event", "status", "never"] = "event"
-    retry: Positive = 60  # the machine's controller tries again after so long
+    retry: Positive = 60  # the machine controller's delay between tries
 
 
 class Zone(_Entry):
-    """A zone of the region, and how it gives out machines."""
+    """A zone of the region and its machines."""
 
     name: Name
     capacity: Limits = ()
     provision: Duration = 90  # from a launch to a node
-    jitter: Duration = 0  # up to so much is added, drawn from the scenario's seed
-    answer: Duration = 5  # from a machine object to the cloud's yes or no
+    jitter: Duration = 0  # the largest random addition, from the scenario's seed
+    answer: Duration = 5  # from a machine object to the cloud's answer
     failure: Refusal = Refusal()
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        _ordered(self.capacity)
-        return self
 
 
 class Quota(_Entry):
@@ -153,14 +148,9 @@ class Quota(_Entry):
     nodes: Limits
     failure: Refusal = Refusal(code="VcpuLimitExceeded")
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        _ordered(self.nodes)
-        return self
-
 
 class NodeSize(_Entry):
-    """What a node has for pods, and how they find it."""
+    """The resources and labels of a node."""
 
     cpu: Annotated[Amount, Field(gt=0)]
     memory: Annotated[Amount, Field(gt=0)]
@@ -177,9 +167,9 @@ class PoolSetup(_Entry):
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
     zones: tuple[Name, ...] = ()  # none: every zone
-    start: Nodes = 0  # nodes that run at the start, spread evenly
-    start_in_zone: dict[Name, Nodes] = {}  # instead of that: so many per zone
-    node: NodeSize | None = None  # where there are pods
+    start: Nodes = 0  # running nodes at the start, spread evenly
+    start_in_zone: dict[Name, Nodes] = {}  # instead of start: per zone
+    node: NodeSize | None = None  # required with pods
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -189,48 +179,38 @@ class PoolSetup(_Entry):
 
 
 class Demand(_Entry):
-    """Nodes that pods want, of one pool; bound to a zone, or free to run in any."""
+    """Nodes that pods of one pool need, bound to a zone or in any."""
 
-    pool: Name | None = None  # may be left out where there is one pool
+    pool: Name | None = None  # optional with one pool
     zone: Name | None = None
     nodes: Demands
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        _ordered(self.nodes)
-        return self
-
 
 class SpreadSetup(_Entry):
-    """By how many pods the fullest zone, or node, may be ahead of the emptiest; none: it does not matter."""
+    """The largest difference of pods between zones or nodes; None: no limit."""
 
     zone: Annotated[int, Field(ge=1, strict=True)] | None = None
     node: Annotated[int, Field(ge=1, strict=True)] | None = None
 
 
 class PodsSetup(_Entry):
-    """Pods that are alike: of a deployment; with a lifetime, of jobs."""
+    """Equal pods of a deployment; with a lifetime, of jobs."""
 
     name: Name
     count: PodCounts
-    lifetime: Positive | None = None  # each pod ends after so long on a node; none: the newest go when count falls
+    lifetime: Positive | None = None  # on a node, until a pod ends; None: the newest end when count falls
     cpu: Amount = Fraction(0)
     memory: Amount = Fraction(0)
     pool: Name | None = None  # none: any pool's nodes
     zones: tuple[Name, ...] = ()  # none: every zone
     selector: dict[str, str] = {}  # labels that a node must have
     spread: SpreadSetup = SpreadSetup()
-    max_unavailable: Nodes | None = None  # of a disruption budget; none: there is none
-    ready: Duration = 5  # from a node to serving, as a disruption budget counts
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        _ordered(self.count)
-        return self
+    max_unavailable: Nodes | None = None  # of a disruption budget; None: no budget
+    ready: Duration = 5  # from a node to Ready
 
 
 class Span(_Entry):
-    """From one second until another, which no longer belongs to it."""
+    """A span of time, without its last second."""
 
     start: Duration = Field(alias="from")
     until: Duration
@@ -243,20 +223,20 @@ class Span(_Entry):
 
 
 class Fence(Span):
-    """An operator fences a zone for that time."""
+    """An operator's fence of a zone."""
 
     zone: Name
 
 
 class GroupSpan(Span):
-    """Something lasts for that time on the node group of a pool in a zone."""
+    """A span of a pool's node group in a zone."""
 
     pool: Name | None = None
     zone: Name
 
 
 class AutoscalerSetup(_Entry):
-    """Whether it is there, how often it looks, and its flags."""
+    """The autoscaler, its loop and its flags."""
 
     enabled: bool = True
     loop: Positive = 10
@@ -270,16 +250,16 @@ class AutoscalerSetup(_Entry):
 
 
 class EvenkeelSetup(_Entry):
-    """How often Evenkeel looks, and what it takes for late."""
+    """Evenkeel's intervals, and fields of the record."""
 
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = 900
-    share_offerings: Annotated[bool, Field(strict=True)] = True  # whether the clusters of a fleet hear of one another
-    # Beside an autoscaler, where there are pods: advise says what they wait for, and shrink sees which nodes are needed
+    share_offerings: Annotated[bool, Field(strict=True)] = True  # the clusters of a fleet share reports
+    # With an autoscaler and pods: advise reports what pods wait for, and shrink knows the needed nodes.
     demand: Literal["off", "advise"] = "off"
     converge: ConvergeEntry = ConvergeEntry()
-    expander: Expander | None = None  # as in the record, in the autoscaler's place
+    expander: Expander | None = None  # as in the record, without an autoscaler
     expander_order: ExpanderOrder | None = Field(default=None, validate_default=True)
     max_step: MaxStep | None = None
 
@@ -287,7 +267,7 @@ class EvenkeelSetup(_Entry):
 
 
 class Lie(_Entry):
-    """A cluster says that it got no machine, where nothing was refused."""
+    """A wrong report of a cluster that it got no machine."""
 
     at: Duration
     pool: Name | None = None
@@ -295,15 +275,15 @@ class Lie(_Entry):
 
 
 class ClusterSetup(_Entry):
-    """One cluster of a fleet: pools and demand of the scenario, its own groups, and the zones of all."""
+    """One cluster of a fleet: pools and demand of the scenario, own groups, shared zones."""
 
     name: Name
-    later: Duration = 0  # what its pods want changes so much later
+    later: Duration = 0  # delay of its demand
     lies: tuple[Lie, ...] = ()
 
 
 class Scenario(_Entry):
-    """What a scenario file says."""
+    """A scenario file."""
 
     name: str = Field(min_length=1, max_length=100)
     about: str = ""
@@ -319,11 +299,11 @@ class Scenario(_Entry):
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fences: tuple[Fence, ...] = ()
     frozen: tuple[GroupSpan, ...] = ()
-    bad_bounds: tuple[GroupSpan, ...] = ()  # somebody writes bounds that nobody can read
+    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
     fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # none: one cluster
 
     def of_cluster(self, index: int) -> Self:
-        """The part of one cluster of the fleet."""
+        """Return the scenario of one cluster of the fleet."""
         later = self.fleet[index].later
         demand = tuple(entry.model_copy(update={"nodes": _later(entry.nodes, later)}) for entry in self.demand)
         pods = tuple(entry.model_copy(update={"count": _later(entry.count, later)}) for entry in self.pods)
@@ -331,12 +311,12 @@ class Scenario(_Entry):
 
     @property
     def converges(self) -> bool:
-        """Whether running nodes of any pool are to be moved home."""
+        """Return True if a pool converges."""
         return any(pool.level is Level.CONVERGE for pool in self.pools)
 
     @property
     def recovered_at(self) -> int | None:
-        """When machines were given out more freely for the last time; None: they never were."""
+        """Return the last second in which a limit rose or a fence ended; None: there is none."""
         limits = [zone.capacity for zone in self.zones] + [self.quota.nodes]
         rises = [
             later.at
@@ -347,18 +327,18 @@ class Scenario(_Entry):
         return max([*rises, *(fence.until for fence in self.fences)], default=None)
 
     def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
-        """The names of a pool's zones, sorted, as the pool's shares are dealt out."""
+        """Return a pool's zones in the order of its shares."""
         return tuple(sorted(pool.zones or (zone.name for zone in self.zones)))
 
     def start_of(self, pool: PoolSetup) -> dict[str, int]:
-        """Nodes of a pool at the start, per zone."""
+        """Return a pool's nodes at the start, per zone."""
         names = self.zones_of(pool)
         if pool.start_in_zone:
             return {name: pool.start_in_zone.get(name, 0) for name in names}
         return {name: distribute_over_zones(i, pool.start, len(names)) for i, name in enumerate(names)}
 
     def pool_named(self, name: str | None) -> PoolSetup:
-        """The pool that a demand or span is about."""
+        """Return the pool of a demand or span."""
         return next(pool for pool in self.pools if name in (None, pool.name))
 
 
@@ -366,55 +346,51 @@ _Step = TypeVar("_Step", DemandStep, PodStep)
 
 
 def _later(steps: tuple[_Step, ...], seconds: int) -> tuple[_Step, ...]:
-    """Steps so much later, but for what is there from the start."""
+    """Return delayed steps; one at the start stays."""
     return tuple(step.model_copy(update={"at": step.at + seconds if step.at else 0}) for step in steps)
 
 
 def read_scenario(data: object, where: str) -> Scenario:
-    """Raises ConfigError: one line per bad value, with the nearest valid name where one is close."""
+    """Return a scenario. Raises ConfigError: one line per bad value, with the nearest valid name."""
     scenario = read_model(Scenario, data, where)
-    found = (*_unknown_names(scenario), *_unknown_in_fleet(scenario), *_faults_of_pods(scenario))
-    faults = [f"{where}: {fault}" for fault in found]
+    faults = [*_twice(scenario), *_unknown_names(scenario), *_faults_of_pods(scenario)]
     if faults:
-        raise ConfigError(faults)
+        raise ConfigError([f"{where}: {fault}" for fault in faults])
     return scenario
 
 
-def _unknown_names(scenario: Scenario) -> Iterator[str]:
-    """What refers to zones and pools that are not there, and names that are given twice."""
-    zones = [zone.name for zone in scenario.zones]
-    pools = [pool.name for pool in scenario.pools]
-    fleet = [cluster.name for cluster in scenario.fleet]
-    for field, names in (("zones", zones), ("pools", pools), ("fleet", fleet)):
+def _twice(scenario: Scenario) -> Iterator[str]:
+    """Yield names and demands that are given twice."""
+    for field in ("zones", "pools", "fleet", "pods"):
+        names = [entry.name for entry in getattr(scenario, field)]
         for i, name in enumerate(names):
             if name in names[:i]:
                 yield f"{field}.{i}.name is {quote(name)}: given twice"
+    places = [(demand.pool, demand.zone) for demand in scenario.demand]
+    for i, (pool, zone) in enumerate(places):
+        if (pool, zone) in places[:i]:
+            yield f"demand.{i}.pool is {quote(pool)}: given twice for one zone: write one with steps"
+
+
+def _unknown_names(scenario: Scenario) -> Iterator[str]:
+    """Yield references to zones and pools that do not exist."""
+    zones, pools = [zone.name for zone in scenario.zones], [pool.name for pool in scenario.pools]
     for i, pool in enumerate(scenario.pools):
-        for j, name in enumerate(pool.zones):
-            yield from _unknown(f"pools.{i}.zones.{j}", "zone", name, zones)
-        for name in pool.start_in_zone:
-            yield from _unknown(f"pools.{i}.start_in_zone", "zone", name, list(scenario.zones_of(pool)))
-    seen: set[tuple[str | None, str | None]] = set()
+        yield from _unknown(f"pools.{i}.zones.{{}}", "zone", pool.zones, zones)
+        yield from _unknown(f"pools.{i}.start_in_zone", "zone", pool.start_in_zone, scenario.zones_of(pool))
     for i, demand in enumerate(scenario.demand):
-        yield from _no_such_group(scenario, f"demand.{i}", demand.pool, demand.zone)
-        if (demand.pool, demand.zone) in seen:
-            yield f"demand.{i}.pool is {quote(demand.pool)}: given twice for one zone: write one with steps"
-        seen.add((demand.pool, demand.zone))
-    for i, fence in enumerate(scenario.fences):
-        yield from _unknown(f"fences.{i}.zone", "zone", fence.zone, zones)
-    spans: tuple[tuple[str, tuple[GroupSpan, ...]], ...] = (
-        ("frozen", scenario.frozen),
-        ("bad_bounds", scenario.bad_bounds),
-    )
-    for field, field_spans in spans:
-        for i, span in enumerate(field_spans):
-            yield from _no_such_group(scenario, f"{field}.{i}", span.pool, span.zone)
-
-
-def _unknown_in_fleet(scenario: Scenario) -> Iterator[str]:
+        yield from _unknown_group(scenario, f"demand.{i}", demand.pool, demand.zone)
+    yield from _unknown("fences.{}.zone", "zone", [fence.zone for fence in scenario.fences], zones)
+    for field, spans in (("frozen", scenario.frozen), ("bad_bounds", scenario.bad_bounds)):
+        for i, span in enumerate(spans):
+            yield from _unknown_group(scenario, f"{field}.{i}", span.pool, span.zone)
     for i, cluster in enumerate(scenario.fleet):
         for j, lie in enumerate(cluster.lies):
-            yield from _no_such_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
+            yield from _unknown_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
+    yield from _unknown("evenkeel.expander_order.{}", "pool", scenario.evenkeel.expander_order or (), pools)
+    for i, pods in enumerate(scenario.pods):
+        yield from _unknown(f"pods.{i}.pool", "pool", () if pods.pool is None else (pods.pool,), pools)
+        yield from _unknown(f"pods.{i}.zones.{{}}", "zone", pods.zones, zones)
 
 
 def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
@@ -425,28 +401,21 @@ def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
             yield f"pools.{i}.node is missing: say what a node has for pods, such as {{cpu: 4, memory: 16Gi}}"
     if scenario.evenkeel.demand != "off" and not scenario.pods:
         yield "evenkeel.demand is given without pods: describe pods, or leave it out"
-    for i, name in enumerate(scenario.evenkeel.expander_order or ()):
-        yield from _unknown(f"evenkeel.expander_order.{i}", "pool", name, [pool.name for pool in scenario.pools])
-    names = [pods.name for pods in scenario.pods]
-    for i, pods in enumerate(scenario.pods):
-        if pods.name in names[:i]:
-            yield f"pods.{i}.name is {quote(pods.name)}: given twice"
-        if pods.pool is not None:
-            yield from _unknown(f"pods.{i}.pool", "pool", pods.pool, [pool.name for pool in scenario.pools])
-        for j, name in enumerate(pods.zones):
-            yield from _unknown(f"pods.{i}.zones.{j}", "zone", name, [zone.name for zone in scenario.zones])
 
 
-def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:
+def _unknown_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:
     pools = [setup.name for setup in scenario.pools]
     if pool is None and len(pools) > 1:
         yield f"{where}.pool is missing: there are {len(pools)} pools"
     elif pool is not None and pool not in pools:
-        yield from _unknown(f"{where}.pool", "pool", pool, pools)
+        yield from _unknown(f"{where}.pool", "pool", (pool,), pools)
     elif zone is not None:
-        yield from _unknown(f"{where}.zone", "zone", zone, list(scenario.zones_of(scenario.pool_named(pool))))
+        yield from _unknown(f"{where}.zone", "zone", (zone,), scenario.zones_of(scenario.pool_named(pool)))
 
 
-def _unknown(field: str, kind: str, name: str, names: list[str]) -> Iterator[str]:
-    if name not in names:
-        yield f"{field} is {quote(name)}: no such {kind}: choose one of {', '.join(names)}{near(name, names)}"
+def _unknown(field: str, kind: str, names: Iterable[str], known: Sequence[str]) -> Iterator[str]:
+    """Yield a fault for each unknown name; ``{}`` in the field is its index."""
+    for i, name in enumerate(names):
+        if name not in known:
+            place = field.format(i)
+            yield f"{place} is {quote(name)}: no such {kind}: choose one of {', '.join(known)}{near(name, known)}"

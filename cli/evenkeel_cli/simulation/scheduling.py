@@ -1,8 +1,7 @@
-"""Where a pod of a scenario fits, and which node its scheduler takes.
+"""The simulated scheduler: where a pod fits, and which node it gets.
 
-Written apart from ``domain.demand``, which plans, so that a run can show where that is wrong: it shares
-no line with it, and tests/property/test_simulated_scheduling.py asks both. The autoscaler's model asks here, as the
-real one asks the real scheduler.
+It shares no code with ``domain.demand``, so that a run shows errors there; tests/property/test_simulated_scheduling.py
+compares both. The autoscaler's model uses it, as the real one uses the real scheduler.
 """
 
 from collections import Counter
@@ -15,11 +14,11 @@ from evenkeel.domain.model.workload import HOSTNAME, ZONE
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
 
 POOL = "simulated/pool"
-MOST_PODS = 110  # on a node, as a kubelet has it
+MOST_PODS = 110  # of a kubelet
 
 
 class Kind:
-    """Pods that are alike. Thousandths of a core, bytes."""
+    """Equal pods, in millicores and bytes."""
 
     def __init__(self, setup: PodsSetup) -> None:
         self.setup = setup
@@ -32,14 +31,14 @@ class Kind:
         self.spread = {key: skew for key, skew in skews.items() if skew is not None}
 
     def may_stand_on(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node has the labels for it."""
+        """Return True if a node's labels match."""
         in_zone = not self.zones or labels.get(ZONE) in self.zones
         return in_zone and all(labels.get(key) == value for key, value in self.selector.items())
 
 
 @dataclass(eq=False, slots=True)
 class Room:
-    """A node, and what of it is free."""
+    """A node and its used resources."""
 
     name: str
     labels: Mapping[str, str]
@@ -56,7 +55,7 @@ class Room:
         return cls(name, labels, ceil(size.cpu * 1000), ceil(size.memory))
 
     def put(self, kind: Kind, count: int = 1) -> None:
-        """So many pods come; negative: go."""
+        """Add pods; a negative count removes them."""
         self.kinds[kind] += count
         self.used_cpu += kind.cpu * count
         self.used_memory += kind.memory * count
@@ -67,7 +66,7 @@ class Room:
 
     @property
     def used(self) -> float:
-        """The larger of the used shares of cpu and memory."""
+        """Return the larger of the used shares of cpu and memory."""
         return max(self.used_cpu / self.cpu, self.used_memory / self.memory)
 
     def copy(self) -> "Room":
@@ -77,7 +76,7 @@ class Room:
 
 
 class Board:
-    """Nodes with what stands on them, in the order in which they came."""
+    """Nodes with their pods, in order of creation."""
 
     def __init__(self, rooms: Iterable[Room] = ()) -> None:
         self.rooms = {room.name: room for room in rooms}
@@ -86,15 +85,15 @@ class Board:
         return Board(room.copy() for room in self.rooms.values())
 
     def fits(self, kind: Kind, room: Room) -> bool:
-        """Whether one more pod of this kind may stand there."""
+        """Return True if one more pod fits on a node."""
         return next(self._fitting(kind, (room,)), None) is not None
 
     def first(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
-        """The first of these rooms where a pod fits."""
+        """Return the first node on which a pod fits."""
         return next(self._fitting(kind, rooms), None)
 
     def emptiest(self, kind: Kind) -> Room | None:
-        """Where the scheduler puts a pod; None: nowhere."""
+        """Return the scheduler's node for a pod; None: it fits nowhere."""
         return min(
             self._fitting(kind, self.rooms.values()),
             key=lambda room: (room.used_cpu / room.cpu + room.used_memory / room.memory, room.name),
@@ -102,7 +101,7 @@ class Board:
         )
 
     def _fitting(self, kind: Kind, rooms: Iterable[Room]) -> Iterator[Room]:
-        """Those of these rooms where one more pod may stand, as things are before the first of them is asked for."""
+        """Yield nodes on which one more pod fits; pods are counted before the first one."""
         counts: dict[str, Counter[str]] = {}
         for room in rooms:
             if (
@@ -121,7 +120,7 @@ class Board:
                     yield room
 
     def _count(self, kind: Kind, key: str) -> Counter[str]:
-        """Pods of a kind by domain. A closed node makes a domain, too, and one where none may stand does not."""
+        """Count a kind's pods by domain; a cordoned node is part of a domain, one without matching labels is not."""
         counts: Counter[str] = Counter()
         for room in self.rooms.values():
             if kind.may_stand_on(room.labels):

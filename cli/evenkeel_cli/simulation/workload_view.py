@@ -1,6 +1,6 @@
-"""The pods of a simulation as Evenkeel reads those of a cluster."""
+"""A simulation's pods and nodes as Evenkeel reads them."""
 
-# ruff: noqa: ARG002  a simulation has no page to save
+# ruff: noqa: ARG002  a simulation always reads everything
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -34,22 +34,22 @@ class WorkloadView:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        assert world.pods is not None  # otherwise nobody opens it
+        assert world.pods is not None  # else it is not opened
         self._pods = world.pods
         self._needs = {kind: needs_of(kind) for kind in self._pods.kinds}
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
-        """A complete look, whoever waits."""
+        """Return the whole workload."""
         joined = {
             machine.name: self._world.moment(machine.joined)
             for group in self._world.groups
             for machine in group.machines
         }
-        found = machines()
+        nodes = machines()
         return Workload(
             pods=tuple(self._pod(pod) for pod in self._pods.all()),
             nodes=tuple(
-                node_of(room, found[room.name], joined.get(room.name)) for room in self._pods.board.rooms.values()
+                node_of(room, nodes[room.name], joined.get(room.name)) for room in self._pods.board.rooms.values()
             ),
             budgets=tuple(
                 PodDisruptionBudget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
@@ -80,7 +80,7 @@ def _selector(kind: Kind) -> tuple[Requirement, ...]:
 
 
 def needs_of(kind: Kind) -> Needs:
-    """What such a pod's spec says."""
+    """Return the spec of a kind's pods."""
     in_zones = NodeSelectorTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
     return Needs(
         containers=(Container(requests={"cpu": Fraction(kind.cpu, 1000), "memory": Fraction(kind.memory)}),),
@@ -94,7 +94,7 @@ def needs_of(kind: Kind) -> Needs:
 
 
 def node_of(room: Room, machine: MachineNode, joined: datetime | None) -> Node:
-    """A node as its object shows it."""
+    """Return a node as its object shows it."""
     amounts = {"cpu": Fraction(room.cpu, 1000), "memory": Fraction(room.memory), "pods": Fraction(MOST_PODS)}
     return Node(
         name=room.name,

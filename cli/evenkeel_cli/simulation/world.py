@@ -1,8 +1,8 @@
 """Zones, machines and node groups as numbers in virtual time.
 
-A machine is asked for, gets the cloud's answer, becomes a node after its zone's provision delay, and goes when somebody
-lowers replicas. What lowers replicas takes machines without a node first, the newest of them, as a delete mark makes
-the three machine APIs do. What runs goes on running when its zone has no more machines to give.
+A requested machine gets the cloud's answer and becomes a node after its zone's provision delay. Lower replicas remove
+machines without a node first, the newest of them, as delete marks do in the three machine APIs. Running nodes stay when
+their zone has no more machines.
 """
 
 import random
@@ -30,7 +30,7 @@ Demands = dict[tuple[str, str | None], int]
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class SimulatedMachine:
-    """A machine object, and the machine behind it once the cloud has given one. Its node has the same name."""
+    """A machine object and its machine. Its node has the same name."""
 
     number: int  # in order of creation
     name: str
@@ -44,7 +44,7 @@ class SimulatedMachine:
 
 @dataclass(kw_only=True, eq=False)
 class Group:
-    """A node group, as its object and its machines are."""
+    """A node group: its object and its machines."""
 
     key: GroupKey
     pool: str
@@ -52,8 +52,8 @@ class Group:
     bounds: Bounds
     machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
     running: int = 0
-    drained: int = 0  # nodes whose machine is gone from replicas, and that some pod still holds
-    marked: frozenset[str] = frozenset()  # machines that go first
+    drained: int = 0  # nodes without a replica that are still drained
+    marked: frozenset[str] = frozenset()  # machines with a delete mark
     decision: str | None = None
     adopted: str | None = None
     move: str | None = None
@@ -65,21 +65,21 @@ class Group:
 
     @property
     def requested(self) -> int:
-        """Replicas; the machines' controller needs no time."""
+        """Return the replicas, which always have machines."""
         return len(self.machines)
 
     @property
     def readable_bounds(self) -> Bounds | None:
-        """None while somebody has spoilt them."""
+        """Return the bounds; None while they are unreadable."""
         return None if self.bad_bounds else self.bounds
 
     def nodes(self) -> list[SimulatedMachine]:
-        """Machines with a node, oldest first."""
+        """Return machines with a node, oldest first."""
         return [machine for machine in self.machines if machine.node]
 
 
 class Cloud:
-    """Where all clusters get their machines, by zone."""
+    """The machines of all clusters by zone."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
@@ -87,7 +87,7 @@ class Cloud:
 
 
 class World:
-    """Zones, groups and demand. ``refused`` is called with each launch that fails and is reported."""
+    """Zones, groups and demand. ``refused`` is called with each reported launch failure."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda, cloud: Cloud | None = None) -> None:
         self.scenario = scenario
@@ -102,13 +102,13 @@ class World:
         self._machines_given, self._launches = cloud.given, cloud.launches
         self._numbers = count(1)
         self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is numbers
-        self.leaving: dict[str, tuple[Group, Machine]] = {}  # nodes that are being drained, their groups and machines
+        self.leaving: dict[str, tuple[Group, Machine]] = {}  # draining nodes with their groups and machines
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
         self.groups.sort(key=lambda group: group.key)
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
 
     def _group(self, pool: PoolSetup, index: int) -> Group:
-        """A group with Gardener's static share of its pool for bounds, and nodes that have always run."""
+        """Return a group with Gardener's static share of its pool as bounds, and its first nodes."""
         zones = self.scenario.zones_of(pool)
         shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
         name = f"{pool.name}-{zones[index]}"
@@ -118,25 +118,25 @@ class World:
         for _ in range(self.scenario.start_of(pool)[group.zone]):
             machine = self._machine(group)
             machine.launched = machine.node = True
-            machine.created = -1  # older than whatever the first second brings
+            machine.created = -1  # older than all later machines
             self._machines_given[group.zone] += 1
             self._register(group, machine)
         return group
 
     @property
     def time(self) -> datetime:
-        """The moment as Evenkeel's clock shows it."""
+        """Return the current time in UTC."""
         return self.moment(self.now)
 
     def moment(self, second: int) -> datetime:
-        """A second of the scenario as UTC."""
+        """Return a second of the scenario in UTC."""
         return self.scenario.start + timedelta(seconds=second)
 
     def wanted(self, pool: str) -> int:
-        """Nodes of a pool that pods want, bound to a zone or not."""
+        """Return the nodes that a pool's pods need."""
         return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
 
-    # What people and programs do to groups
+    # Changes of groups
 
     def order(self, group: Group, nodes: int) -> None:
         for _ in range(nodes):
@@ -151,7 +151,7 @@ class World:
         return machine
 
     def shrink(self, group: Group, replicas: int) -> None:
-        """Lower replicas, marked machines first; no effect where there are no more than that."""
+        """Lower replicas, marked machines first; larger replicas have no effect."""
         order = sorted(
             enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
         )
@@ -159,7 +159,7 @@ class World:
             self.remove(group, machine)
 
     def remove(self, group: Group, machine: SimulatedMachine) -> None:
-        """Take one machine away, and one replica with it. Where there are pods, its node is drained before it goes."""
+        """Remove a machine and its replica. With pods, its node is drained first."""
         group.machines.remove(machine)
         machine.gone = True
         group.running -= machine.node
@@ -177,10 +177,10 @@ class World:
         del self.leaving[machine.name]
         self.changed = True
 
-    # What the cloud does
+    # The cloud
 
-    def _later(self, seconds: int, happening: Callable[[], None]) -> None:
-        self.agenda.enter(self.now + seconds, Turn.MACHINE, happening)
+    def _later(self, seconds: int, event: Callable[[], None]) -> None:
+        self.agenda.enter(self.now + seconds, Turn.MACHINE, event)
 
     def _launch(self, group: Group, machine: SimulatedMachine) -> None:
         if machine.gone:
@@ -193,7 +193,7 @@ class World:
         machine.launched, machine.failure = True, None
         self._machines_given[zone.name] += 1
         self._launches[zone.name] += 1
-        # The nth launch of a zone takes equally long whoever orders it, so that runs can be compared.
+        # The nth launch of a zone takes equally long in all variants, so that they can be compared.
         rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
         self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
@@ -209,7 +209,7 @@ class World:
         self.changed = True
         failure = MachineFailure(code=refusal.code, message=refusal.message, at=self.time)
         if refusal.seen != "never" and machine.failure is None:
-            machine.failure = failure  # a condition that stays as it is keeps its time
+            machine.failure = failure  # an unchanged condition keeps its time
         if refusal.seen == "event":
             self.refused(group, failure)
         self._later(refusal.retry, partial(self._launch, group, machine))
@@ -227,15 +227,15 @@ class World:
             self.pods.join(self.room(group, machine.name))
 
     def room(self, group: Group, name: str) -> Room:
-        """A node of a group, with nobody on it. Only where there are pods."""
+        """Return an empty node of a group, in a scenario with pods."""
         size = self.scenario.pool_named(group.pool).node
-        assert size is not None  # a scenario with pods says it of each pool
+        assert size is not None  # required with pods
         return Room.of(name, group.pool, group.zone, size)
 
-    # What a look sees
+    # Observation
 
     def machines_of(self, group: Group) -> tuple[Machine, ...]:
-        """The group's machines as a reader of the API would find them."""
+        """Return the group's machines as objects of the API."""
         leaving = (machine for home, machine in self.leaving.values() if home is group)
         return (*(self.seen(machine) for machine in group.machines), *leaving)
 
@@ -249,9 +249,7 @@ class World:
         )
 
     def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
-        """The group as a reader of the API would find it. Machines are listed where some could be waiting, or are asked
-        for.
-        """
+        """Return the group as an object of the API, with machines where some may be missing or are requested."""
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(
             key=group.key,
@@ -284,5 +282,5 @@ class World:
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:
-    """The limit that holds now; None: there is none."""
+    """Return the current limit; None: there is none."""
     return next((step.nodes for step in reversed(steps) if step.at <= now), None)

@@ -17,7 +17,7 @@ def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
     """Run each task in a thread of its own: one that waits for an answer delays no other.
 
     All threads share one processor. The interpreter runs one at a time, and waking them on other processors takes
-    twice the time (``python -m bench.quiet_look``).
+    twice the time (``python -m bench quiet_check``).
     """
     _on_threads(tasks, len(tasks), _share_a_processor)
 

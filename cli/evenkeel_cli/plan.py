@@ -1,4 +1,4 @@
-"""`evenkeel plan`: what Evenkeel would do, from files or read-only from a cluster."""
+"""`evenkeel plan`: plan from files, read-only from a cluster, or by a stack."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -18,12 +18,12 @@ from evenkeel.texts.english import problem_words
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import Output, print_plan
-from evenkeel_cli.inputs import called, hint, read_growths, read_moment, read_text, read_yaml
+from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
 from evenkeel_cli.state_file import StateFile
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, say_json
 
-# Who has no record yet sees the pools that there could be: of groups that are alike, where no label says.
+# Without a record, a plan proposes pools of similar groups where no label names one.
 _WITHOUT = {"pools": {"discover": "similar"}}
 
 
@@ -35,9 +35,9 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         ),
     ] = None,
     state: Annotated[
-        str | None, typer.Option(help="What is remembered, JSON: `state` of an earlier plan, or written by hand.")
+        str | None, typer.Option(help="The stored state, JSON: `state` of an earlier plan, or written by hand.")
     ] = None,
-    now: Annotated[str | None, typer.Option(help="The moment to plan for, RFC 3339; default: now.")] = None,
+    now: Annotated[str | None, typer.Option(help="The time to plan for, RFC 3339; default: now.")] = None,
     cluster: Annotated[str | None, typer.Option(help="With --stack: the cluster's id in its record.")] = None,
     record: Annotated[
         str | None,
@@ -47,68 +47,56 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
     ] = None,
     shrink: Annotated[
-        list[str] | None, typer.Option(help="Give K nodes of a pool back, written in the same way.")
+        list[str] | None, typer.Option(help="Remove K nodes from a pool: pool=K or pool=K,only=group,group.")
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
-    old_file: Annotated[list[str] | None, typer.Option("--file", hidden=True)] = None,
-    stack: Annotated[str | None, typer.Option(help="Let this deployed stack plan, for a registered cluster.")] = None,
+    stack: Annotated[str | None, typer.Option(help="Let this stack plan, for a registered cluster.")] = None,
 ) -> None:
-    """What Evenkeel would write, and why. Reads only; exit 3 means that some pool is invalid."""
+    """Show the changes that Evenkeel would make, and why. Read-only; exit 3 means that some pool is invalid."""
     if stack is not None:
-        if cluster is None or any((file, old_file, record, state, now, grow, shrink, kubeconfig, context)):
+        if cluster is None or any((file, record, state, now, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
         plan_of_stack(stack, cluster, output)
         return
-    if old_file:
-        hint("--file", "--objects FILE")
-    record = _record_file(record, cluster)
+    if cluster is not None:
+        fail(["--cluster goes with --stack: name the cluster's record by --record FILE"])
     try:
-        policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), called(record or "record"))
-        before = StateFile.read(read_text(state), called(state)) if state is not None else StateFile()
+        policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+        before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        remembered = replace(before.state(), scale_requests=tuple(scale_requests))
-        looked = _observe([*(file or []), *(old_file or [])], policy, remembered, at, (kubeconfig, context))
+        known = replace(before.state(), scale_requests=tuple(scale_requests))
+        observed = _observe(file or [], policy, known, at, (kubeconfig, context))
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    _tell(_planned(looked, policy, remembered, at, at_cluster_time=now is None), before, output)
+    _print_and_exit(_planned(observed, policy, known, at, at_cluster_time=now is None), before, output)
 
 
 def _planned(
-    looked: tuple[Observation, SeePods],
+    observed: tuple[Observation, SeePods],
     policy: ClusterFile,
     state: ClusterState,
     now: datetime,
     *,
     at_cluster_time: bool,
 ) -> Plan:
-    observation, see_pods = looked
+    observation, see_pods = observed
     moment = now + observation.clock_skew if at_cluster_time else now
     _, planned = with_pods(lambda seen: plan(seen, state, policy.policy(), moment), observation, see_pods)
     return planned
 
 
-def _record_file(record: str | None, cluster: str | None) -> str | None:
-    """Where the record is; ``--cluster`` named it once."""
-    if cluster is None:
-        return record
-    if record is not None:
-        fail(["--cluster is an id, and goes with --stack: leave it out beside --record"])
-    hint("--cluster with a file", "--record FILE; --cluster is an id, and goes with --stack")
-    return cluster
-
-
-def _tell(planned: Plan, before: StateFile, output: Output) -> None:
-    """Print a plan, and leave with the exit code that it stands for."""
+def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
+    """Print a plan and exit with its code."""
     if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     _print(planned, before, output)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
-    if planned.refusals:  # they wait: for an invalid pool, or for another request of their pool
+    if planned.refusals:  # requests wait for an invalid pool or for another request of their pool
         fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)
@@ -136,5 +124,5 @@ def _observe(
         from evenkeel_cli.live import observe
 
         return observe(policy, state, kubeconfig, context)
-    # What the files hold of pods has been read.
-    return read_objects([(called(name), read_text(name)) for name in files], policy, now), lambda found: found
+    texts = [(file_name(name), read_text(name)) for name in files]
+    return read_objects(texts, policy, now), lambda observed: observed

@@ -1,14 +1,13 @@
-"""What does not end by itself, over two simulated hours: looks, patches, writes to the table and messages. A table.
+"""Two simulated hours of GitOps tools, webhooks and event storms: checks, patches, writes to the table and messages.
 
-The real use cases, in simulated time: beside the sandbox's controllers and autoscaler, through the real Kubernetes
-adapter; the storms of events over clusters in memory. A worker takes one look per second and cluster.
+The real use cases, beside the sandbox's controllers and autoscaler through the real Kubernetes adapter; storms of
+events over clusters in memory. A worker takes one check per second and cluster.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -30,22 +29,22 @@ _GITOPS_SECONDS, _LOOP_SECONDS = 30, 10
 
 @dataclass(kw_only=True)
 class Counted:
-    """What came of it. ``last`` is the second hour alone."""
+    """Counts of two hours; ``last`` ones are of the second hour alone."""
 
-    looks: int = 0
-    last_looks: int = 0
-    busiest_minute: int = 0  # looks at one cluster in a minute of the second hour
+    checks: int = 0
+    last_checks: int = 0
+    busiest_minute: int = 0  # checks of one cluster in a minute of the second hour
     patches: int = 0
     last_patches: int = 0
     written: int = 0  # to the table
     last_written: int = 0
     messages: int = 0
-    waited: int = 0  # seconds from the failure of another zone to the look at it
+    waited: int = 0  # seconds from the failure of another zone to its check
 
 
 @dataclass
 class Hours:
-    """Two hours of a stack, second by second: scans, what is due, and one look per cluster and second."""
+    """Two hours of a stack, second by second: scans, due messages, and one check per cluster and second."""
 
     clusters: Clusters
     clock: FakeClock
@@ -54,8 +53,8 @@ class Hours:
     each_second: Callable[[int], None] = lambda _second: None
     names: tuple[str, ...] = ("demo",)
     second: int = 0
-    looks: Counter[tuple[str, int]] = field(default_factory=Counter)  # by cluster and minute
-    looked: dict[str, int] = field(default_factory=dict)  # second of the last look
+    checks: Counter[tuple[str, int]] = field(default_factory=Counter)  # by cluster and minute
+    checked: dict[str, int] = field(default_factory=dict)  # second of the last check
 
     def __post_init__(self) -> None:
         self.stack = TimedStack(self.clusters, self.clock, self.store)
@@ -68,21 +67,21 @@ class Hours:
             self.clock.at += timedelta(seconds=1)
             self.each_second(self.second)
             self.stack.scan(self.second, self.names)
-            self.stack.look(before=self._begin_look)
+            self.stack.look(before=self._begin_check)
             if self.second == half:
                 counted.last_patches, counted.last_written = -self.patches(), -self._written()
-        counted.looks = self.looks.total()
-        late = {when: number for when, number in self.looks.items() if when[1] >= half // 60}
-        counted.last_looks, counted.busiest_minute = sum(late.values()), max(late.values())
+        counted.checks = self.checks.total()
+        late = {when: number for when, number in self.checks.items() if when[1] >= half // 60}
+        counted.last_checks, counted.busiest_minute = sum(late.values()), max(late.values())
         counted.patches, counted.written = self.patches(), self._written()
         counted.last_patches += counted.patches
         counted.last_written += counted.written
         counted.messages = self.stack.queue.sent.total()
         return counted
 
-    def _begin_look(self, cluster: str) -> None:
-        self.looks[cluster, self.second // 60] += 1
-        self.looked[cluster] = self.second
+    def _begin_check(self, cluster: str) -> None:
+        self.checks[cluster, self.second // 60] += 1
+        self.checked[cluster] = self.second
 
     def _written(self) -> int:
         return sum(entry.startswith("save") for entry in self.store.journal.entries)
@@ -123,58 +122,58 @@ class Contested(ClusterObjects):
             self.cluster.step(self.clock.at)
 
     def put_back_bounds(self) -> None:
-        """A GitOps tool writes the bounds that stand in its repository."""
+        """Write the bounds of a GitOps tool's repository."""
         for zone, (low, high) in self.home.items():
             self.set_bounds(zone, low, high, manager="argocd")
 
     def put_back_replicas(self, *replicas: int) -> None:
-        """One that has written replicas into its repository."""
+        """Write the replicas of a GitOps tool's repository."""
         for zone, number in zip(ZONES, replicas, strict=True):
             self.change(zone, {"spec": {"replicas": number}}, manager="argocd")
 
     def answer(self, status: int) -> None:
-        """A webhook answers every patch of the first group so."""
+        """Let a webhook answer every patch of the first group with this status."""
         message = "admission webhook denied the request"
         name = self.name_of(ZONES[0])
         self.api.faults.add(method="PATCH", path_contains=name, status=status, times=1_000_000, message=message)
 
     @property
     def contested(self) -> list[str]:
-        """The groups of which something is not written any more."""
+        """Return the groups that Evenkeel no longer writes, because another writer puts them back."""
         states = self.hours.store.load("demo").state.groups
         return sorted(name.name for name, state in states.items() if state.contested_since is not None)
 
 
 def gitops_puts_bounds_back() -> tuple[Counted, Contested]:
-    """Those of a zone that gives no machines, and of the two that take its nodes."""
+    """Play a GitOps tool that puts the bounds of all zones back; one zone has no machines."""
     world = Contested(dead=True, pods=9)
     world.gitops = world.put_back_bounds
     return world.hours.run(), world
 
 
 def gitops_puts_replicas_back() -> tuple[Counted, Contested]:
-    """Four in a zone that gives no machines, which we release."""
+    """Play a GitOps tool that wants four nodes in a zone without machines, which we release."""
     world = Contested(dead=True)
     world.gitops = lambda: world.put_back_replicas(4, 2, 2)
     return world.hours.run(), world
 
 
 def gitops_puts_a_raise_back() -> tuple[Counted, Contested]:
-    """PoolMinimum wants nine."""
+    """Play a GitOps tool that wants six nodes where PoolMinimum is nine."""
     world = Contested(minimum=9)
     world.gitops = lambda: world.put_back_replicas(2, 2, 2)
     return world.hours.run(), world
 
 
 def webhook_answers(status: int) -> tuple[Counted, Contested]:
-    """To every patch of the group in the zone that gives no machines."""
+    """Play a webhook that answers every patch of the group in a zone without machines."""
     world = Contested(dead=True, pods=9)
     world.answer(status)
     return world.hours.run(), world
 
 
 def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
-    """So many failure events about one group of each cluster, five minutes after the start, and one of another zone."""
+    """Play failure events about one group of each cluster, five minutes after the start, and one of another zone."""
     clock, store = FakeClock(), InMemoryStore()
     names = tuple(f"cluster-{n:03}" for n in range(clusters))
     opened = {}
@@ -189,9 +188,9 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
         register(store, name, **policy)
         store.save_group(name, key("a"), GroupState(), None)
         store.save_group(name, key("b"), GroupState(), None)
-    start, told = 300, Counted()
+    start, waited = 300, 0
 
-    def tell(zone: str, about: str, id: str) -> None:
+    def notify(zone: str, about: str, id: str) -> None:
         failure = Failure(
             cluster=about,
             namespace="default",
@@ -204,15 +203,16 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
         hours.stack.hear(failure)
 
     def each_second(second: int) -> None:
+        nonlocal waited
         if start <= second < start + seconds:
-            each = number // seconds
-            for n in range(each):
-                count = (second - start) * each + n
-                tell("a", names[count % clusters], f"a-{count}")
+            share = number // seconds
+            for n in range(share):
+                count = (second - start) * share + n
+                notify("a", names[count % clusters], f"a-{count}")
         if second == start + seconds // 2:
-            tell("b", names[0], "b")
-        if second > start + seconds // 2 and not told.waited and hours.looked.get(names[0], 0) > start + seconds // 2:
-            told.waited = second - 1 - start - seconds // 2
+            notify("b", names[0], "b")
+        if second > start + seconds // 2 and not waited and hours.checked.get(names[0], 0) > start + seconds // 2:
+            waited = second - 1 - start - seconds // 2
 
     hours = Hours(
         FakeClusters(dict(opened)),
@@ -223,45 +223,16 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
         names,
     )
     counted = hours.run()
-    counted.waited = told.waited
+    counted.waited = waited
     return counted
 
 
-def rows() -> Iterator[tuple[str, Counted, str]]:
-    """Every storm, what was counted, and what is contested in the end."""
-    for name, play in (
-        ("GitOps puts bounds back every 30 s", gitops_puts_bounds_back),
-        ("GitOps puts back replicas that we release", gitops_puts_replicas_back),
-        ("GitOps puts back replicas that we raise to PoolMinimum", gitops_puts_a_raise_back),
-        ("a webhook answers 500 to every patch of one group", lambda: webhook_answers(500)),
-        ("a webhook answers 422 to every patch of one group", lambda: webhook_answers(422)),
-    ):
-        counted, world = play()
-        yield name, counted, str(len(world.contested))
-    yield "2,000 failure events in 10 s for one cluster", events(1), ""
-    yield "2,000 failure events in 10 s for 500 clusters", events(500), ""
-
-
-def main() -> None:
-    """One row per storm."""
-    logging.disable(logging.CRITICAL)  # refusals are errors in the log, and all of them are meant
-    try:
-        print(f"{HOURS} simulated hours of each; in brackets the second hour alone\n")
-        head = "looks | most looks a minute | another zone's failure waits | patches sent | writes to the table"
-        print(f"| what goes on | {head} | messages | contested |")
-        print("|--|--|--|--|--|--|--|--|")
-        for name, n, contested in rows():
-            numbers = [
-                f"{n.looks} ({n.last_looks})",
-                str(n.busiest_minute),
-                f"{n.waited} s" if n.waited else "",
-                f"{n.patches} ({n.last_patches})",
-            ]
-            numbers += [f"{n.written} ({n.last_written})", str(n.messages), contested]
-            print(f"| {name} | " + " | ".join(numbers) + " |", flush=True)
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-if __name__ == "__main__":
-    main()
+STORMS: dict[str, Callable[[], tuple[Counted, Contested | None]]] = {
+    "GitOps puts bounds back every 30 s": gitops_puts_bounds_back,
+    "GitOps puts back replicas that we release": gitops_puts_replicas_back,
+    "GitOps puts back replicas that we raise to PoolMinimum": gitops_puts_a_raise_back,
+    "a webhook answers 500 to every patch of one group": lambda: webhook_answers(500),
+    "a webhook answers 422 to every patch of one group": lambda: webhook_answers(422),
+    "2,000 failure events in 10 s for one cluster": lambda: (events(1), None),
+    "2,000 failure events in 10 s for 500 clusters": lambda: (events(500), None),
+}

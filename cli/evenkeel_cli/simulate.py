@@ -1,4 +1,4 @@
-"""`evenkeel simulate`: what would happen to a pool, with each strategy, in virtual time. Nothing is read or written."""
+"""`evenkeel simulate`: play a scenario with each strategy in virtual time. It reads no cluster and writes nothing."""
 
 import shlex
 import sys
@@ -19,7 +19,7 @@ from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from evenkeel.validation import ConfigError, parse_json
 from evenkeel_cli.answers import Output
-from evenkeel_cli.inputs import called, read_text, read_yaml
+from evenkeel_cli.inputs import file_name, read_text, read_yaml
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -36,8 +36,7 @@ from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel_cli.terminal import cell, fail, say_json, terminal
 
-# Whoever waits longer than this wants to know for how long.
-_PATIENCE_SECONDS = 2.0
+_PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
 _HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
 _HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
@@ -48,7 +47,7 @@ _LEGEND = (
     "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
     "skew: nodes in the fullest zone less those in the emptiest, mean and worst",
 )
-_LEGEND_WHERE_TOLD = {
+_LEGEND_WHERE_SHOWN = {
     "after": "after: mean skew since all zones were well",
     "moved": "moved: running nodes brought home by converge",
 }
@@ -63,22 +62,22 @@ _LEGEND_OF_PODS = (
 
 def simulate_command(
     file: Annotated[
-        str, typer.Argument(help="A scenario, YAML; or what `evenkeel record` wrote. - reads standard input.")
+        str, typer.Argument(help="A scenario, YAML, or a file of `evenkeel record`; - reads standard input.")
     ],
     strategy: Annotated[
         str,
         typer.Option(
-            help=f"all compares; else a strategy, {STATIC}, {ALONE} or {SERVERLESS}; own: what the scenario says."
+            help=f"own: that of the scenario; all: compare all; or a strategy, {STATIC}, {ALONE} or {SERVERLESS}."
         ),
     ] = "own",
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
 ) -> None:
-    """What a scenario leads to, in virtual time. The same scenario and seed give the same output."""
+    """Play a scenario in virtual time. The same scenario and seed give the same output."""
     try:
         if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
             raise ConfigError([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-        if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin comes without
+        if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
             raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
         scenario = _read(file)
         records = list(_run_all(scenario, _variants(scenario, strategy)))
@@ -93,9 +92,9 @@ def simulate_command(
 
 
 def _read(file: str) -> Scenario:
-    # A long history is read many times as fast as JSON than as YAML.
+    # Reading a long history as JSON is many times as fast as reading it as YAML.
     data = parse_json(read_text(file), file) if file.endswith(".json") else read_yaml(file)
-    return scenario_of(data, called(file)) if is_history(data) else read_scenario(data, called(file))
+    return scenario_of(data, file_name(file)) if is_history(data) else read_scenario(data, file_name(file))
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
@@ -103,8 +102,8 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
     try:
         variants = variants_of(scenario, strategy)
     except BadValueError:
-        why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
-        raise ConfigError([f"--strategy is {quote(strategy)}: {why}"]) from None
+        fault = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
+        raise ConfigError([f"--strategy is {quote(strategy)}: {fault}"]) from None
     if not variants:
         lacks = "pods" if strategy == SERVERLESS else "autoscaler"
         if strategy == ALONE and scenario.pods:
@@ -126,14 +125,14 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where somebody watches, once patience is over."""
+    """Show a progress bar on a terminal's standard error after two seconds."""
     console = Console(stderr=True)
     started = time.monotonic()
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("simulating", total=total)
 
     def report(second: int) -> None:
-        if time.monotonic() - started > _PATIENCE_SECONDS:
+        if time.monotonic() - started > _PROGRESS_AFTER_SECONDS:
             bar.start()
             bar.update(task, completed=second)
 
@@ -151,32 +150,32 @@ def _draw(records: Sequence[Record], file: Path) -> None:
 
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
-    """One row per run, and what the columns mean."""
+    """Print one row per run, and a legend."""
     console = console or terminal()
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
     table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("strategy", overflow="ellipsis")  # the one column that can be cut where there is no room
+    table.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
-    told = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
-    for heading in told:
+    shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
+    for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
     for record, cells in zip(records, rows, strict=True):
-        table.add_row(cell(record.variant.name), *(cells[heading] for heading in told))
+        table.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
     console.print(table)
-    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(told)):
+    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(shown)):
         console.print(line, style="dim", soft_wrap=True)
 
 
-def _legend_of(told: Sequence[str]) -> Iterator[str]:
-    """Of the columns that are not always there."""
-    found = [_LEGEND_WHERE_TOLD[heading] for heading in told if heading in _LEGEND_WHERE_TOLD]
-    if found:
-        yield "; ".join(found)
+def _legend_of(shown: Sequence[str]) -> Iterator[str]:
+    """Yield the legend of optional columns."""
+    texts = [_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN]
+    if texts:
+        yield "; ".join(texts)
 
 
 def _cells(record: Record) -> dict[str, Text]:
-    """The numbers of a row, by heading. What should not be is in red."""
+    """Return the cells of a row by heading; faults are red."""
     measures = measure(record)
     never = f"{measures.unmet} never"
     within = _NOTHING if measures.worst_seconds is None else write_duration(measures.worst_seconds)

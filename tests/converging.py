@@ -7,9 +7,7 @@ every request, is tests/integration/test_converge_crashes.py.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import logging
 import random
 from collections import Counter
 from dataclasses import replace
@@ -26,8 +24,6 @@ from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, register
 from tests.timed import worker
-
-WORLDS = 10_000
 
 
 class World:
@@ -197,31 +193,3 @@ def crash(seed: int, *, hostile: bool) -> World:
     world.calm()
     world.evaluate()
     return world
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """All of them, and their sums."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--worlds", type=int, default=WORLDS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--hostile", action="store_true", help="with an autoscaler that scales, and words about zones")
-    chosen = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # every crash is an error in the log, and all of them are meant
-    wrong: Counter[str] = Counter()
-    moved = 0
-    try:
-        for seed in range(chosen.seed, chosen.seed + chosen.worlds):
-            world = crash(seed, hostile=chosen.hostile)
-            if any(world.wrong.values()):
-                print(f"  seed {seed}: {dict(+world.wrong)}")
-            wrong.update(world.wrong)
-            moved += world.moved
-    finally:
-        logging.disable(logging.NOTSET)
-    print(f"{chosen.worlds} pools on their way home through random crashes, {moved} nodes moved")
-    for what, count in sorted(wrong.items()):
-        print(f"  {what}: {count}")
-
-
-if __name__ == "__main__":
-    main()

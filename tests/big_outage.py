@@ -1,13 +1,12 @@
-"""The largest outage that one cluster has had to bear: 3,000 stuck machines in 300 groups, 0.4 s per patch. A table.
+"""An outage of 3,000 stuck machines in 300 groups of one cluster, 0.4 s per patch.
 
 The real use case and the real Kubernetes adapter in simulated time: each of 16 workers has a clock of its own, which
-every patch of its moves on.
+each of its patches advances.
 """
 
 from __future__ import annotations
 
 import heapq
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ _SCALABLES = "machinedeployments.cluster.x-k8s.io"
 
 @dataclass
 class Workers:
-    """Tasks side by side in simulated time: each is done by the worker who is free first, on a clock of its own."""
+    """Parallel tasks in simulated time: the first free worker takes the next one, on a clock of its own."""
 
     clock: FakeClock
     number: int
@@ -43,7 +42,7 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What one run did, and what was left after it."""
+    """Patches of one run, and the state after it."""
 
     seconds: float
     fences: int  # patches of groups before the first machine is marked
@@ -54,7 +53,7 @@ class Run:
 
 
 class BigOutage:
-    """Pools of three zones, of which two have machines to give no more. ``stuck`` machines wait in each of those."""
+    """Pools of three zones, of which two have no more machines; ``stuck`` machines wait in each of those."""
 
     def __init__(self, *, pools: int = 150, stuck: int = 10, workers: int = THREADS) -> None:
         self.clock = FakeClock()
@@ -78,7 +77,7 @@ class BigOutage:
         self._rebalance = worker(self.store, clusters, self.clock, FakeQueue(), together=Workers(self.clock, workers))
 
     def _dead_groups(self) -> dict[str, tuple[int, int]]:
-        """Requested and max of the groups in the dead zones."""
+        """Return requested and max of the groups in the dead zones."""
         key = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
         return {
             item["metadata"]["name"]: (item["spec"].get("replicas", 0), int(item["metadata"]["annotations"][key]))
@@ -103,7 +102,7 @@ class BigOutage:
             self.cluster.controllers.step(self.clock.at)
 
     def run(self) -> Run:
-        """One invocation, and the controllers' work after it."""
+        """Run one invocation and the controllers' work after it."""
         started = self.clock.at
         self._marks_before = sum(self.marked.values())
         self._before_marks = self._after_marks = 0
@@ -120,31 +119,3 @@ class BigOutage:
         )
         self._live()
         return done
-
-
-def main() -> None:
-    """A row per run, until nothing is stuck."""
-    logging.disable(logging.CRITICAL)  # it runs out of time, and says so
-    try:
-        for workers in (THREADS, 1):
-            outage = BigOutage(workers=workers)
-            print(f"\n3,000 stuck machines in 300 groups, {PATCH_SECONDS} s per patch, {workers} at a time\n")
-            head = (
-                "groups patched before the first mark | marks | groups patched after them | dead groups that may grow"
-            )
-            print(f"| run | seconds | {head} | stuck |")
-            print("|--|--|--|--|--|--|--|")
-            for number in range(1, 6):
-                run = outage.run()
-                numbers = (run.fences, run.marks, run.groups, run.open_groups, run.stuck)
-                print(f"| {number} | {run.seconds:.0f} | " + " | ".join(map(str, numbers)) + " |", flush=True)
-                if not run.stuck:
-                    break
-            twice = sum(count > 1 for count in outage.marked.values())
-            print(f"\nmachines marked: {len(outage.marked)}, of them more than once: {twice}")
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""`evenkeel ACTION --stack NAME --cluster ID`: the actions of an operator as commands, derived from their table.
+"""`evenkeel ACTION --stack NAME --cluster ID`: commands derived from the table of operator actions.
 
-The fields of an action are the options of its command. Only where a file is read or written is a command made by hand.
+The fields of an action are the options of its command. Commands that read or write files are written by hand.
 """
 
 import json
@@ -21,30 +21,46 @@ from evenkeel.texts.english import counted, rfc3339
 from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import Output, alike, print_answer
 from evenkeel_cli.fleet import apply_command, export_command
-from evenkeel_cli.inputs import hint, read_yaml, refuse_nobody
-from evenkeel_cli.stack_client import as_shown, ask_of_all, ask_or_fail, confirm
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, say, say_json
+from evenkeel_cli.inputs import read_yaml
+from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, unchanged_since
+from evenkeel_cli.terminal import (
+    BAD_INPUT,
+    CANNOT_READ,
+    IN_TROUBLE,
+    INVALID_POOL,
+    NOT_READY,
+    confirm,
+    fail,
+    fail_without_clusters,
+    say,
+    say_json,
+    write_text,
+)
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
 _ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
-_ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")]
+_ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; default: all registered clusters.")]
 _Selector = Annotated[
     str | None,
-    typer.Option("--selector", help="Clusters by their labels: env=prod,tier!=test; in place of --cluster."),
+    typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test; instead of --cluster."),
 ]
 _OneCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster's id in its record.")]
-_All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered, in place of --cluster.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
-_Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept with what was done.")]
+_All = Annotated[bool, typer.Option("--all", help="All registered clusters, instead of --cluster.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+_Reason = Annotated[str | None, typer.Option("--reason", help="The reason, stored with the action.")]
 _OutputForm = Annotated[Output, typer.Option("-o", "--output")]
 
 
+def _help(action: str, field: str) -> str | None:
+    return ACTIONS[action].fields.model_fields[field].description
+
+
 def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
-    """`evenkeel plan --stack`: as the stack would plan now; the JSON is that of every plan."""
+    """Print the plan that a stack would make now."""
     answer = ask_or_fail("plan", stack, cluster)
     _print(answer, answer["plan"], output)
-    _leave_for_invalid_pools(answer["plan"])
+    _fail_for_invalid_pools(answer["plan"])
 
 
 def _register_command(
@@ -66,15 +82,9 @@ def _register_command(
 def _record_command(
     stack: _StackName,
     cluster: _ClusterId,
-    since: Annotated[str | None, typer.Option(help="A moment, RFC 3339; left out: all that is kept, 30 days.")] = None,
+    since: Annotated[str | None, typer.Option(help="A time, RFC 3339; default: everything stored, 30 days.")] = None,
     out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
-    old_out: Annotated[str | None, typer.Option("--output", "-o", hidden=True)] = None,
 ) -> None:
-    if old_out == Output.TABLE:
-        fail(["-o is table: a record is JSON, and nothing else: leave it out"])
-    if old_out not in (None, Output.JSON):
-        hint("-o with a file", "--out FILE")
-        out = old_out
     entries: list[dict[str, Any]] = []
     after: str | None = None
     while True:
@@ -90,10 +100,9 @@ def _record_command(
         typer.echo(history)
         return
     try:
-        with open(out, "w", encoding="utf-8") as target:  # noqa: PTH123 (a name as it was given)
-            target.write(history + "\n")
-    except OSError as error:
-        fail([f"{out}: cannot be written: {error.strerror or error}"])
+        write_text(out, history + "\n")
+    except ConfigError as error:
+        fail(error.faults)
     decisions = sum("pool" in entry for entry in entries)
     actions = f", {counted(len(entries) - decisions, 'action')}" if decisions < len(entries) else ""
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
@@ -101,7 +110,7 @@ def _record_command(
 
 def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
     answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
-    _leave_for_nobody(answer.get("counts", answer).get("clusters"), selector)
+    fail_without_clusters(selector, answer.get("counts", answer).get("clusters"))
     _print(answer, answer, output)
     return answer
 
@@ -110,24 +119,22 @@ def _status_command(  # noqa: PLR0913 (its options)
     stack: _StackName,
     cluster: _ClusterIdOrAll = "*",
     everything: _All = False,
-    live: Annotated[
-        bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
-    ] = False,
+    live: Annotated[bool, typer.Option("--live", help=_help("status", "live"))] = False,
     selector: _Selector = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every few seconds, until interrupted.")] = False,
     output: _OutputForm = Output.TABLE,
 ) -> None:
     _refuse_several(cluster, selector, everything=everything)
     answer = _print_status(stack, cluster, selector, live, output)
-    with suppress(KeyboardInterrupt):  # which is how one stops watching
+    with suppress(KeyboardInterrupt):  # ends watching
         while watch:
             sleep(_WATCH_SECONDS)
-            Console().clear()  # of a terminal; a pipe gets one after the other
+            Console().clear()  # a terminal; a pipe gets one status after the other
             answer = _print_status(stack, cluster, selector, live, output)
     answers = answer.get("clusters", [answer])
-    if not all(each.get("ok") for each in answers):
+    if not all(one.get("ok") for one in answers):
         raise typer.Exit(CANNOT_READ)
-    if any(each.get("incident") for each in (answer, *answers)) or answer.get("unknown"):
+    if any(one.get("incident") for one in (answer, *answers)) or answer.get("unknown"):
         raise typer.Exit(IN_TROUBLE)
 
 
@@ -138,13 +145,11 @@ def _live_command(  # noqa: PLR0913 (its options)
     selector: _Selector = None,
     wave: Annotated[
         str | None,
-        typer.Option(help="So many at once, 5% or 3, and the next once these have stood. The stack goes on by itself."),
+        typer.Option(help="Clusters per wave, 5% or 3. The stack starts the next wave after the soak time."),
     ] = None,
-    soak: Annotated[str | None, typer.Option(help=ACTIONS["rollout"].fields.model_fields["soak"].description)] = None,
-    force: Annotated[bool, typer.Option("--force", help=ACTIONS["live"].fields.model_fields["force"].description)] = (
-        False
-    ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which clusters would go live, and do nothing.")] = (
+    soak: Annotated[str | None, typer.Option(help=_help("rollout", "soak"))] = None,
+    force: Annotated[bool, typer.Option("--force", help=_help("live", "force"))] = (False),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which clusters would go live; change nothing.")] = (
         False
     ),
     yes: _Yes = False,
@@ -158,7 +163,7 @@ def _live_command(  # noqa: PLR0913 (its options)
     if soak is not None and wave is None:
         fail(["--soak goes with --wave: how many go live at once?"])
     fields = {"force": force or None}
-    clusters, _ = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    clusters, _ = _confirmed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
     if dry_run:
         return
     if wave is None:
@@ -171,9 +176,7 @@ def _live_command(  # noqa: PLR0913 (its options)
 
 def _rollout_command(
     stack: _StackName,
-    abort: Annotated[
-        bool, typer.Option("--abort", help=ACTIONS["rollout"].fields.model_fields["abort"].description)
-    ] = False,
+    abort: Annotated[bool, typer.Option("--abort", help=_help("rollout", "abort"))] = False,
     reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
@@ -197,7 +200,7 @@ _BY_HAND: Mapping[str, Callable[..., None]] = {
 
 
 def commands() -> dict[str, Callable[..., None]]:
-    """A command for every action but `plan`, which also plans without a stack; its help is the action's summary."""
+    """Return a command for each action but `plan`, which also plans without a stack."""
     by_name = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
     for name, command in by_name.items():
         command.__doc__ = ACTIONS[name].summary
@@ -205,10 +208,10 @@ def commands() -> dict[str, Callable[..., None]]:
 
 
 def _command(action: Action) -> Callable[..., None]:
-    """A function with the parameters that typer makes options of."""
+    """Return a function whose parameters typer turns into options."""
 
     def command(stack: str, cluster: str | None, output: Output, **fields: Any) -> None:
-        named = {given: fields[name] for given, name in action.fields.names().items() if name in fields}
+        named = {alias: fields[name] for alias, name in action.fields.names().items() if name in fields}
         named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
         everything, yes = fields.get("everything", False), fields.get("yes", False)
         _refuse_several(cluster, fields.get("selector"), everything=everything)
@@ -241,15 +244,15 @@ def _command(action: Action) -> Callable[..., None]:
         _parameter("stack", annotation=_StackName),
         _parameter("cluster", **cluster_option),
         *(
-            _option(given, name, fields[name])
-            for given, name in action.fields.names().items()
+            _option(alias, name, fields[name])
+            for alias, name in action.fields.names().items()
             if not _is_map(fields[name])
         ),
         *several,
         _parameter("output", annotation=_OutputForm, default=Output.TABLE),
     ]
     command.__annotations__ = {}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect.signature answers with
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # as inspect.signature returns it
     return command
 
 
@@ -258,12 +261,12 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
         fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
 
 
-def _option(given: str, name: str, field: FieldInfo) -> Parameter:
-    """The option of a field, as events call it. What a value may look like beyond its type, the function says."""
+def _option(alias: str, name: str, field: FieldInfo) -> Parameter:
+    """Return a field's option, named as in events. The function verifies values beyond their type."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
-    # A flag without its opposite; of a list what one of its values stands for.
-    option = typer.Option(f"--{given.replace('_', '-')}", help=field.description)
+    # A flag has no --no- form; the help of a list is that of one value.
+    option = typer.Option(f"--{alias.replace('_', '-')}", help=field.description)
     if field.is_required():
         return _parameter(name, annotation=Annotated[form, option])
     if form is bool:
@@ -272,7 +275,7 @@ def _option(given: str, name: str, field: FieldInfo) -> Parameter:
 
 
 def _is_map(field: FieldInfo) -> bool:
-    """What no option can say: it is for those who write events."""
+    """Return True for a field that only events can have."""
     return get_origin(field.annotation) is dict
 
 
@@ -283,50 +286,47 @@ def _parameter(name: str, **rest: Any) -> Parameter:
 def _act(
     action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any], *, is_all: bool = True
 ) -> None:
-    """Ask, print, and leave with the exit code that the answer stands for.
-
-    ``is_all`` False: it is known beforehand that some cluster cannot be asked.
-    """
+    """Perform an action, print the answer and exit with its code. Without ``is_all``, some cluster has failed."""
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
-    _leave_for_nobody(answer.get("clusters"), fields.get("selector"))
+    fail_without_clusters(fields.get("selector"), answer.get("clusters"))
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
     if not is_all or not all(answer.get("ok") for answer in answers):
         raise typer.Exit(CANNOT_READ)
     if action == "validate":
-        _leave_for_invalid_pools(*answers)
+        _fail_for_invalid_pools(*answers)
     if not all(answer.get("ready", True) for answer in answers) or any("plannedOnly" in answer for answer in answers):
         raise typer.Exit(NOT_READY)
 
 
 def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
-    """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
-    touched, is_all = _agreed(action, stack, fields, output, yes=yes)
-    of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
-    asked = {**of_them, "clusters": [*touched], **as_shown(touched.values())}
-    _act(action, stack, None, output, asked, is_all=is_all)
+    """Perform an action on the clusters that the user confirmed, and on no others."""
+    touched, is_all = _confirmed(action, stack, fields, output, yes=yes)
+    event = {name: value for name, value in fields.items() if name not in ("all", "selector")}
+    event |= {"clusters": [*touched], **unchanged_since(touched.values())}
+    _act(action, stack, None, output, event, is_all=is_all)
 
 
-def _agreed(
+def _confirmed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """What it touches is shown, and asked for unless nothing more is wanted.
+    """Show the clusters that an action touches, and ask for confirmation unless they are only shown.
 
-    Returns what was agreed to, by cluster, and whether that is all that could be meant.
+    Returns the confirmed clusters' answers by id, and whether no listed cluster failed.
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
-    if "clusters" in fields and listed and not listed[0]["ok"]:  # the one that was named: as of any other action
+    if "clusters" in fields and listed and not listed[0]["ok"]:  # a named cluster fails as in any other action
         fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
     for line in groups.values():
         say(line, err=output is Output.JSON)
-    for found in listed:
-        if found.get("alike") not in groups:
-            say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+    for cluster in listed:
+        if cluster.get("alike") not in groups:
+            say(f"{'' if cluster['ok'] else 'not: '}{cluster['message']}", err=output is Output.JSON)
     if untouched:
         say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
-    touched = {found["cluster"]: found for found in listed if found["ok"]}
+    touched = {cluster["cluster"]: cluster for cluster in listed if cluster["ok"]}
     if shown_only and output is Output.JSON:
         say_json(answer, indent=2)
     if not touched:
@@ -343,11 +343,6 @@ def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -
         print_answer(answer)
 
 
-def _leave_for_nobody(clusters: object, selector: str | None) -> None:
-    if selector is not None and not clusters:
-        refuse_nobody(selector)
-
-
-def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:
+def _fail_for_invalid_pools(*answers: Mapping[str, Any]) -> None:
     if any(not pool["valid"] for answer in answers for pool in answer["pools"]):
         raise typer.Exit(INVALID_POOL)

@@ -1,14 +1,12 @@
-"""The functions of a deployed stack, asked from a laptop.
+"""The functions of a deployed stack, invoked with the caller's own credentials and region.
 
-With the caller's own credentials and region. They need cloudformation:DescribeStackResource, to find the function, and
-lambda:InvokeFunction on it: on the one that only reads, on the one for who is on duty, or on the operator function (the
-stack's ReaderPolicy, OperatorPolicy and AdminPolicy give just that). What happens then, the function does with its own
-rights.
+The caller needs cloudformation:DescribeStackResource, to find the function, and lambda:InvokeFunction on it. The
+stack's ReaderPolicy, OperatorPolicy and AdminPolicy allow one function each, which acts with its own rights.
 """
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from botocore.config import Config
@@ -30,21 +28,24 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ
+from evenkeel.texts.pool_numbers import unknown_words
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
 
-# Logical ids in template.yaml, each with less to invoke it for.
+# Lambda accepts 6 MB; DynamoDB's transactions need time. This is several hundred records.
+_LARGEST_EVENT = 200_000
+# Logical ids in template.yaml, the one with the most rights first.
 _FUNCTIONS = {Right.ADMINISTER: "AdminFunction", Right.WRITE: "OperatorFunction", Right.READ: "WidgetFunction"}
-# The function has 60 s; and an answer that got lost is no reason to ask for 5 nodes a second time.
+# The function has 60 s. A lost answer must not request 5 nodes a second time.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _UNKNOWN_CALLER = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
-_OLD_LOGIN = (SSOTokenLoadError, UnauthorizedSSOTokenError, TokenRetrievalError, LoginTokenLoadError)
+_EXPIRED_LOGIN = (SSOTokenLoadError, UnauthorizedSSOTokenError, TokenRetrievalError, LoginTokenLoadError)
 
 
 class CannotAskError(Exception):
-    """Why a stack gave no answer, in one sentence, and the exit code of that."""
+    """A stack gave no answer: the reason in one sentence, and the exit code."""
 
     def __init__(self, message: str, code: int = CANNOT_READ) -> None:
         super().__init__(message)
@@ -52,18 +53,18 @@ class CannotAskError(Exception):
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """A function's answer, whether ok or not; with who asks, where something is to be written.
+    """Return a function's answer, ok or not. Actions that write carry the caller's identity.
 
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
     """
-    import boto3  # a quarter of a second that commands without a stack need not wait for
+    import boto3  # takes a quarter of a second, which commands without a stack save
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
     right = right_needed(event)
     function = _FUNCTIONS[right]
     try:
-        # boto3 knows AWS_DEFAULT_REGION only; every other tool of AWS reads this one too.
+        # boto3 reads AWS_DEFAULT_REGION only; the other tools of AWS read AWS_REGION too.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
         stacks = session.client("cloudformation", config=_CONFIG)
         resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
@@ -75,7 +76,7 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         )
         payload = json.loads(answer["Payload"].read())
     except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
-        raise _why(error, stack, function, service, action) from None
+        raise _error(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         failure = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
         raise CannotAskError(f"{function} of stack {stack} failed: {failure}: see its log")
@@ -85,31 +86,31 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
-    """The ARNs of a stack's roles, by their logical ids. Raises CannotAskError."""
+    """Return the ARNs of a stack's roles by logical id. Raises CannotAskError."""
     import boto3
 
-    found = {}
+    arns = {}
     try:
         client = boto3.Session(region_name=os.environ.get("AWS_REGION")).client("cloudformation", config=_CONFIG)
         for role in roles:
             detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
             _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
-            found[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
+            arns[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
     except (*AWS_ERRORS, OSError, ValueError, KeyError) as error:
-        raise _why(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
-    return found
+        raise _error(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
+    return arns
 
 
 def _caller(session: Any) -> dict[str, str]:
-    """Who asks, for the record of the action. Nothing hangs on it: CloudTrail knows who invoked the function."""
+    """Return the caller's ARN for the record of the action; CloudTrail has it too, so it may be missing."""
     try:
         return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
     except (*AWS_ERRORS, OSError, KeyError):
         return {}
 
 
-def of_caller(error: Exception) -> CannotAskError | None:
-    """What whoever asks has to mend at their own end: credentials, region, profile. None: it is something else."""
+def credentials_error(error: Exception) -> CannotAskError | None:
+    """Return the error if the caller can fix it: credentials, region, profile. None: it has another cause."""
     text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
@@ -119,7 +120,7 @@ def of_caller(error: Exception) -> CannotAskError | None:
             return CannotAskError(f"AWS does not accept the credentials: {_message(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return CannotAskError(f"no AWS credentials: {text}: log in, or name a profile in AWS_PROFILE")
-    if isinstance(error, _OLD_LOGIN):
+    if isinstance(error, _EXPIRED_LOGIN):
         return CannotAskError(f"the AWS credentials have expired: log in again ({text})")
     if isinstance(error, CredentialRetrievalError):
         return CannotAskError(f"the AWS credentials cannot be read: {text}")
@@ -130,9 +131,9 @@ def of_caller(error: Exception) -> CannotAskError | None:
     return None
 
 
-def _why(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
-    if (found := of_caller(error)) is not None:
-        return found
+def _error(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
+    if (fault := credentials_error(error)) is not None:
+        return fault
     text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
         return CannotAskError(f"{service} does not answer: {text}")
@@ -147,3 +148,70 @@ def _why(error: Exception, stack: str, function: str, service: str, action: str)
 
 def _message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", ""))
+
+
+def ask_or_fail(
+    action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the stack's answer; exit where there is none or where it reports a failure."""
+    values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
+    if values.get("selector") is not None and cluster == "*":
+        cluster = None
+    event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **values}
+    try:
+        answer = ask(stack, event)
+    except CannotAskError as error:
+        fail([str(error)], error.code)
+    except KeyboardInterrupt:
+        if right_needed(event) is Right.READ or values.get("list"):
+            raise
+        history = f"evenkeel history --stack {stack} tells"
+        say(f"evenkeel: interrupted: the stack goes on with what it was asked for by then: {history}", err=True)
+        raise Interrupted(INTERRUPTED) from None
+    if not answer.get("ok"):
+        fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
+    if answer.get("unknown") and "after" not in values:  # with the first page of several
+        say(f"evenkeel: {unknown_words(answer['unknown'])}", err=True)
+    return answer
+
+
+def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer for all clusters: repeat the action for clusters that an answer leaves, while some succeed."""
+    event = dict(fields)
+    answer = ask_or_fail(action, stack, event.pop("cluster", None), event)
+    left = answer.get("left") or []
+    while left:
+        if "records" in event:
+            event["records"] = {id: event["records"][id] for id in left}
+        else:
+            event = {name: value for name, value in event.items() if name not in ("all", "selector")}
+            event["clusters"] = left
+        rest = ask_or_fail(action, stack, None, event)
+        others = [cluster for cluster in answer["clusters"] if cluster["cluster"] not in left]
+        untouched = answer.get("untouched", 0) + rest.get("untouched", 0)
+        answer = {**answer, "clusters": others + rest["clusters"], "left": rest["left"], "untouched": untouched}
+        if len(rest["left"]) == len(left):
+            break
+        left = rest["left"]
+    return answer
+
+
+def unchanged_since(listed: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the field with which an action skips records that have changed since they were listed."""
+    before = {cluster["cluster"]: cluster["before"] for cluster in listed if "before" in cluster}
+    return {"before": before} if before else {}
+
+
+def in_parts(records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield records in parts that fit into one event."""
+    part: dict[str, Any] = {}
+    size = 0
+    for id, record in records.items():
+        length = len(json.dumps({id: record}))
+        if part and size + length > _LARGEST_EVENT:
+            yield part
+            part, size = {}, 0
+        part[id] = record
+        size += length
+    if part:
+        yield part

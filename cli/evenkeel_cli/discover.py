@@ -1,6 +1,6 @@
-"""`evenkeel discover`: records for clusters that are there, as a file of a fleet that somebody looks through.
+"""`evenkeel discover`: proposed records for existing clusters, as a file of a fleet. It stores nothing.
 
-Nothing is stored by it, and every record is in dry run.
+Every record is in dry run.
 """
 
 import os
@@ -18,37 +18,39 @@ from evenkeel.application.errors import AccessError, EvenkeelError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
 from evenkeel.validation import ConfigError
-from evenkeel_cli.fleet import fleet_yaml, say_lines
-from evenkeel_cli.stack_client import CannotAskError, confirm, of_caller, role_arns
-from evenkeel_cli.terminal import CANNOT_READ, fail, say
+from evenkeel_cli.fleet import fleet_yaml
+from evenkeel_cli.stack_client import CannotAskError, credentials_error, role_arns
+from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
 Json = dict[str, Any]
 _READERS = "evenkeel-readers"
-# Of the roles in template.yaml, who has to be let in, and into which Kubernetes group (docs/access-eks.md).
+# Roles in template.yaml that need access, and their Kubernetes groups (docs/access-eks.md).
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")
 discover_app = typer.Typer(
-    help="Clusters that are there, as a file of a fleet to be looked through; nothing is stored.",
+    help="Propose records for existing clusters, as a file of a fleet. Stores nothing.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="Of the management or garden cluster.")]
-_Context = Annotated[str | None, typer.Option("--context", help="Where it is not the kubeconfig's current one.")]
-_LabelSelector = Annotated[str | None, typer.Option("--selector", help="Labels of the objects, as kubectl has them.")]
+_Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", help="The kubeconfig of the management or garden cluster.")
+]
+_Context = Annotated[str | None, typer.Option("--context", help="The context; default: the kubeconfig's current one.")]
+_LabelSelector = Annotated[str | None, typer.Option("--selector", help="Labels of the objects, as for kubectl.")]
 
 
 @discover_app.command("eks")
 def discover_eks(
-    tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE that clusters have; given twice, both.")],
-    region: Annotated[str | None, typer.Option(help="Left out: that of the profile.")] = None,
+    tag: Annotated[list[str], typer.Option("--tag", help="KEY=VALUE of the clusters; of several, all must match.")],
+    region: Annotated[str | None, typer.Option(help="The region; default: that of the profile.")] = None,
     stack: Annotated[
-        str | None, typer.Option(help="Whose roles are to be let in: a command for each, as a comment.")
+        str | None, typer.Option(help="Print, as comments, the commands that give this stack's roles access.")
     ] = None,
-    grant: Annotated[bool, typer.Option("--grant", help="With --stack: let them in now.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """EKS clusters by tag: where they are, and how their zones are called there."""
+    """Propose records for EKS clusters by tag, with their zone ids."""
     import boto3
 
     tags = dict(_pair(text) for text in tag)
@@ -57,21 +59,21 @@ def discover_eks(
     try:
         session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
         eks = session.client("eks")
-        found = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
-        zone_ids = _zone_ids(session, eks.meta.region_name) if found else {}
+        clusters = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
+        zone_ids = _zone_ids(session, eks.meta.region_name) if clusters else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
     except CannotAskError as error:
         fail([str(error)], error.code)
     except AWS_ERRORS as error:
-        why = of_caller(error) or CannotAskError(f"AWS: {text_of(error)}")
-        fail([str(why)], why.code)
+        fault = credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}")
+        fail([str(fault)], fault.code)
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
-    records = [_eks_record(cluster, region, zone_ids, labels) for cluster in found]
-    entries = [(cluster["name"], group, arns[role]) for cluster in found for role, group in _GROUPS.items() if arns]
+    records = [_eks_record(cluster, region, zone_ids, labels) for cluster in clusters]
+    entries = [(cluster["name"], group, arns[role]) for cluster in clusters for role, group in _GROUPS.items() if arns]
     _print(records, [] if grant else [_command(region, *entry) for entry in entries])
     if grant and entries:
-        confirm(f"let {counted(len(arns), 'role')} into {counted(len(found), 'cluster')}", yes=yes)
+        confirm(f"let {counted(len(arns), 'role')} into {counted(len(clusters), 'cluster')}", yes=yes)
         _grant(eks, entries)
 
 
@@ -89,7 +91,7 @@ def _eks_clusters(eks: Any) -> Iterator[Json]:
 
 
 def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
-    """Of the account that the clusters are in; nothing, where it may not be asked: then records do without."""
+    """Return the zone ids of the clusters' account; none without the right to read them."""
     try:
         return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
     except AccessError:
@@ -117,7 +119,7 @@ def _command(region: str, cluster: str, group: str, arn: str) -> str:
 
 
 def _grant(eks: Any, entries: Iterable[tuple[str, str, str]]) -> None:
-    """An entry that is there is left as it is, whatever groups it has. One refusal, and the rest go on."""
+    """Create access entries; an existing entry stays unchanged, and a refusal does not stop the others."""
     refused = []
     for cluster, group, arn in entries:
         try:
@@ -140,14 +142,14 @@ def discover_cluster_api(
     context: _Context = None,
     selector: _LabelSelector = None,
     secret: Annotated[
-        str | None, typer.Option(help="Of Secrets Manager, with the management cluster's kubeconfig.")
+        str | None, typer.Option(help="The secret in Secrets Manager with the management cluster's kubeconfig.")
     ] = None,
 ) -> None:
-    """Cluster API's Clusters of a management cluster, each with its own node groups."""
-    found = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
-    names = [name_of(item) for item in found]
+    """Propose a record for each Cluster of a management cluster, with its own node groups."""
+    clusters = _listed(kubeconfig, context, "cluster.x-k8s.io", "clusters", selector)
+    names = [name_of(item) for item in clusters]
     records = []
-    for item in found:
+    for item in clusters:
         namespace, name = name_of(item)
         is_unique = sum(other == name for _, other in names) == 1
         records.append(
@@ -169,15 +171,18 @@ def discover_gardener(
     kubeconfig: _Kubeconfig = None,
     context: _Context = None,
     selector: _LabelSelector = None,
-    seeds: Annotated[bool, typer.Option("--seeds", help="A record for each Seed, with all its Shoots.")] = False,
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="Propose a record for each Seed, with all its Shoots.")
+    ] = False,
     secret: Annotated[
-        str | None, typer.Option(help="Of Secrets Manager, with the seed's kubeconfig; {seed} stands for its name.")
+        str | None,
+        typer.Option(help="The secret in Secrets Manager with the seed's kubeconfig; {seed} is replaced by its name."),
     ] = None,
 ) -> None:
-    """Gardener's Shoots of a garden cluster, each with the control plane that its seed has of it."""
-    found = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
-    records, left = [], []
-    for item in found:
+    """Propose a record for each Shoot of a garden cluster, in its control plane on the seed."""
+    objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
+    records, skipped = [], []
+    for item in objects:
         seed = (
             name_of(item)[1]
             if seeds
@@ -185,7 +190,7 @@ def discover_gardener(
         )
         place = "" if seeds else get_path(item, ("status", "technicalID"))
         if not isinstance(seed, str) or not isinstance(place, str) or not (seeds or place):
-            left.append(f"{'/'.join(filter(None, name_of(item)))} is left out: no seed has it yet")
+            skipped.append(f"{'/'.join(filter(None, name_of(item)))} is left out: no seed has it yet")
             continue
         of_provider = ("spec", "provider", "region") if seeds else ("spec", "region")
         region = get_path(item, of_provider)
@@ -201,13 +206,13 @@ def discover_gardener(
                 **_labels(item),
             }
         )
-    _print(records, left)
+    _print(records, skipped)
 
 
 def _listed(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Mapping[str, Any]]:
-    from evenkeel_cli.live import list_objects  # half a second that other commands need not wait for
+    from evenkeel_cli.live import list_objects  # takes half a second, which other commands save
 
     try:
         return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
@@ -218,7 +223,7 @@ def _listed(
 
 
 def _access(secret: str | None, names: Mapping[str, str]) -> Json:
-    """Nothing, where nobody says it: ``apply`` then asks for it."""
+    """Return the access by a secret; none without one: ``apply`` then requires it."""
     if secret is None:
         return {}
     for name, value in names.items():
@@ -227,14 +232,14 @@ def _access(secret: str | None, names: Mapping[str, str]) -> Json:
 
 
 def _labels(item: Mapping[str, Any]) -> Json:
-    """What people gave an object; not what controllers need."""
+    """Return an object's labels without those of controllers."""
     labels = string_map(get_path(item, ("metadata", "labels")))
-    theirs = {
+    chosen = {
         key: value
         for key, value in labels.items()
         if _is_label(key, value) and not re.search(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/", key)
     }
-    return {"labels": theirs} if theirs else {}
+    return {"labels": chosen} if chosen else {}
 
 
 def _is_label(key: str, value: str) -> bool:

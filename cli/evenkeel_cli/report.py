@@ -1,8 +1,7 @@
-"""`evenkeel report`: one HTML file to look at, from a live stack, a plan or a simulation."""
+"""`evenkeel report`: one HTML file about a stack, a plan or a simulation."""
 
 import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,29 +12,23 @@ from evenkeel.adapters.page.view import Page
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Shelf
 from evenkeel.validation import ConfigError
-from evenkeel_cli.inputs import called, hint, read_text
+from evenkeel_cli.inputs import file_name, read_text
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import CANNOT_READ, fail, say
+from evenkeel_cli.terminal import CANNOT_READ, fail, say, write_text
 
 
 def report_command(  # noqa: PLR0913  one argument per option
     out: Annotated[str | None, typer.Option(help="The HTML file to write.")] = None,
-    publish: Annotated[str | None, typer.Option(help="Where to put it as well, or instead: s3://BUCKET/KEY.")] = None,
-    stack: Annotated[str | None, typer.Option(help="Ask this stack for its status.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="With --stack: one cluster; left out: all of them.")] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="With --stack: look at every cluster now, one after the other.")
-    ] = False,
-    plan: Annotated[str | None, typer.Option(help="What `evenkeel plan -o json` printed; - is standard input.")] = None,
+    publish: Annotated[str | None, typer.Option(help="Store the page in a bucket: s3://BUCKET/KEY.")] = None,
+    stack: Annotated[str | None, typer.Option(help="Show the status of this stack.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="With --stack: one cluster; default: all clusters.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="With --stack: check every cluster now.")] = False,
+    plan: Annotated[str | None, typer.Option(help="Output of `evenkeel plan -o json`; - is standard input.")] = None,
     simulation: Annotated[
-        str | None, typer.Option(help="What `evenkeel simulate -o json` printed; - is standard input.")
+        str | None, typer.Option(help="Output of `evenkeel simulate -o json`; - is standard input.")
     ] = None,
-    old_out: Annotated[str | None, typer.Option("-o", "--output", hidden=True)] = None,
 ) -> None:
-    """One self-contained HTML file: what is in trouble and what to do, pools, zones, decisions, and a timeline."""
-    if old_out is not None:
-        hint("-o with a file", "--out FILE")
-    out = out or old_out
+    """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
     try:
         if out is None and publish is None:
             raise ConfigError(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
@@ -43,7 +36,7 @@ def report_command(  # noqa: PLR0913  one argument per option
         page = _page(stack, cluster, plan, simulation, live=live)
         html = document(page)
         if out is not None:
-            _write(out, html)
+            write_text(out, html)
             say(f"{out}: {summary(page)}")
         if shelf is not None:
             shelf.put(html)
@@ -55,11 +48,11 @@ def report_command(  # noqa: PLR0913  one argument per option
 
 
 def _shelf(place: str) -> Shelf:
-    """With the caller's own credentials and region. Raises ConfigError."""
+    """Return the bucket's place, with the caller's credentials and region. Raises ConfigError."""
     from evenkeel.adapters.aws.page_bucket import BucketShelf
 
     def s3() -> Any:
-        import boto3  # a quarter of a second that a page for a file need not wait for
+        import boto3  # takes a quarter of a second, which a page for a file saves
 
         return boto3.Session(region_name=os.environ.get("AWS_REGION")).client("s3")
 
@@ -74,17 +67,9 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
     if live and (stack is None or cluster is not None):
         raise ConfigError(["--live goes with --stack and all its clusters: one alone is always looked at"])
     if plan is not None:
-        return page_of_plan(read_text(plan), called(plan))
+        return page_of_plan(read_text(plan), file_name(plan))
     if simulation is not None:
-        return page_of_simulation(read_text(simulation), called(simulation))
+        return page_of_simulation(read_text(simulation), file_name(simulation))
     assert stack is not None
     answer = ask_or_fail("status", stack, cluster or "*", {"live": True if live else None})
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))
-
-
-def _write(name: str, text: str) -> None:
-    try:
-        # Half a surrogate pair, which JSON can say and UTF-8 cannot, becomes a question mark.
-        Path(name).write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None
