@@ -18,7 +18,7 @@ from evenkeel.adapters.kubernetes.client.api import KubernetesApi
 from evenkeel.adapters.kubernetes.client.lists import ReceivedList
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.domain.demand.scale_down import scale_down
-from evenkeel.domain.demand.scale_up import scale_up as scale_up
+from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
@@ -115,7 +115,7 @@ def growth_split(rounds: int = 5) -> Rows:
             buckets = [Bucket(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
             works = {
                 "closed": lambda buckets=buckets, nodes=nodes: water_fill(buckets, nodes),
-                "loop": lambda buckets=buckets, nodes=nodes: split(buckets, nodes),
+                "loop": lambda buckets=buckets, nodes=nodes: one_by_one(buckets, nodes),
             }
             repeats = {"closed": max(10, pools // 10), "loop": max(1, pools * 10 // nodes)}
             (_, closed, _, split), (_, _, ratios, expected) = _in_turns(works, rounds, repeats.__getitem__)
@@ -124,7 +124,7 @@ def growth_split(rounds: int = 5) -> Rows:
             yield f"{groups} groups, K = {nodes}", {"µs": [1e6 * s for s in closed], "loop, times as long": ratios}
 
 
-def split(buckets: list[Bucket], amount: int) -> list[int]:
+def one_by_one(buckets: list[Bucket], amount: int) -> list[int]:
     """Return the split that gives each node to the smallest group, in constant time per node."""
     shares = [0] * len(buckets)
     levels: dict[int, list[int]] = defaultdict(list)
@@ -148,7 +148,7 @@ def split(buckets: list[Bucket], amount: int) -> list[int]:
 # --- demand
 
 
-def scale_up(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
+def demand(fleets: tuple[int, ...] = (10, 100, 1_000), rounds: int = 3) -> Rows:
     """Measure scale_up() of pending pods and scale_down() of nodes with 30 pods each, by size."""
     sizes = ((500, 50, 3), (5_000, 50, 3), (5_000, 500, 3), (5_000, 500, 30))  # pods, kinds of pods, pools
     for title, spreads in (("no kind", 0), ("every tenth kind", 10), ("every kind", 1)):

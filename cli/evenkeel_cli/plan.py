@@ -38,7 +38,9 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         str | None, typer.Option(help="The stored state, JSON: `state` of an earlier plan, or written by hand.")
     ] = None,
     now: Annotated[str | None, typer.Option(help="The time to plan for, RFC 3339; default: now.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="With --stack: the cluster's id in its record.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="With --stack: the cluster's id. Without: a file, as --record.")
+    ] = None,
     record: Annotated[
         str | None,
         typer.Option(help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."),
@@ -60,10 +62,13 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
             fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
         plan_of_stack(stack, cluster, output)
         return
-    if cluster is not None:
-        fail(["--cluster goes with --stack: name the cluster's record by --record FILE"])
+    if cluster is not None and record is not None:
+        fail(["--cluster and --record both name the cluster's record: leave one out"])
+    record = record or cluster
     try:
-        policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+        policy = read_model(
+            ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record")
+        )
         before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench import pages, rows, stack, stored, workload_view
 from bench.__main__ import BENCHES, main, options_of
-from bench.planning import split
+from bench.planning import one_by_one
 from evenkeel.adapters.page.render import document
 from evenkeel.adapters.page.view import Page
 from evenkeel.domain.model.water_fill import Bucket, water_fill
@@ -45,7 +45,7 @@ def test_a_bench_that_a_page_names_exists_with_its_options() -> None:
     for page in DOCS:
         for name, options in re.findall(r"python -m bench ([a-z_]+)([^`]*)`", page.read_text(encoding="utf-8")):
             named += 1
-            assert isinstance(options_of(BENCHES[name], options.split()), dict), page
+            assert isinstance(options_of(BENCHES[name], options.one_by_one()), dict), page
     assert named > 20
     with pytest.raises((SystemExit, argparse.ArgumentError)):
         options_of(BENCHES["load"], ["--no-such-option"])
@@ -117,7 +117,7 @@ def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
 )
 def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
     buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
-    assert split(buckets, nodes) == water_fill(buckets, nodes)
+    assert one_by_one(buckets, nodes) == water_fill(buckets, nodes)
 
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from evenkeel.access_config import KubeconfigAccess, SameAccess, WorkloadEntry
-from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.ports import (
     Bus,
     Clock,
@@ -250,7 +249,7 @@ class Evenkeel(_Port):
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again
         self._rebalance = Rebalance(
-            store=cast("Store", self._table),
+            store=cast("Any", self._table),
             clusters=cast("Clusters", self),
             queue=cast("Queue", self),
             bus=cast("Bus", self),

@@ -134,7 +134,7 @@ def _expires(value: Any, now: datetime) -> datetime | None:
         case ScaleRequestRecord():
             return max(now, value.at + _REPEATS) + _DAY
         case OfferingState():
-            times = [report.failed_at for report in value.words.values()]
+            times = [report.failed_at for report in value.reports.values()]
             return max([now, *times, value.delivered_at or now]) + _OFFERING_KEPT
         case LookedAt():
             return value.at + _LOOKED_AT_KEPT
