@@ -716,9 +716,14 @@ class TestWhateverItIsGiven:
 class TestForms:
     """Options have one form each."""
 
-    def test_a_cluster_without_a_stack_is_no_record(self, files: Files) -> None:
-        fault = "evenkeel: --cluster goes with --stack: name the cluster's record by --record FILE"
-        assert files.faults("-f", "x", "--cluster", "z") == [fault]
+    def test_a_cluster_without_a_stack_names_the_record(self, files: Files) -> None:
+        listed, record = files.listed(*pool_of(1, 1, 1)), files.write("c.yaml", "strategy: Adaptive")
+        named = files.run("-f", listed, "--record", record, "--now", NOW, "-o", "json")
+        also = files.run("-f", listed, "--cluster", record, "--now", NOW, "-o", "json")
+        assert also.stdout == named.stdout
+        assert "Adaptive" in also.stdout
+        fault = "evenkeel: --cluster and --record both name the cluster's record: leave one out"
+        assert files.faults("-f", "x", "--record", "y", "--cluster", "z") == [fault]
 
     def test_a_report_goes_to_a_file_or_a_bucket(self, files: Files) -> None:
         printed = files.run("-f", files.listed(*pool_of(1, 1, 1)), "-o", "json").stdout
