@@ -64,7 +64,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         return
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
-    record = record or cluster
+    record = cluster if record is None else record
     try:
         policy = read_model(
             ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record")

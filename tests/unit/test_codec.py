@@ -9,7 +9,7 @@ import pytest
 from evenkeel.adapters.aws.records import LookedAt, StoredPool
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
-from evenkeel.domain.model.convergence import ConvergenceState, Step
+from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
@@ -33,7 +33,11 @@ from tests.fakes import NOW
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
-STEP = Step(source=str(KEY), destination=str(KEY), begun_at=NOW, had=1, wants=2, machine=MachineRef("m", "u"))
+ORDER = Order(
+    source=str(KEY), destination=str(KEY), begun_at=NOW, target_replicas=2, source_replicas=1, excused_replicas=1
+)
+STEP = Deleting(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
+BAD_STEP = {**json.loads(dump_stored(STEP)), "draining_group": "a"}
 POOL = PoolState(
     adopted={str(KEY): Bounds(1, 2), "b": None},
     desired_bounds={"o": DesiredBounds(bounds=Bounds(0, 1), ours=(Bounds(0, 2),))},
@@ -64,7 +68,7 @@ VALUES: list[Any] = [
             ),
         )
     ),
-    OfferingState(words={"api": CapacityReport(failed_at=NOW, until=NOW)}),
+    OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
     SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, looks=1, last_check=NOW, next_check=NOW),
@@ -103,7 +107,11 @@ def test_a_text_has_no_defaults_and_its_sets_are_sorted() -> None:
         (GroupState, {"last_failure": "9999-12-31T23:59:59Z"}, "item: last_failure is"),
         (GroupState, [], "item: the whole is '[]': no object"),
         (PoolState, {"adopted": {"a": {"min": 4, "max": 1}}}, "item: adopted.a is"),
-        (PoolState, {"convergence": {"step": {**json.loads(dump_stored(STEP)), "source": "a"}}}, "it names group 'a'"),
+        (
+            PoolState,
+            {"convergence": {"step": {**json.loads(dump_stored(STEP)), "draining_group": "a"}}},
+            "it names group 'a'",
+        ),
         (Timer, {}, "item: due is missing"),
         (Rollout, {**json.loads(dump_stored(VALUES[-1])), "size": 0}, "item: size is '0'"),
     ],

@@ -150,7 +150,7 @@ def test_where_nothing_says_what_a_node_has_each_group_says_so_and_a_label_of_th
     estate = Estate("hypershift-openstack")
     arguments = ["plan", "-f", estate.dump(tmp_path / "objects.yaml"), "--now", NOW, "-o", "json"]
     found = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
-    told = [one["reason"] for one in found["skipped"] if "nothing says what cpu and memory" in one["reason"]]
+    told = [one["reason"] for one in found["skipped"] if "the cpu and memory of its nodes are unknown" in one["reason"]]
     assert (found["pools"], len(told)) == ([], len(ZONES))
     assert fields(origins(estate, tmp_path)["max"]) == {"NodePool spec.autoScaling.max"}
 

@@ -201,7 +201,7 @@ def test_every_file_of_a_flavour_is_registered() -> None:
     assert len(stated) == len(names)
     assert {flavour.name for flavour in stated} == set(FLAVOURS)
     assert tuple(FLAVOURS) == FLAVOUR_NAMES
-    assert {flavour.name for flavour in stated if not flavour.keeps_options} == REMOVES_OPTIONS
+    assert {flavour.name for flavour in stated if not flavour.autoscaler.keeps_options} == REMOVES_OPTIONS
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)

@@ -159,6 +159,8 @@ def _readable_orders(orders: Any) -> Any:
 
 _FIELD_CHECKS: dict[str, Callable[[Any], Any]] = {
     "orders": lambda schema: core_schema.no_info_before_validator_function(_readable_orders, schema),
-    "source": lambda schema: core_schema.no_info_after_validator_function(_group_key, schema),
-    "destination": lambda schema: core_schema.no_info_after_validator_function(_group_key, schema),
+    **dict.fromkeys(
+        ("source", "destination", "draining_group"),
+        lambda schema: core_schema.no_info_after_validator_function(_group_key, schema),
+    ),
 }

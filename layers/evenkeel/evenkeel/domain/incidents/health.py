@@ -376,13 +376,14 @@ class _PoolCheck:
         if not orders and not blocked:
             return None
 
-        def problem(kind: ProblemKind, case: IneffectiveOrder | BlockedPods, **facts: Fact) -> Problem:
-            return Problem.of(kind, pods=case.pods[:_MOST_PODS], count=len(case.pods), why=case.why, **facts)
+        def pods_of(case: IneffectiveOrder | BlockedPods) -> dict[str, Fact]:
+            return {"pods": case.pods[:_MOST_PODS], "count": len(case.pods), "why": case.why}
 
-        problems = [problem(ProblemKind.INEFFECTIVE_ORDER, order, node=order.node) for order in orders]
+        problems = [Problem.of(ProblemKind.INEFFECTIVE_ORDER, **pods_of(order), node=order.node) for order in orders]
         for each in blocked:
             daemons, claims = tuple(name for name, _ in each.daemons), tuple(claim for _, claim in each.daemons)
-            problems.append(problem(ProblemKind.BLOCKED_BY_DAEMON_SETS, each, daemons=daemons, claims=claims))
+            facts = {**pods_of(each), "daemons": daemons, "claims": claims}
+            problems.append(Problem.of(ProblemKind.BLOCKED_BY_DAEMON_SETS, **facts))
         groups = {key for order in orders for key in order.groups} | {key for each in blocked for key in each.groups}
         return replace(self.incident(IncidentKind.INEFFECTIVE_ORDER, self.now, groups), problems=tuple(problems))
 
