@@ -9,7 +9,16 @@ import pytest
 from evenkeel.adapters.aws.records import LookedAt, StoredPool
 from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
 from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
-from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order
+from evenkeel.domain.model.convergence import (
+    Cancelling,
+    ConvergenceState,
+    Deleting,
+    Draining,
+    Order,
+    Ordered,
+    Starting,
+    Step,
+)
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
@@ -138,3 +147,19 @@ def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:
 def test_nothing_is_kept_of_an_item_that_cannot_be_read() -> None:
     for before in ("{", '{"digest": 3, "mood": "good"}', "[]"):
         assert keep_unknown(PoolState, "{}", before) == "{}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Starting(order=ORDER, move_id="m"),
+        Ordered(order=ORDER),
+        Cancelling(order=ORDER, replicas_after_cancel=1),
+        STEP,
+        Draining(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"), delete_requested_at=NOW),
+    ],
+    ids=lambda step: step.phase,
+)
+def test_each_phase_of_a_step_is_read_as_it_was_stored(step: Step) -> None:
+    pool = PoolState(convergence=ConvergenceState(step=step))
+    assert read_stored(PoolState, dump_stored(pool), "item") == pool

@@ -117,13 +117,27 @@ def _checked(schema: Any, field: str = "") -> Any:
             return {"type": "int", "strict": True, **({} if field in _ANY_NUMBER else count)}
         case "frozenset":
             schema = {**schema, "serialization": core_schema.plain_serializer_function_ser_schema(sorted)}
+        case "union" if tags := [_tag_of(choice) for choice in schema["choices"]]:
+            if None not in tags:  # a bad value is then one fault, of the member that the tag names
+                choices = dict(zip(tags, schema["choices"], strict=True))
+                schema = core_schema.tagged_union_schema(choices, discriminator="phase")
         case "dataclass-field":
             field = schema["name"]
             if field == "failure_class":
                 schema = {**schema, "validation_alias": "class", "serialization_alias": "class"}
+            if schema["schema"]["type"] == "default" and schema["schema"]["schema"]["type"] == "literal":
+                # The tag of a union: defaults are not stored, and without its tag a value is read as another member.
+                schema = {**schema, "schema": schema["schema"]["schema"]}
             if field in _FIELD_CHECKS:
                 schema = {**schema, "schema": _with_check(schema["schema"], _FIELD_CHECKS[field])}
     return {name: _checked(part, field) for name, part in schema.items()}
+
+
+def _tag_of(choice: Any) -> str | None:
+    """Return the literal ``phase`` of one dataclass of a union; None if it has no such field."""
+    fields = choice["schema"]["fields"] if isinstance(choice, dict) and choice["type"] == "dataclass" else ()
+    tags = [field["schema"]["default"] for field in fields if field["name"] == "phase"]
+    return tags[0] if tags else None
 
 
 def _with_check(schema: Any, check: Callable[[Any], Any]) -> Any:
