@@ -636,14 +636,14 @@ class ChaosHarness:
     def _container(self, *, writes: bool = True) -> SimpleNamespace:
         """As bootstrap puts them together, over this harness."""
         store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
-        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again", "request_looks"})
+        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again", "request_checks"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
         clusters: Any = SimpleNamespace(open=self._open, needs_run=self._recorded_clusters.needs_run)
         chance: dict[str, Any] = {"random_bytes": self._chance.randbytes}
         rebalance = worker(store, clusters, self.clock, queue, bus=self.bus, **chance)
         return SimpleNamespace(
             scan=Scan(**ports, together=sequentially),
-            look=CheckClusters(**ports, clusters=clusters, dry_run=False, together=sequentially),
+            check=CheckClusters(**ports, clusters=clusters, dry_run=False, together=sequentially),
             rebalance=partial(self._watched, rebalance),
             receive_event=ReceiveEvent(
                 record_failure=RecordFailure(**ports),

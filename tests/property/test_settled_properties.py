@@ -77,7 +77,7 @@ def test_glances_ask_for_the_runs_that_looks_at_all_of_it_would_ask_for(
         asked = []
         for steady_clusters in (house.store.steady_clusters, nothing_known):
             house.queue.requests.clear()
-            with patch.object(house.store, "at_rest", steady_clusters):
+            with patch.object(house.store, "steady_clusters", steady_clusters):
                 house.look(("demo",), lambda: 60)
             asked.append(sorted(why for _, why in house.queue.requests.values() if why != "nothing to be done"))
         assert asked[0] == asked[1]

@@ -47,7 +47,7 @@ def boards(draw: st.DrawFn) -> tuple[Board, list[Kind]]:
         room.is_open = draw(st.sampled_from([True, True, True, False]))
         for kind in drawn:
             room.put(kind, draw(st.sampled_from([0, 0, 1, 2, 109])))
-        board.node_infos[room.name] = room
+        board.rooms[room.name] = room
     return board, drawn
 
 
@@ -68,11 +68,11 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
     board, found = drawn
     theirs, snapshot = PodGroups(Volumes(Workload())), ClusterSnapshot({})
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
-    for room in board.node_infos.values():
+    for room in board.rooms.values():
         standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})
         snapshot.add_node(node_of(room, OURS, NOW), standing)
     for kind in found:
-        for name, room in board.node_infos.items():
+        for name, room in board.rooms.items():
             reason = snapshot.failing_filter(one_of[kind], snapshot.node_infos[name])
             event(reason.rule.value if reason else "fits")
             assert board.fits(kind, room) is (reason is None), (name, reason)
@@ -82,5 +82,5 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
 def test_a_pod_is_put_where_it_fits_if_it_fits_anywhere(drawn: tuple[Board, list[Kind]]) -> None:
     board, found = drawn
     for kind in found:
-        fitting = [room for room in board.node_infos.values() if board.fits(kind, room)]
+        fitting = [room for room in board.rooms.values() if board.fits(kind, room)]
         assert (board.emptiest(kind) in fitting) if fitting else board.emptiest(kind) is None
