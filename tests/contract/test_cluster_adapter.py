@@ -1018,7 +1018,7 @@ class TestClusterClass:
             for decision in stage.store.decisions("demo", 10)
             for group in decision["pool"]["groups"]
             for reason in group["reasons"]
-            if "taken from flux" in reason
+            if "taken over from flux" in reason
         ]
         assert len(told) == 1
         assert MAX_SIZE in told[0]
@@ -1289,7 +1289,7 @@ class TestMachinePools:
         found = own_stage.open().observe()
         assert len(found.groups) == 3
         assert [(skipped.name, sentence(skipped.reason)[:36]) for skipped in found.skipped] == [
-            ("machinepools", "objects of this kind may not be list")
+            ("machinepools", "Evenkeel may not list objects of thi")
         ]
         assert own_stage.run().written
 

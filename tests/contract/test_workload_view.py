@@ -425,5 +425,5 @@ class TestTheSimulatedApiAlone:
             api.store.create(
                 "pods", {"metadata": {"name": f"odd{number}", "labels": labels}, "spec": {}}, namespace="default"
             )
-        with pytest.raises(TooLargeError, match="more than 1 MiB of what pods ask for"):
+        with pytest.raises(TooLargeError, match="more than 1 MiB of different pod requirements"):
             workload.read(dict, judges_nodes=True)

@@ -102,7 +102,7 @@ def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:
 
 def test_a_page_is_put_by_hand_with_the_callers_own_credentials(aws: AwsEndpoints, tmp_path: Any) -> None:
     file = tmp_path / "report.html"
-    result = publish(aws, f"s3://{BUCKET}/night/plan.html", "-o", str(file))
+    result = publish(aws, f"s3://{BUCKET}/night/plan.html", "--out", str(file))
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         f"{file}: 1 pool, 1 zone fenced",

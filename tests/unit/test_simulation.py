@@ -185,9 +185,7 @@ def test_nodes_whose_pods_have_no_place_elsewhere_stay_and_the_other_zones_come_
 
 def test_nodes_are_moved_by_night_as_many_as_the_budget_has() -> None:
     record = played("budget-by-night", "Balanced")
-    begun = [
-        each.at for each in record.decisions if any(why.startswith("raised by 1 to level") for why in each.reasons)
-    ]
+    begun = [each.at for each in record.decisions if any(": raised by 1 to level" in why for why in each.reasons)]
     nightfall = 6 * 60 * MINUTE
     assert len(begun) == record.moved > 2
     assert min(begun) >= nightfall
