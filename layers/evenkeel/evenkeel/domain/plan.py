@@ -55,9 +55,9 @@ from evenkeel.domain.replicas.redistribution import redistribute, take_back_over
 from evenkeel.domain.replicas.release import order_released, recall_release, remember_rest, untaken
 from evenkeel.domain.replicas.requests import (
     awaits_check,
-    awaits_pods,
     begin_request,
     carry_out_request,
+    hold_for_pods,
     share_out,
     take_off,
 )
@@ -419,12 +419,9 @@ def _requests(
     unfound = [] if pools else [request for request in waiting if _awaits_second_check(request, now)]
     waiting = tuple(request for request in waiting if request not in unfound)
     waiting, taken_off = take_off(waiting, pools, state.pools, now, awaited=awaited)
-    begun = {pool.move.request for pool in state.pools.values() if pool.move is not None}
-    blind = [each for each in waiting if pods_unread and each.gives_number and not each.is_over(now)]
-    blind = [each for each in blind if each.id not in begun]
-    waiting = tuple(request for request in waiting if request not in blind)
+    waiting, held = hold_for_pods(waiting, state.pools, now) if pods_unread else (waiting, [])
     requests, refusals = share_out(waiting, pools, state.pools, now, awaited=awaited)
-    refusals += [Refusal(scale_request=request, problem=awaits_pods(request)) for request in blind]
+    refusals += held
     for request in unfound:
         dated = replace(request, unfound_since=request.unfound_since or now)
         refusals.append(Refusal(scale_request=dated, problem=awaits_check(dated)))

@@ -73,6 +73,11 @@ class Draft:
         return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
 
     @property
+    def takes_nodes(self) -> bool:
+        """Return whether the group is healthy and may be raised."""
+        return self.state is State.HEALTHY and self.room > 0
+
+    @property
     def room_for_pods(self) -> int:
         """How many nodes pods that wait may ask it for. A zone that is tried is tried with one machine.
 

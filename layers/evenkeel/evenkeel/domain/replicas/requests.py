@@ -129,9 +129,14 @@ def awaits_check(request: ScaleRequest) -> Problem:
     return _problem(ProblemKind.REQUEST_AWAITS_CHECK, request)
 
 
-def awaits_pods(request: ScaleRequest) -> Problem:
-    """Return the problem of a request to give nodes back while pods cannot be read."""
-    return _problem(ProblemKind.REQUEST_AWAITS_PODS, request)
+def hold_for_pods(
+    scale_requests: Sequence[ScaleRequest], states: Mapping[PoolId, PoolState], now: datetime
+) -> tuple[Sequence[ScaleRequest], list[Refusal]]:
+    """Return the requests to carry out while pods cannot be read, and a refusal for each that has to wait for them."""
+    begun = _begun(states)
+    held = [each for each in scale_requests if each.gives_number and each.id not in begun and not each.is_over(now)]
+    refusals = [Refusal(scale_request=each, problem=_problem(ProblemKind.REQUEST_AWAITS_PODS, each)) for each in held]
+    return tuple(each for each in scale_requests if each not in held), refusals
 
 
 def _is_awaited(
