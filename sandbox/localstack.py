@@ -92,7 +92,7 @@ def _wait_for(url: str, log: Path) -> None:
 
 
 def _load_ec2(gateway: str) -> None:
-    """Ask EC2 once: LocalStack loads it with the first request, for longer than a function waits on a busy machine."""
+    """Send EC2 its first request: LocalStack then loads it, which can take longer than a function waits."""
     patient = Config(read_timeout=START_SECONDS, retries={"total_max_attempts": 1})
     known = {"region_name": "eu-central-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     boto3.client("ec2", endpoint_url=gateway, config=patient, **known).describe_availability_zones()

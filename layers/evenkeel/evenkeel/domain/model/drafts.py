@@ -80,6 +80,11 @@ class Draft(GroupPlan):
         return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
 
     @property
+    def takes_nodes(self) -> bool:
+        """Return whether the group is healthy and may be raised."""
+        return self.state is State.HEALTHY and self.room > 0
+
+    @property
     def room_for_pods(self) -> int:
         """Return how many nodes waiting pods may request: any number if healthy, one if probing, else none.
 
@@ -314,5 +319,5 @@ class PoolDraft:
         return reserved + sum(
             max(0, draft.group.owner_min_max - draft.requested)
             for draft in self.groups
-            if draft.state is not State.FROZEN and not (draft.state is State.HEALTHY and draft.room)
+            if draft.state is not State.FROZEN and not draft.takes_nodes
         )

@@ -23,7 +23,7 @@ def redistribute(pool: PoolDraft) -> None:
     unplaced = pool.pool.unplaced
     if not unplaced and not any(draft.state is State.FENCED and draft.stuck for draft in pool.groups):
         return
-    takers = [draft for draft in pool.groups if draft.state is State.HEALTHY and draft.room > 0]
+    takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)
     moving = pool.pool.on_failure is OnFailure.MOVE
     # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted. Room that

@@ -84,9 +84,9 @@ def order_released(pool: PoolDraft) -> None:
     elif pool.waited_for is None:
         pool.asks_waiting = True
     elif not any(pool.waited_for.values()):
-        if any(draft.state is State.HEALTHY and draft.room > 0 for draft in pool.groups):
+        if any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
-        else:  # no zone can take a node, so this says nothing about pods
+        else:  # pods may wait all the same: no group can take a node for them
             pool.release = replace(release, idle_since=None)
             pool.look_at.append(pool.now + _CHECK_APART)
     elif pool.request is None or pool.request.is_of_plan:
