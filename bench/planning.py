@@ -20,7 +20,7 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
+from evenkeel.domain.model.groups import Annotations, Bounds, GroupKey, Identity, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
@@ -88,15 +88,13 @@ def _observation(pools: int) -> Observation:
     groups = [
         NodeGroup(
             key=GroupKey("cluster-api", "bench", f"pool-{pool}-z{zone + 1}"),
-            kind="MachineDeployment",
-            pool_label=f"pool-{pool}",
-            zone=f"eu-central-1{'abc'[zone]}",
-            zone_index=zone,
             requested=(pool + zone * 3) % 5,
             running=(pool + zone * 3) % 5,
             bounds=Bounds(0, 7),
-            pool_min=3,
-            pool_max=18,
+            identity=Identity(
+                kind="MachineDeployment", pool_label=f"pool-{pool}", zone=f"eu-central-1{'abc'[zone]}", zone_index=zone
+            ),
+            annotations=Annotations(pool_min=3, pool_max=18),
         )
         for pool in range(pools)
         for zone in range(3)

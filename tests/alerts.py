@@ -1,12 +1,13 @@
 """News of trouble for tests, and what stands where a channel or a table would."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.incidents.alerting import Alert, LastNotified
 from evenkeel.domain.model.incidents import Change
+from tests.parts import replace
 
 KEY = "blue/cluster-api/prod/workers/missing"
 

@@ -1,7 +1,7 @@
 """Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
+    Identity,
     Machine,
     MachineFailure,
     NodeGroup,
@@ -39,6 +40,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.texts.english import problem_words, sentences
+from tests.parts import make, replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -60,15 +62,16 @@ def group(
     **fields: Any,
 ) -> NodeGroup:
     """A node group; running is requested unless said otherwise, bounds are absent."""
-    return NodeGroup(
+    return make(
+        NodeGroup,
         key=fields.pop("key", None) or key(zone, pool=pool or "loose"),
-        kind=fields.pop("kind", "MachineDeployment"),
-        pool_label=pool,
-        zone=fields.pop("in_zone", zone),
         requested=requested,
         running=requested if running is None else running,
         bounds=None if bounds is None else Bounds(*bounds),
         **fields,
+        identity=Identity(
+            kind=fields.pop("kind", "MachineDeployment"), pool_label=pool, zone=fields.pop("in_zone", zone)
+        ),
     )
 
 
@@ -199,8 +202,8 @@ def plan_of(
     """``plan()`` at NOW; fenced, probing and impaired name zones."""
     groups = list(groups)
     known = dict(states or {})
-    known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
-    known.update({found.key: after_backoff() for found in groups if found.zone in probing})
+    known.update({found.key: in_backoff() for found in groups if found.identity.zone in fenced})
+    known.update({found.key: after_backoff() for found in groups if found.identity.zone in probing})
     state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
     return plan(Observation(groups=tuple(groups)), state, policy or Policy(strategy=BALANCED), NOW)
 
@@ -229,7 +232,9 @@ def requested(found: PoolPlan) -> tuple[int, ...]:
 
 def reasons(found: PoolPlan, zone: str) -> str:
     """All reasons of one zone's group, as one text to look into."""
-    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in sentences(plan.reasons))
+    return "\n".join(
+        text for plan in found.groups if plan.group.identity.zone == zone for text in sentences(plan.reasons)
+    )
 
 
 def written(
@@ -271,7 +276,7 @@ def written(
         adopted=adopted,
         has_adopted=True,
         published=read_published(decision),
-        move=move if move and planned.journal_delta else before.move,
+        move=move if move and planned.journal_delta else before.ours.move,
     )
 
 
@@ -309,7 +314,9 @@ class Played:
         """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
         self.now += timedelta(seconds=seconds)
         self.groups = [
-            replace(found, requested=others[found.zone], running=others[found.zone]) if found.zone in others else found
+            replace(found, requested=others[found.identity.zone], running=others[found.identity.zone])
+            if found.identity.zone in others
+            else found
             for found in self.groups
         ]
         self.seen = plan(

@@ -5,7 +5,7 @@ does it, each patch a step of its own. Whoever plays the autoscaler, people or t
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Level
@@ -22,6 +22,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import grows, in_safe_order
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
+from tests.parts import replace
 
 
 def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
@@ -87,7 +88,7 @@ class Home:
 
     def reasons(self, zone: str) -> str:
         assert self.last is not None
-        (found,) = (each for each in self.last.groups if each.group.zone == zone)
+        (found,) = (each for each in self.last.groups if each.group.identity.zone == zone)
         return "; ".join(map(sentence, found.reasons))
 
     # -- what others do
@@ -159,11 +160,11 @@ class Home:
         self.state = replace(self.state, pools={id: pool})
 
     def _write(self, written: GroupPlan, id: str) -> None:
-        zone = str(written.group.zone)
+        zone = str(written.group.identity.zone)
         before = self.groups[zone]
         assert written.bounds is not None
         assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
-        move = id if written.journal_delta and written.requested != before.requested else before.move
+        move = id if written.journal_delta and written.requested != before.requested else before.ours.move
         self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
         self._reconcile(zone, {ref.name for ref in written.removes})
 

@@ -134,7 +134,7 @@ class World:
         if step is None or str(key) not in step.groups:
             return False
         groups = {str(group): found for group, found in self.cluster.groups.items()}
-        moves = {group: found.move for group, found in groups.items()}
+        moves = {group: found.ours.move for group, found in groups.items()}
         order = step.order
         is_ordered = not isinstance(step, Starting) or moves[order.destination] == step.move_id
         is_given = isinstance(step, Draining) or (

@@ -114,7 +114,7 @@ class Estate:
         return pool
 
     def groups(self) -> dict[str, GroupPlan]:
-        return {str(plan.group.zone): plan for plan in self.pool().groups}
+        return {str(plan.group.identity.zone): plan for plan in self.pool().groups}
 
     @property
     def replicas(self) -> list[int]:

@@ -1,7 +1,7 @@
 """The application's ports in memory. The store passes the same tests as the table (integration/test_store.py)."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -50,6 +50,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
+from tests.parts import replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default
@@ -459,7 +460,7 @@ class FakeCluster:
         self._seen[key] = self._versions[key]
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        owner = self.groups[key].owner
+        owner = self.groups[key].owner.numbers
         assert owner is not None
         if self._versions[key] != self._seen[key]:
             raise ConflictError(f"{key} has been modified")
@@ -484,16 +485,16 @@ class FakeCluster:
         self.journal.note("apply")
         self.applied.append(patch)
         before = self.groups[key]
-        new_adopted = {} if before.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
-        alone = patch.bounds is None and (before.two_objects or patch.requested is None)
+        new_adopted = {} if before.ours.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
+        alone = patch.bounds is None and (before.owner.two_objects or patch.requested is None)
         self.change(
             key,
             requested=before.requested if patch.requested is None else patch.requested,
-            pinned=before.pinned if patch.bounds is None else patch.pins,
+            pinned=before.ours.pinned if patch.bounds is None else patch.pins,
             bounds=patch.bounds or before.bounds,
             owner=_holding(before, patch.bounds),
-            published=before.published if alone else read_published(decision),
-            move=move or before.move,
+            published=before.ours.published if alone else read_published(decision),
+            move=move or before.ours.move,
             short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
@@ -504,8 +505,8 @@ class FakeCluster:
 
 def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
     """The owner with our bounds, where it takes them."""
-    takes = group.owner is not None and group.owner.takes_ours and bounds is not None
-    return replace(group.owner, bounds=bounds) if takes else group.owner  # type: ignore[type-var]
+    takes = group.owner.numbers is not None and group.owner.numbers.takes_ours and bounds is not None
+    return replace(group.owner.numbers, bounds=bounds) if takes else group.owner.numbers  # type: ignore[type-var]
 
 
 @dataclass

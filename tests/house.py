@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -36,6 +35,7 @@ from tests.fakes import (
     plenty,
     register,
 )
+from tests.parts import replace
 
 NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
 RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}

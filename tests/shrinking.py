@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -31,6 +31,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import PROVISION_TIMEOUT, FakeBus, FakeClock, FakeCluster, FakeQueue, InMemoryStore, plenty, register
+from tests.parts import replace
 from tests.timed import worker
 from tests.workloads import node, pod, selector, template
 
@@ -356,7 +357,7 @@ class Valley:
     # -- what must be in the end
 
     def requested(self) -> dict[str, int]:
-        return {each.zone or "": each.requested for each in self.cluster.groups.values()}
+        return {each.identity.zone or "": each.requested for each in self.cluster.groups.values()}
 
     def clocks(self) -> dict[str, datetime]:
         groups = self.store.load("demo").state.groups.values()

@@ -13,7 +13,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, cast
@@ -42,6 +42,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.parts import replace
 from tests.shrinking import FULL, Machines
 from tests.timed import worker
 from tests.workloads import amounts, template

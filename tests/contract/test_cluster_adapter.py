@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -54,6 +53,7 @@ from tests import objects
 from tests.contract.test_owners import APPLY, in_entry
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
 from tests.objects import ZONES, Object, becomes_a_node, machine
+from tests.parts import replace
 from tests.timed import worker
 from tests.tls_server import TOKEN, kubeconfig_for, response, serving
 
@@ -294,12 +294,12 @@ class TestObserving:
         assert list(found) == [item["metadata"]["name"] for item in pool]
         groups = list(found.values())
         assert {group.key.flavour for group in groups} == {flavour}
-        assert [group.zone for group in groups] == list(ZONES)
+        assert [group.identity.zone for group in groups] == list(ZONES)
         assert [(group.requested, group.running) for group in groups] == [(2, 1), (1, 1), (0, 0)]
         assert {group.bounds for group in groups} == {Bounds(0, 9)}
-        assert len({group.pool_label for group in groups}) == 1
-        assert groups[0].pool_label in ("main", "workers", "worker")
-        assert all(group.frozen_because is None and group.faults == () for group in groups)
+        assert len({group.identity.pool_label for group in groups}) == 1
+        assert groups[0].identity.pool_label in ("main", "workers", "worker")
+        assert all(group.frozen_because is None and group.unreadable.faults == () for group in groups)
 
     def test_a_cluster_api_server_with_the_old_version_alone_is_read_and_written(self) -> None:
         with simulated(crds=load_crds(cluster_api_versions=("v1beta1",))) as api:
@@ -329,13 +329,13 @@ class TestObserving:
         }
         stage.put(item, machine_set)
         (found,) = stage.observe().values()
-        assert (found.key.name, found.sets) == (item["metadata"]["name"], ("set",))
+        assert (found.key.name, found.identity.sets) == (item["metadata"]["name"], ("set",))
 
     def test_a_machine_set_without_a_deployment_is_a_group(self, stage: Stage) -> None:
         (item, *_) = three("cluster-api", (2, 0, 0))
         stage.put({**item, "kind": "MachineSet"})
         (found,) = stage.observe().values()
-        assert (found.kind, found.requested) == ("MachineSet", 2)
+        assert (found.identity.kind, found.requested) == ("MachineSet", 2)
 
     def test_discovery_strings_of_the_record_choose_the_groups(self, stage: Stage) -> None:
         stage.register(discovery=["clusterapi:evenkeel.dev/pool=workers"])
@@ -485,7 +485,7 @@ class TestWriting:
         assert stage.run().written
         found = list(stage.observe().values())
         assert stage.sum_of_maxima() == 12
-        assert all(group.published is not None and group.adopted == Bounds(0, 9) for group in found)
+        assert all(group.ours.published is not None and group.ours.adopted == Bounds(0, 9) for group in found)
         stage.settle()
         versions = [stage.get(item)["metadata"]["resourceVersion"] for item in pool]
         stage.run()
@@ -742,7 +742,7 @@ class TestDeleteMarks:
         """A fresh look, and the patch that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
-        timeout = group.provision_timeout or timedelta(minutes=15)
+        timeout = group.options.provision_timeout or timedelta(minutes=15)
         plan = replace(planned(group, (0, 9)), may_remove_running=may_remove_running, provision_timeout=timeout)
         return Patch(plan=plan, requested=requested)
 
@@ -939,7 +939,7 @@ class TestClusterClass:
         self.put(stage)
         stage.put(objects.cluster_api(ZONES[0], 1, pool="others"))
         cluster = stage.open()
-        named = [(group.pool_label, cluster.object_of(group.key)) for group in cluster.observe().groups]
+        named = [(group.identity.pool_label, cluster.object_of(group.key)) for group in cluster.observe().groups]
         shared = f"cluster.x-k8s.io/Cluster/{stage.namespace}/demo"
         own = f"cluster.x-k8s.io/MachineDeployment/{stage.namespace}/demo-others-{ZONES[0]}"
         assert sorted(named) == [("others", own)] + [("workers", shared)] * 3
@@ -1160,7 +1160,7 @@ class TestHowLongAnAutoscalerWaits:
         stage.run()
         assert [self.options(stage, item) for item in pool] == [{"180s"}, set(), set()]
         group = stage.observe()[pool[0]["metadata"]["name"]]
-        assert (group.provision_timeout, group.short_provision) == (None, timedelta(seconds=180))
+        assert (group.options.provision_timeout, group.options.short_provision) == (None, timedelta(seconds=180))
         assert stage.run().written == 0
         remembered = stage.store.load("demo")
         stage.store.save_record(remembered.record, ControlRecord(restoring=True), remembered.versions)
@@ -1235,11 +1235,11 @@ class TestMachinePools:
     def test_a_pool_of_them_is_read_with_nodes_counted_and_instances_that_are_on_their_way(self, stage: Stage) -> None:
         stage.put(*self.pools((3, 1, 2), (1, 1, 1), (0, 0, 0)))
         groups = list(stage.observe().values())
-        assert [(group.zone, group.requested, group.running) for group in groups] == [
+        assert [(group.identity.zone, group.requested, group.running) for group in groups] == [
             *zip(ZONES, (3, 1, 0), (1, 1, 0), strict=True)
         ]
         assert [group.on_its_way(stage.clock.at, timedelta(minutes=15)) for group in groups] == [1, 0, 0]
-        assert all(group.kind == "MachinePool" and group.faults == () for group in groups)
+        assert all(group.identity.kind == "MachinePool" and group.unreadable.faults == () for group in groups)
 
     def test_what_no_instance_stands_for_is_released_and_what_is_there_stays(self, stage: Stage) -> None:
         pools = self.pools((5, 1, 3), (2, 2, 2), (2, 2, 2))
@@ -1262,7 +1262,9 @@ class TestMachinePools:
 
     def test_they_and_machine_deployments_are_groups_of_one_pool(self, stage: Stage) -> None:
         stage.put(*self.pools((2, 2, 2)), *three("cluster-api", (2, 2, 2))[1:])
-        assert [group.kind for group in stage.observe().values()] == ["MachineDeployment"] * 2 + ["MachinePool"]
+        assert [group.identity.kind for group in stage.observe().values()] == ["MachineDeployment"] * 2 + [
+            "MachinePool"
+        ]
         assert stage.run().written
         assert stage.sum_of_maxima() == 12
 
@@ -1672,7 +1674,7 @@ class TestQuietLooks:
         unread: dict[str, Any] = {"bounds_by": "somebody", "replicas_by": "somebody"}
         unread |= {"bounds_applied_by": None, "replicas_applied_by": None}
         return {
-            group.key: replace(group, **unread, owner=group.owner and replace(group.owner, set_by=""))
+            group.key: replace(group, **unread, owner=group.owner.numbers and replace(group.owner.numbers, set_by=""))
             for group in groups
         }
 
@@ -1821,7 +1823,7 @@ class TestGarbage:
         )
         garbage.answer = response(200, body, JSON)
         (group,) = garbage.observe("openshift")
-        assert [str(fault) for fault in group.faults] == [
+        assert [str(fault) for fault in group.unreadable.faults] == [
             "MachineSet n/a: spec.replicas is 'inf': not an integer: write a whole number of nodes"
         ]
 

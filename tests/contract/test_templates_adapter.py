@@ -48,25 +48,25 @@ class TestWhatIsFound:
     def test_a_group_without_nodes_looks_as_its_infrastructure_template_says(self, stage: Stage, style: str) -> None:
         stage.put(refers(objects.cluster_api(ZONES[0], 0), style=style), infrastructure())
         (group,) = stage.observe().values()
-        assert group.template is not None
-        assert (group.template.capacity["cpu"], group.template.capacity["memory"]) == (4, 16 * GIB)
-        assert group.template.source == "AWSMachineTemplate demo-m5"
-        assert (group.closed_because, group.invisible_at_zero) == (None, False)
+        assert group.template.node is not None
+        assert (group.template.node.capacity["cpu"], group.template.node.capacity["memory"]) == (4, 16 * GIB)
+        assert group.template.node.source == "AWSMachineTemplate demo-m5"
+        assert (group.template.closed_because, group.template.invisible_at_zero) == (None, False)
 
     def test_or_as_its_machine_class_says(self, stage: Stage) -> None:
         item = objects.gardener(ZONES[0], 0)
         stage.put(item)
         put_class(stage, item)
         (group,) = stage.observe().values()
-        assert group.template is not None
-        assert group.template.capacity["nvidia.com/gpu"] == 1
-        assert group.closed_because is None
+        assert group.template.node is not None
+        assert group.template.node.capacity["nvidia.com/gpu"] == 1
+        assert group.template.closed_because is None
 
     def test_a_template_that_is_not_there_leaves_the_group_closed_and_unseen(self, stage: Stage) -> None:
         stage.put(*zones(0), infrastructure("another"))
         (group,) = stage.observe().values()
-        assert group.closed_because is not None
-        assert group.invisible_at_zero
+        assert group.template.closed_because is not None
+        assert group.template.invisible_at_zero
 
     def test_a_provider_of_which_nothing_is_served_leaves_it_closed_and_nobody_knows(self) -> None:
         crds = [crd for crd in load_crds() if crd["spec"]["group"] != objects.INFRASTRUCTURE]
@@ -74,8 +74,8 @@ class TestWhatIsFound:
             stage = _stage_on(api, flavours=["cluster-api"])
             stage.put(*zones(0))
             (group,) = stage.observe().values()
-        assert group.closed_because is not None
-        assert not group.invisible_at_zero
+        assert group.template.closed_because is not None
+        assert not group.template.invisible_at_zero
 
     @pytest.mark.parametrize("status", [403, 404])
     def test_templates_that_may_not_be_read_are_not_known_and_the_look_goes_on(
@@ -85,9 +85,9 @@ class TestWhatIsFound:
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
         groups = list(own_stage.observe().values())
         assert [group.requested for group in groups] == [0, 2]
-        assert groups[0].closed_because is not None
-        assert "AWSMachineTemplate demo-m5 was not read" in sentence(groups[0].closed_because)
-        assert not groups[0].invisible_at_zero
+        assert groups[0].template.closed_because is not None
+        assert "AWSMachineTemplate demo-m5 was not read" in sentence(groups[0].template.closed_because)
+        assert not groups[0].template.invisible_at_zero
 
     def test_templates_that_break_off_half_way_are_no_templates_at_all(self, own_stage: Stage) -> None:
         own_stage.put(*zones(0), infrastructure())
@@ -104,7 +104,7 @@ class TestWhatIsFound:
             stage.put(*zones(0), infrastructure())
             (group,) = stage.observe().values()
             paths = [request.path for request in api.requests.matching(path_contains="awsmachinetemplates")]
-        assert group.closed_because is None
+        assert group.template.closed_because is None
         assert [path.split("/")[3] for path in paths] == ["v1beta3", "v1beta2"]
 
 
@@ -135,7 +135,7 @@ class TestWhatItCosts:
         """A pool that comes from zero has no node to try pods on."""
         own_stage.register(workload={"access": {"kind": "same"}}, **fields)
         own_stage.put(*zones(3, 3, 3, ready=0), infrastructure())
-        templates = [found.template for found in own_stage.observe().values()]
+        templates = [found.template.node for found in own_stage.observe().values()]
         assert [template is not None and template.complete for template in templates] == [bool(read)] * 3
         assert lists(own_stage, "awsmachinetemplates") == read
 
@@ -145,8 +145,8 @@ class TestWhatIsBought:
     CONCERNED = Buyer(account="own", troubled=frozenset({f"own/{ZONES[1]}"}))
 
     def offerings(self, stage: Stage, buyer: Buyer, *closely: GroupKey) -> list[str | None]:
-        groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.zone))
-        return [None if group.offering is None else str(group.offering) for group in groups]
+        groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.identity.zone))
+        return [None if group.template.offering is None else str(group.template.offering) for group in groups]
 
     def test_it_is_not_looked_up_where_nothing_is_wrong(self, own_stage: Stage) -> None:
         own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
@@ -241,9 +241,9 @@ class TestNodes:
         with KubernetesAPI(users=users) as api:
             stage = with_similarity(api, nodes=True)
             group = self.world(stage, lambda node: api.store.create("nodes", node))
-            assert group.template is not None
-            assert group.template.source == "Node demo-ip-1"
-            assert (group.template.capacity["pods"], group.template.allocatable is not None) == (58, True)
+            assert group.template.node is not None
+            assert group.template.node.source == "Node demo-ip-1"
+            assert (group.template.node.capacity["pods"], group.template.node.allocatable is not None) == (58, True)
             assert (lists(stage, "nodes"), lists(stage, "machines")) == (1, 1)
 
     def test_without_it_templates_stand_in(
@@ -253,8 +253,8 @@ class TestNodes:
 
         stage = Stage(kube_api, kind_of, namespace, flavours=["cluster-api"], pools={**SIMILAR, "nodes": True})
         group = self.world(stage, client.CoreV1Api(connect()).create_node)
-        assert group.template is not None
-        assert group.template.source == "AWSMachineTemplate demo-m5"
+        assert group.template.node is not None
+        assert group.template.node.source == "AWSMachineTemplate demo-m5"
 
     def test_nodes_are_not_read_unless_the_record_asks(self) -> None:
         users = {"evenkeel": [*Rule.of_role(ROLE), *Rule.of_role(NODES_ROLE)]}
@@ -262,5 +262,5 @@ class TestNodes:
             stage = with_similarity(api)
             group = self.world(stage, lambda node: api.store.create("nodes", node))
             assert lists(stage, "nodes") == 0
-        assert group.template is not None
-        assert group.template.source == "AWSMachineTemplate demo-m5"
+        assert group.template.node is not None
+        assert group.template.node.source == "AWSMachineTemplate demo-m5"

@@ -6,7 +6,6 @@ node has gone before its successor runs, and at most one machine more than befor
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +18,7 @@ from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order,
 from evenkeel.domain.rebalancing import journal
 from evenkeel.domain.rebalancing.capability import Point
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
+from tests.parts import replace
 
 RUNS = 3  # of one step: order, give, close
 

@@ -131,7 +131,7 @@ class TestZone:
         estate.live(3)
         found = estate.pool()
         assert (estate.replicas, found.problems) == ([0, 1, 1], ())
-        assert {plan.group.zone for plan in found.groups} == set(ZONES)
+        assert {plan.group.identity.zone for plan in found.groups} == set(ZONES)
 
 
 class TestRights:

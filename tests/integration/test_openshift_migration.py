@@ -93,7 +93,7 @@ def test_the_api_refuses_what_we_would_write_to_a_twin(moving: Moving) -> None:
 
 def test_before_the_move_each_group_counts_once_and_is_written_through_machine_api(moving: Moving) -> None:
     summary, pool = moving.run()
-    assert [(plan.group.key.flavour, plan.group.zone) for plan in pool.groups] == [
+    assert [(plan.group.key.flavour, plan.group.identity.zone) for plan in pool.groups] == [
         ("openshift", zone) for zone in ZONES
     ]
     assert (pool.max, sum(plan.bounds.max for plan in pool.groups if plan.bounds)) == (12, 12)
@@ -123,12 +123,12 @@ def test_after_the_move_its_bounds_are_told_and_written_where_they_are_read(movi
     moving.wait()
     summary, pool = moving.run()
     assert [plan.group.key.flavour for plan in pool.groups] == ["cluster-api"] * 3
-    assert all("set cluster.x-k8s.io/" in str(note) for plan in pool.groups for note in plan.group.notes)
+    assert all("set cluster.x-k8s.io/" in str(note) for plan in pool.groups for note in plan.group.unreadable.notes)
     assert summary.plan is not None
     assert [skipped.reason.rule for skipped in summary.plan.skipped] == ["twin-has-moved"] * 3
     annotations = [moving.capi(name)["metadata"]["annotations"] for name in moving.names()]
     assert sum(int(found[KEYS[1]]) for found in annotations) == 12
-    assert moving.run()[1].groups[0].group.notes == (), "there they are"
+    assert moving.run()[1].groups[0].group.unreadable.notes == (), "there they are"
 
 
 def test_replicas_that_are_released_in_cluster_api_are_released(moving: Moving) -> None:
@@ -171,4 +171,4 @@ def test_a_machine_autoscaler_moves_nothing_after_the_move(moving: Moving) -> No
     _, pool = moving.run()
     assert [moving.capi(name)["metadata"]["annotations"][KEYS[1]] for name in moving.names()] == before
     assert {share.owner.ref.kind for origin in pool.origins for share in origin.owners} == set()
-    assert {plan.group.kind for plan in pool.groups} == {"MachineSet"}
+    assert {plan.group.identity.kind for plan in pool.groups} == {"MachineSet"}

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -36,6 +36,7 @@ from evenkeel.validation import ConfigError
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
+from tests.parts import replace
 from tests.unit.test_decisions import large_decision
 
 #: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked

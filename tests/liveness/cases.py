@@ -4,11 +4,12 @@ A drawn case asks only for what can be had: see ``can_be_met``. All times are wh
 """
 
 import random
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.gep24 import BACKWARD_COMPATIBLE
+from tests.parts import replace
 
 ZONES = "abcdef"
 

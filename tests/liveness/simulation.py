@@ -453,7 +453,7 @@ class Simulation:
                 published=group.published,
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
-                owner_min_max=case.floor,
+                least_max=case.floor,
                 frozen_because=stated("a rolling update is under way") if group.frozen else None,
             )
         return group.seen
@@ -477,7 +477,7 @@ class Simulation:
             self._published = True
             self._look_again(wrote=False)
             return
-        self._note(f"{why}: writes {' '.join(str(write.planned.group.zone) for write in self._writes)}")
+        self._note(f"{why}: writes {' '.join(str(write.planned.group.identity.zone) for write in self._writes)}")
         self._write_next()
 
     def _write_next(self) -> None:

@@ -1,9 +1,9 @@
 """From a case that fails to a smaller one that fails as well."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from tests.liveness.cases import Case, can_be_met
+from tests.parts import replace
 
 _TRIES = 400
 _PLAIN = Case(maximum=1)

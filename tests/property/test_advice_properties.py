@@ -1,6 +1,5 @@
 """Whatever runs in a cluster: what is written stays what it would be, and advice keeps the limits of the pools."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, json_values
+from tests.parts import replace
 from tests.property.worlds import World, clusters
 from tests.unit.test_workload_reader import pod_object
 from tests.workloads import node, pod, selector, template
@@ -48,7 +48,7 @@ def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
     )
     world = replace(world, observation=replace(world.observation, groups=members))
     nodes = tuple(
-        node(f"n{number}", member.zone or "?", group=member.key)
+        node(f"n{number}", member.identity.zone or "?", group=member.key)
         for number, member in enumerate(draw(st.lists(st.sampled_from(members), max_size=6)) if members else ())
     )
     budgets = (

@@ -1,7 +1,6 @@
 """Converge, whatever happens in between: crashes at every patch, hostile autoscalers, words about zones, people."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, time, timedelta
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from evenkeel.domain.model.states import ClusterState
 from tests.builders import NOW
 from tests.convergence import Home, convergence
 from tests.converging import crash
+from tests.parts import replace
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 

@@ -58,10 +58,16 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
         known |= {n for one in pool.groups if one.group.bounds for n in (one.group.bounds.min, one.group.bounds.max)}
     else:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
-        top = min(top, group.worker_range.max) if group.worker_range else top
-        known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
-        published = group.published.bounds if group.published else None
-        for bounds in (group.bounds, plan.bounds, group.worker_range, published, pool.adopted.get(str(group.key))):
+        top = min(top, group.owner.worker_range.max) if group.owner.worker_range else top
+        known |= {group.requested, plan.requested, group.running, group.annotations.zone_max, top - plan.requested}
+        published = group.ours.published.bounds if group.ours.published else None
+        for bounds in (
+            group.bounds,
+            plan.bounds,
+            group.owner.worker_range,
+            published,
+            pool.adopted.get(str(group.key)),
+        ):
             known |= {bounds.min, bounds.max} if bounds else set()
     return {number for number in known if number is not None}
 
@@ -117,7 +123,10 @@ def test_growth_is_denied_only_where_max_leaves_no_room(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
         for plan in pool.groups:
-            limits, closed = plan.group.worker_range, plan.group.closed_because is not None and not plan.requested
+            limits, closed = (
+                plan.group.owner.worker_range,
+                plan.group.template.closed_because is not None and not plan.requested,
+            )
             if "It cannot grow now" in " ".join(explain_group(preview, pool, plan)) and not closed:
                 assert plan.bounds is not None
                 assert min(plan.bounds.max, limits.max if limits else plan.bounds.max) <= plan.requested
@@ -131,7 +140,7 @@ def test_growth_is_promised_exactly_where_the_plan_leaves_room(world: World) -> 
             promised = re.search(r"It may grow by (\d+), to (\d+)", " ".join(explain_group(preview, pool, plan)))
             if promised is not None:
                 assert plan.bounds is not None
-                limits = plan.group.worker_range
+                limits = plan.group.owner.worker_range
                 top = min(plan.bounds.max, limits.max) if limits else plan.bounds.max
                 assert (plan.requested + int(promised[1]), int(promised[2])) == (top, top)
                 assert int(promised[1]) > 0

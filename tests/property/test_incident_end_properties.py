@@ -166,7 +166,7 @@ def pool_world(
     groups = [
         replace(
             group,
-            machines=tuple(Machine(name=f"{group.zone}{n}", has_node=True, created_at=NOW) for n in range(2)),
+            machines=tuple(Machine(name=f"{group.identity.zone}{n}", has_node=True, created_at=NOW) for n in range(2)),
         )
         for group in zones((2,) * zones_count, bounds=[(0, 6)] * zones_count)
     ]

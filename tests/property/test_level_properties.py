@@ -1,7 +1,6 @@
 """Level shrink: what zones keep while nodes go, for how long, and what an autoscaler makes of it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from tests.builders import NOW, Played, group, numbers, zones
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 LEVELLED = replace(numbers(0, 60), level=Level.SHRINK)
@@ -51,8 +51,8 @@ def test_a_fuller_zone_can_always_give_and_no_min_is_above_what_is_requested(
     if any(minima.values()):
         kept = [draft for draft in drafts if minima[draft.key] == draft.requested]
         givers = [draft for draft in drafts if minima[draft.key] < draft.requested]
-        levels = [draft.requested / draft.group.weight for draft in givers]
-        assert max(draft.requested / draft.group.weight for draft in kept) < max(levels)
+        levels = [draft.requested / draft.group.annotations.weight for draft in givers]
+        assert max(draft.requested / draft.group.annotations.weight for draft in kept) < max(levels)
 
 
 @given(sizes, st.lists(st.integers(1, 9), min_size=5, max_size=5))
@@ -62,10 +62,10 @@ def test_no_fuller_zone_gives_so_much_that_it_has_fewer_for_its_weight_than_thos
     drafts = _drafts(requested, weights)
     minima = level_minima(drafts)
     kept = [draft for draft in drafts if minima.get(draft.key) == draft.requested]
-    highest = max((Fraction(draft.requested, draft.group.weight) for draft in kept), default=Fraction(0))
+    highest = max((Fraction(draft.requested, draft.group.annotations.weight) for draft in kept), default=Fraction(0))
     for draft in drafts:
         if minima.get(draft.key, draft.requested) < draft.requested - 1:
-            assert Fraction(minima[draft.key], draft.group.weight) >= highest
+            assert Fraction(minima[draft.key], draft.group.annotations.weight) >= highest
 
 
 @given(pools(), st.integers(0, 40), st.integers(0, 300))
@@ -107,7 +107,7 @@ def test_a_hold_ends_half_an_hour_after_the_last_node_that_went_and_rests(
             seconds -= int(soon) + 1
             _check(pool, went_at, pool.look(int(soon) + 1).remembered, before)
             before = pool.state.pools[POOL_ID]
-        now = next(found for found in pool.groups if found.zone == zone).requested
+        now = next(found for found in pool.groups if found.identity.zone == zone).requested
         after = max(0, now + change)
         if after < now:
             went_at = pool.now + timedelta(seconds=max(1, seconds))

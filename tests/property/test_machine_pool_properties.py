@@ -41,12 +41,12 @@ def test_no_replicas_are_lowered_below_the_instances_that_are_there(
     groups: list[NodeGroup], maximum: int, on_failure: OnFailure, failing: set[str]
 ) -> None:
     policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=maximum, on_failure=on_failure),))
-    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.zone in failing})
+    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     for planned in found.groups:
         group = planned.group
-        assert group.launched is not None
-        assert planned.requested >= min(group.requested, group.launched)
+        assert group.status.launched is not None
+        assert planned.requested >= min(group.requested, group.status.launched)
         if planned.state is State.FENCED and planned.requested < group.requested:
             assert planned.requested >= group.running
 
@@ -56,10 +56,10 @@ def test_what_no_instance_stands_for_is_released_while_another_zone_can_take_it(
     groups: list[NodeGroup], failing: set[str]
 ) -> None:
     policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=99),))
-    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.zone in failing})
+    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     healthy = any(planned.state is State.HEALTHY for planned in found.groups)
     for planned in found.groups:
         group = planned.group
         if planned.state is State.FENCED and healthy:
-            assert planned.requested == min(group.requested, group.launched or 0)
+            assert planned.requested == min(group.requested, group.status.launched or 0)

@@ -1,6 +1,5 @@
 """max_step: no run adds more nodes than that, and the rest follows by itself, whatever becomes of a run."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from evenkeel.texts.english import sentences
 from tests.builders import NOW, numbers, pool_plan, zones
 from tests.crashing import How, Life
 from tests.ordering import Town
+from tests.parts import replace
 from tests.property.worlds import World, pools
 from tests.workloads import pod
 

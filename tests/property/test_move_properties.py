@@ -1,7 +1,5 @@
 """Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool looks like and wherever it stops."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +14,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group, in_backoff, written
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 
@@ -58,11 +57,11 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     """What an over-committed pool may take back here beyond what the group gives up: replicas without a node."""
     group = planned.group
     known = world.state.groups.get(group.key)
-    impaired = group.zone in world.state.zones
+    impaired = group.identity.zone in world.state.zones
     held = known is not None and not known.failure_class.moves_elsewhere and not impaired
     if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
         return 0
-    least = group.worker_range.min if group.worker_range else 0
+    least = group.owner.worker_range.min if group.owner.worker_range else 0
     return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
 
 
@@ -101,7 +100,7 @@ def test_where_an_autoscaler_runs_who_takes_replicas_gets_no_room_to_order_them_
     for planned in world.pool().groups:
         if planned.journal_delta > 0 and world.policy.autoscaler:
             assert planned.bounds is not None
-            assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
+            assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
 
 
 @given(moving)

@@ -1,13 +1,12 @@
 """Fences that their owners hold: whatever fails, one NodePool of a hosted cluster keeps its autoscaler."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning
 from evenkeel.domain.rebalancing.bounds.owners import exact_fences
 from tests.builders import owned
+from tests.parts import replace
 
 #: of each NodePool: whether it is pinned now, whether it is fenced, whether it is read as a group at all
 POOLS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=6)
@@ -34,16 +33,18 @@ def test_no_cluster_is_left_without_an_autoscaler_by_us(
         found, _ = groups_of(pools, cluster)
         groups += found
         is_fenced = {f"{cluster}-{number}": value for number, (_, value, _) in enumerate(pools)}
-        fenced += [group for group in found if group.owner and is_fenced[group.owner.ref.uid]]
-    exact = exact_fences(fenced, [group for group in groups if group.pinned])
+        fenced += [group for group in found if group.owner.numbers and is_fenced[group.owner.numbers.ref.uid]]
+    exact = exact_fences(fenced, [group for group in groups if group.ours.pinned])
     assert exact <= {group.key for group in fenced}
     for cluster, pools in (("one", first), ("other", second)):
         found, scaled = groups_of(pools, cluster)
-        after_fences = scaled - {group.owner.ref.uid for group in found if group.owner and group.key in exact}
+        after_fences = scaled - {
+            group.owner.numbers.ref.uid for group in found if group.owner.numbers and group.key in exact
+        }
         assert after_fences or not scaled, "what is scaled is never the last to be pinned, nobody let go before"
-        stays_pinned = {group.key for group in found if group.pinned and group.key in exact}
+        stays_pinned = {group.key for group in found if group.ours.pinned and group.key in exact}
         if not scaled and any(read for _, _, read in pools):
-            pinned = {group.key for group in found if group.pinned}
+            pinned = {group.key for group in found if group.ours.pinned}
             assert stays_pinned < pinned, "where all are pinned, one is let go"
 
 
@@ -53,10 +54,12 @@ def test_chosen_again_after_it_was_done_it_is_the_same_choice(pools: list[tuple[
     if not scaled:
         return
     fenced = [group for group, (_, value, _) in zip(found, [one for one in pools if one[2]], strict=True) if value]
-    exact = exact_fences(fenced, [group for group in found if group.pinned])
-    ids = {group.owner.ref.uid for group in found if group.owner and group.key in exact}
-    let_go = {group.owner.ref.uid for group in found if group.owner and group.pinned} - ids
+    exact = exact_fences(fenced, [group for group in found if group.ours.pinned])
+    ids = {group.owner.numbers.ref.uid for group in found if group.owner.numbers and group.key in exact}
+    let_go = {group.owner.numbers.ref.uid for group in found if group.owner.numbers and group.ours.pinned} - ids
     pinning = Pinning(cluster="one", scaled=(scaled | let_go) - ids)
     after = {group.key: replace(group, pinned=group.key in exact, pinning=pinning) for group in found}
-    again = exact_fences([after[group.key] for group in fenced], [group for group in after.values() if group.pinned])
+    again = exact_fences(
+        [after[group.key] for group in fenced], [group for group in after.values() if group.ours.pinned]
+    )
     assert exact <= again, "nothing that has been pinned is let go while it is fenced"

@@ -1,6 +1,5 @@
 """A pod that Evenkeel could not place again keeps its node, whoever asks: removal or convergence."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.workload import Pod, PodVolume, Workload
 from tests.builders import NOW
+from tests.parts import replace
 from tests.property.test_placing_properties import offers, workloads
 
 ODD: list[dict[str, Any]] = [

@@ -74,9 +74,9 @@ def test_fenced_groups_get_no_growth(world: World) -> None:
     for planned in _written(world.pool()):
         if planned.state is State.FENCED:
             assert planned.requested <= planned.group.requested
-            if planned.group.fencing_enabled:
+            if planned.group.annotations.fencing_enabled:
                 assert planned.bounds is not None
-                assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
+                assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
 
 
 @given(pools())
@@ -85,7 +85,7 @@ def test_cautious_groups_may_grow_by_one_machine(world: World) -> None:
         if planned.is_throttled:
             assert planned.bounds is not None
             top = max(planned.group.requested, planned.group.running) + 1
-            assert planned.bounds.max <= max(top, planned.group.owner_min_max)
+            assert planned.bounds.max <= max(top, planned.group.owner.least_max)
             assert planned.state is State.HEALTHY
 
 
@@ -106,11 +106,11 @@ def test_others_words_take_no_replicas_away(world: World) -> None:
 @given(pools())
 def test_probing_groups_may_grow_by_one_machine(world: World) -> None:
     for planned in _written(world.pool()):
-        if planned.state is State.PROBING and planned.group.fencing_enabled:
+        if planned.state is State.PROBING and planned.group.annotations.fencing_enabled:
             assert planned.bounds is not None
             waits_for_one = planned.group.running < planned.requested
             allowed = planned.requested + (0 if waits_for_one else 1)
-            assert planned.bounds.max <= max(allowed, planned.group.owner_min_max)
+            assert planned.bounds.max <= max(allowed, planned.group.owner.least_max)
 
 
 @given(pools())
@@ -120,27 +120,27 @@ def test_groups_in_slow_start_have_as_many_machines_on_their_way_as_it_allows(wo
         key = planned.group.key
         remembered = found.states.get(key, world.state.groups.get(key))
         allowed = remembered.slow_start if remembered is not None else 0
-        if allowed and planned.state is State.HEALTHY and planned.group.fencing_enabled:
+        if allowed and planned.state is State.HEALTHY and planned.group.annotations.fencing_enabled:
             assert planned.bounds is not None
             top = max(planned.group.requested, planned.group.running + allowed)
             assert planned.requested <= top
-            assert planned.bounds.max <= max(top, planned.group.owner_min_max)
+            assert planned.bounds.max <= max(top, planned.group.owner.least_max)
 
 
 @given(pools())
 def test_the_operators_cap_is_kept_for_growth(world: World) -> None:
     for planned in _written(world.pool()):
-        cap = planned.group.zone_max
+        cap = planned.group.annotations.zone_max
         if cap is not None:
             assert planned.requested <= max(planned.group.requested, cap)
             assert planned.bounds is not None
-            assert planned.bounds.max <= max(planned.requested, cap, planned.group.owner_min_max)
+            assert planned.bounds.max <= max(planned.requested, cap, planned.group.owner.least_max)
 
 
 @given(pools())
 def test_replicas_stay_within_what_their_owner_lets_stand(world: World) -> None:
     for planned in world.pool().groups:
-        limits = planned.group.worker_range
+        limits = planned.group.owner.worker_range
         if limits is not None:
             assert planned.requested <= max(planned.group.requested, limits.max)
             assert planned.requested >= min(planned.group.requested, limits.min)
@@ -161,13 +161,15 @@ def test_balanced_maxima_never_pass_the_pool_maximum(world: World) -> None:
         for planned in found.groups
         if planned.state is State.FROZEN
     )
-    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned in _written(found))
+    insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned in _written(found))
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in found.groups)
     assert total <= max(found.max, targets + kept + insisted)
     uncapped = [
         planned
         for planned in found.groups
-        if planned.group.zone_max is None and planned.group.worker_range is None and not _may_grow_a_little(planned)
+        if planned.group.annotations.zone_max is None
+        and planned.group.owner.worker_range is None
+        and not _may_grow_a_little(planned)
     ]
     if any(planned.state is State.HEALTHY for planned in uncapped) and not found.moves:
         event("a healthy zone without a cap")
@@ -191,7 +193,7 @@ def test_balanced_minima_are_the_pool_minimum_as_far_as_there_are_nodes_to_count
     assert found.min is not None
     solid = [
         min(planned.group.running, planned.requested)
-        if planned.state is State.FENCED and planned.group.fencing_enabled
+        if planned.state is State.FENCED and planned.group.annotations.fencing_enabled
         else planned.requested
         for planned in found.groups
     ]
@@ -281,7 +283,7 @@ def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_th
 
     unseen = sum(requested for bounds, requested in now.values() if bounds is None)
     # Somebody's least max is written before what another group gives up, where that stands on two objects.
-    insisted = sum(planned.group.owner_min_max for planned in found.groups if planned.group.bounds is None)
+    insisted = sum(planned.group.owner.least_max for planned in found.groups if planned.group.bounds is None)
     limit = max(total(now) + unseen, total(end)) + insisted
     for planned in in_safe_order(found.changes):
         for patch in patches(planned):

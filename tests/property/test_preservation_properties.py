@@ -119,7 +119,7 @@ def test_no_healthy_node_goes_in_the_place_of_a_preserved_machine_whatever_lower
     policy = Policy(strategy=BALANCED, pools=(PoolRule(name="main", min=0, max=maximum, on_failure=on_failure),))
     request = ScaleRequest(id="r", nodes=-gives_back, at=NOW - MINUTE, pool="main")
     state = ClusterState(
-        groups={group.key: in_backoff() for group in groups if group.zone in failing},
+        groups={group.key: in_backoff() for group in groups if group.identity.zone in failing},
         scale_requests=(request,) if gives_back else (),
     )
     listed = [group if group.machines is not None else _listed(group, machines) for group in groups]

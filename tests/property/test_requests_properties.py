@@ -1,7 +1,5 @@
 """Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +13,7 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, stated
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 nodes = st.integers(1, 12)
@@ -33,7 +32,11 @@ def _only(world: World, chosen: list[bool]) -> frozenset[str]:
 
 def _cap(member: NodeGroup) -> int:
     """The most that anything lets a group request."""
-    caps = [member.zone_max, member.worker_range and member.worker_range.max, member.bounds and member.bounds.max]
+    caps = [
+        member.annotations.zone_max,
+        member.owner.worker_range and member.owner.worker_range.max,
+        member.bounds and member.bounds.max,
+    ]
     return min((cap for cap in caps if cap is not None), default=2**31)
 
 
@@ -88,7 +91,7 @@ def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: W
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
     # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.spoken_for).
     insisted = sum(
-        max(0, planned.group.owner_min_max - before[name])
+        max(0, planned.group.owner.least_max - before[name])
         for planned in pool.groups
         if planned.state is not State.FROZEN and takers.get(name := planned.group.key.name, 0) <= before[name]
     )
@@ -117,7 +120,7 @@ def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World
     if pool.scale_request is None or pool.max is None or not pool.moves:
         return
     written = [planned for planned in pool.groups if planned.state is not State.FROZEN]
-    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned in written)
+    insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned in written)
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in pool.groups)
     assert total <= pool.max + insisted
 
@@ -153,7 +156,9 @@ def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world:
 
 
 def _floor(member: NodeGroup) -> int:
-    return max(member.bounds.min if member.bounds else 0, member.worker_range.min if member.worker_range else 0)
+    return max(
+        member.bounds.min if member.bounds else 0, member.owner.worker_range.min if member.owner.worker_range else 0
+    )
 
 
 @given(pools(), st.integers(-12, 12).filter(bool))

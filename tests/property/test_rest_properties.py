@@ -250,11 +250,13 @@ def test_stuck_replicas_of_a_failing_zone_move_while_a_request_has_a_rest() -> N
     town = Queue((), nodes=(4, 4, 4), max_step=1, takes=1, maximum=300, on_failure="move")
     town.ask("long", 150)
     town.step()
-    before = {group.zone: group.requested for group in town.cluster.groups.values()}
-    town.cluster.change(next(group.key for group in town.cluster.groups.values() if group.zone == "c"), running=1)
+    before = {group.identity.zone: group.requested for group in town.cluster.groups.values()}
+    town.cluster.change(
+        next(group.key for group in town.cluster.groups.values() if group.identity.zone == "c"), running=1
+    )
     town.fail("c")
-    town.until(lambda: {g.zone: g.requested for g in town.cluster.groups.values()}["c"] <= 1, 4)
-    after = {group.zone: group.requested for group in town.cluster.groups.values()}
+    town.until(lambda: {g.identity.zone: g.requested for g in town.cluster.groups.values()}["c"] <= 1, 4)
+    after = {group.identity.zone: group.requested for group in town.cluster.groups.values()}
     assert sum(after.values()) >= sum(before.values())
     added = town.requests["long"].added
     town.until(lambda: town.requests["long"].added > added, 4)

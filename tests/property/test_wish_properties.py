@@ -1,7 +1,5 @@
 """What people want of an object that Evenkeel writes its own bounds to, whatever happens around its writes."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,6 +13,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import bounds_of
 from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
+from tests.parts import replace
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
 SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
@@ -105,10 +104,10 @@ class Owners(RuleBasedStateMachine):
 
     def put(self, zone: str, bounds: Bounds, *, ours: bool, annotated: bool = True) -> None:
         found = self.groups[zone]
-        assert found.owner is not None
-        found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner, bounds=bounds))
+        assert found.owner.numbers is not None
+        found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner.numbers, bounds=bounds))
         if ours and annotated:
-            before = found.adopted if found.has_adopted else self.wanted[zone]
+            before = found.ours.adopted if found.ours.has_adopted else self.wanted[zone]
             found = replace(found, published=PublishedBounds(at=NOW, bounds=bounds), has_adopted=True, adopted=before)
         self.groups[zone] = found
 
@@ -117,12 +116,12 @@ class Owners(RuleBasedStateMachine):
         """A run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.look()
         told = {problem.facts["owner"] for problem in plan.problems if problem.kind == "new-wish"}
-        assert told == {str(self.groups[zone].owner.ref) for zone in self.unheard}  # type: ignore[union-attr]
+        assert told == {str(self.groups[zone].owner.numbers.ref) for zone in self.unheard}  # type: ignore[union-attr]
         self.unheard.clear()
         self.state = opened(plan, "01")
         patches = [(group.group, bounds) for group in plan.changes for bounds in bounds_of(group)]
         for found, bounds in patches[:written]:
-            zone = found.zone or ""
+            zone = found.identity.zone or ""
             self.put(zone, bounds, ours=True, annotated=annotated)
             self.touched.add(zone)
         if ends and written >= len(patches):
@@ -132,7 +131,7 @@ class Owners(RuleBasedStateMachine):
     def somebody_says_something_else(self, zone: str, wish: Bounds) -> None:
         found, known = self.groups[zone], self.state.desired_bounds.get(f"uid-{zone}")
         ours = {known.bounds, *known.ours} if known is not None else set()
-        said = found.published.bounds if found.published is not None else None
+        said = found.ours.published.bounds if found.ours.published is not None else None
         if wish in {*ours, said, self.wanted[zone]}:
             return  # what stood there before, or could be ours: nobody could tell that from a fight or from us
         self.put(zone, wish, ours=False)
@@ -147,7 +146,7 @@ class Owners(RuleBasedStateMachine):
     @rule(zone=st.sampled_from("abc"), wish=SOME)
     def the_object_is_made_anew(self, zone: str, wish: Bounds) -> None:
         found = self.groups[zone]
-        uid = f"{found.owner.ref.uid}+"  # type: ignore[union-attr]
+        uid = f"{found.owner.numbers.ref.uid}+"  # type: ignore[union-attr]
         self.groups[zone] = owned(zone, wish, requested=found.requested, uid=uid)
         self.wanted[zone] = wish
         self.unheard.discard(zone)

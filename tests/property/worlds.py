@@ -138,7 +138,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         weight=weight,
         zone_max=None if plain else draw(maybe_counts),
         zone_min=None if plain else draw(maybe_counts),
-        owner_min_max=floor_max,
+        least_max=floor_max,
         worker_range=None if plain else draw(maybe_limits),
         offering=None if plain else Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"),
     )
@@ -196,7 +196,7 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False
         backoff: GroupState | None = draw(backoffs)
         if backoff is not None:
             known[member.key] = replace(backoff, slow_start=0) if plain else backoff
-    zones = tuple(sorted({member.zone or "" for member in found}))
+    zones = tuple(sorted({member.identity.zone or "" for member in found}))
     impaired, offerings = draw(impaired_of(zones)), said(*draw(words_of(zones)))
     ends = {} if impaired is None else {impaired: NOW + timedelta(minutes=5)}
     return ClusterState(groups=known, zones=ends, offerings=offerings)

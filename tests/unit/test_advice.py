@@ -1,6 +1,5 @@
 """What demand says beside a plan: of pools as their plans leave them, and nothing that would be written."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW, group, key, numbers
+from tests.parts import replace
 from tests.workloads import node, pod, pods, template
 
 FROZEN = Reason.of(Rule.OBJECT_PAUSED)

@@ -1,6 +1,5 @@
 """Where pods are seen: headroom goes to the zones that they wait for, and zones hold nodes while that can help."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import ZONE, Pod, Workload
 from evenkeel.record import ClusterPolicy
 from tests.builders import Played, after_backoff, group, in_backoff, key, maxima, minima, numbers, reasons
+from tests.parts import replace
 from tests.workloads import node, pod, pods, template
 
 HOUR = 3600
@@ -29,7 +29,7 @@ def played(requested: tuple[int, ...], maximum: int, *waiting: Pod, minimum: int
 def busy(groups: list[NodeGroup], *waiting: Pod, idle: str = "") -> Workload:
     """Every node is taken by a pod of 3 cores, but one of each zone in ``idle``."""
     nodes = [
-        node(f"{found.zone}-{i}", found.zone or "", group=key(found.zone or ""))
+        node(f"{found.identity.zone}-{i}", found.identity.zone or "", group=key(found.identity.zone or ""))
         for found in groups
         for i in range(found.running)
     ]

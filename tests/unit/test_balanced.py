@@ -1,6 +1,5 @@
 """Balanced, on the examples of its description and on the corners of its steps."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -25,6 +24,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import replace
 
 
 def test_an_empty_pool_offers_the_same_to_every_zone() -> None:
@@ -275,7 +275,7 @@ def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() ->
 
 def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximum() -> None:
     """Whatever one zone grows by: the others' one node each is kept free from the beginning."""
-    pool = Played(zones((0, 0, 0), owner_min_max=1), numbers(0, 4))
+    pool = Played(zones((0, 0, 0), least_max=1), numbers(0, 4))
     for _ in range(12):
         pool.look(20)
         found = pool.look(15)
@@ -285,7 +285,7 @@ def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximu
 
 
 def test_a_raise_to_the_minimum_leaves_the_one_node_that_owners_insist_on() -> None:
-    found = pool_plan(zones((0, 0, 0), owner_min_max=1), numbers(4, 4), fenced=("b", "c"))
+    found = pool_plan(zones((0, 0, 0), least_max=1), numbers(4, 4), fenced=("b", "c"))
     assert (requested(found), maxima(found)) == ((2, 0, 0), (2, 1, 1))
     assert found.starved == 2
 

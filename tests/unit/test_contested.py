@@ -1,6 +1,5 @@
 """Bounds that somebody keeps putting back: counted per publication, given up after three, tried again on resume."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +18,7 @@ from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
+from tests.parts import replace
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -154,4 +154,4 @@ def test_the_last_foreign_writer_of_the_bounds_is_named_from_managed_fields() ->
         "spec": {"replicas": 1},
     }
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item]}))
-    assert found[0].group.bounds_by == "argocd"
+    assert found[0].group.managers.bounds_by == "argocd"

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
 from tests.convergence import Home, convergence
+from tests.parts import replace
 from tests.workloads import node, pod
 
 SETTLED = 601

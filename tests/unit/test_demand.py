@@ -1,6 +1,5 @@
 """Pods that find no node, and what their pools are asked for."""
 
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -30,6 +29,7 @@ from evenkeel.domain.model.workload import (
     Workload,
 )
 from tests.builders import MINUTE, NOW
+from tests.parts import replace
 from tests.workloads import (
     EVERYTHING,
     LONG_AGO,

@@ -461,8 +461,8 @@ def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
     given = [
         *published(0, 9, 1, zone_max=4)[1],
         *published(0, 2, 3)[1],
-        *published(0, 0, 0, owner_min_max=1)[1],
-        *published(0, 1, 1, owner_min_min=1)[1],
+        *published(0, 0, 0, least_max=1)[1],
+        *published(0, 1, 1, least_min=1)[1],
         *published(2, 4, 1)[1],
     ]
     assert re.findall(r"^\| [^|]+ \| `(.+)` \|$", text, re.M) == given

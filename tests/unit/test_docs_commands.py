@@ -7,7 +7,6 @@ of a night to test_night.py, which makes them.
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from evenkeel_cli import main as cli
 from tests.builders import group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
 from tests.house import RECORD, House
+from tests.parts import replace
 from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

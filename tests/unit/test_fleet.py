@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, zones
 from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
+from tests.parts import replace
 from tests.unit.test_docs import ROOT
 
 ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/one"}

@@ -1,6 +1,5 @@
 """The next node of a group: which node is its sample, which of its labels and taints count, and what comes with it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from evenkeel.domain.model.workload import (
     Workload,
 )
 from tests.builders import MINUTE, NOW
+from tests.parts import replace
 from tests.workloads import (
     EVERYTHING,
     amounts,

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count, pairwise
 from typing import Any
@@ -30,6 +29,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import House
+from tests.parts import replace
 
 DAY = timedelta(days=1)
 POOLS = ("workers", "other")
@@ -95,7 +95,11 @@ class TestAPoolOfItsOwn:
         house = House(two_pools(workers_a={**small, "dry_run": True}, other_a=small))
         house.ask("validate", apply=True)
         house.settle()
-        maxima = {each.key.name: each.pool_max for each in house.cluster.groups.values() if each.pool_max}
+        maxima = {
+            each.key.name: each.annotations.pool_max
+            for each in house.cluster.groups.values()
+            if each.annotations.pool_max
+        }
         assert maxima == {"workers-a": 1, "other-a": 2}
         told = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "mended" in one}
         assert told == {"workers": True, "other": False}

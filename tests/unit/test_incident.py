@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -41,6 +40,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, group, in_backoff, key, numbers, plan_of, stated, zones
 from tests.fakes import NOW, FakeCluster, FakeWorkload, plenty
 from tests.house import House
+from tests.parts import replace
 
 DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
 WORKERS = "cluster-api/default/workers"
@@ -411,7 +411,8 @@ class TestWhatItSays:
         self, frozen: str, missing: int
     ) -> None:
         groups = [
-            replace(each, frozen_because=stated("paused")) if each.zone in frozen else each for each in zones((2, 2, 2))
+            replace(each, frozen_because=stated("paused")) if each.identity.zone in frozen else each
+            for each in zones((2, 2, 2))
         ]
         planned = plan_of(groups, numbers(6, 12))
         pool = replace(planned.pools[0], unmet_minimum=3, starved=3)

@@ -1,7 +1,6 @@
 """A pool that a plan has closed to the autoscaler is opened before Evenkeel stops acting on it, in every way."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from evenkeel.domain.model.groups import Bounds
 from tests.builders import MINUTE, key
 from tests.fakes import plenty
 from tests.house import House
+from tests.parts import replace
 
 
 def closed(**fields: Any) -> House:

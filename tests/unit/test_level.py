@@ -1,7 +1,6 @@
 """Level shrink, by example: what is published while nodes go, when it ends, and what an autoscaler makes of it."""
 
 import random
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from evenkeel_cli.simulation.engine import Record, Run, variants_of
 from evenkeel_cli.simulation.measures import measure
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from tests.builders import MINUTE, NOW, Played, key, minima, numbers, reasons, requested, zones
+from tests.parts import replace
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
 HOUR = 3600

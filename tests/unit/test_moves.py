@@ -43,7 +43,7 @@ class EndError(BaseException):
 
 def failing(found: PoolPlan) -> dict[str, int]:
     """What each zone gives or takes, by zone."""
-    return {planned.group.zone or "": planned.journal_delta for planned in found.groups}
+    return {planned.group.identity.zone or "": planned.journal_delta for planned in found.groups}
 
 
 def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> House:
@@ -110,7 +110,7 @@ class TestTheOrderOfWrites:
         # The taker's max goes from 12 to 4, the giver's only from 3 to 2: by room alone the taker would be first.
         found = pool_plan(zones([3, 3], [2, 3], [(0, 3), (0, 12)]), MOVE, fenced="a")
         assert failing(found) == {"a": -1, "b": 1}
-        assert [planned.group.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
+        assert [planned.group.identity.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
 
     @pytest.mark.parametrize("end", [EndError, ClusterUnavailableError], ids=["killed", "no answer"])
     @pytest.mark.parametrize("two_objects", [False, True])
@@ -133,7 +133,7 @@ class TestTheOrderOfWrites:
         house.answer_writes(None)
         house.clock.at += MINUTE
         house.run()
-        assert {member.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
+        assert {member.identity.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
         (pool,) = house.state.pools.values()
         assert pool.move is None
 

@@ -1,6 +1,5 @@
 """Nodes that register and never become Ready are failed machines of their group; those that were Ready are not."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +21,7 @@ from evenkeel.domain.rebalancing.health.arrivals import was_never_ready
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import MINUTE, NOW, group, key
+from tests.parts import replace
 from tests.workloads import node
 
 TIMEOUT, BACKOFF, SECOND = timedelta(minutes=15), BackoffPolicy(), timedelta(seconds=1)

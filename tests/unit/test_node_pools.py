@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests import objects
 from tests.builders import NOW, group, owned, pool_plan, requested
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import replace
 
 SCALING = {"min": 0, "max": 4}
 
@@ -53,7 +53,7 @@ def read(*pools: Object, replicas: int = 2) -> dict[str, GroupObjects]:
         item["metadata"]["annotations"][MADE_FROM] = f"clusters/{pool['metadata']['name']}"
         made.append(item)
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": made, "NodePool": list(pools)}))
-    return {str(one.group.zone): one for one in found}
+    return {str(one.group.identity.zone): one for one in found}
 
 
 def only(pool: Object, **fields: Any) -> NodeGroup:
@@ -66,9 +66,9 @@ def only(pool: Object, **fields: Any) -> NodeGroup:
 
 def test_replicas_that_it_says_we_have_set_are_a_fence_and_what_we_wanted_stands() -> None:
     found = only(node_pool(ZONES[0], replicas=2, note=decision(2)))
-    assert (found.pinned, found.frozen_because, found.bounds) == (True, None, Bounds(0, 2))
-    assert found.owner is not None
-    assert found.owner.max_field == "spec.replicas"
+    assert (found.ours.pinned, found.frozen_because, found.bounds) == (True, None, Bounds(0, 2))
+    assert found.owner.numbers is not None
+    assert found.owner.numbers.max_field == "spec.replicas"
 
 
 @pytest.mark.parametrize("least", [0, 1, 2])
@@ -92,7 +92,7 @@ def test_it_says_its_zone_where_the_scalable_does_not(platform: dict[str, Any], 
     item = copy.deepcopy(objects.cluster_api("first", 2, annotations={MADE_FROM: "clusters/first"}))
     del item["spec"]["template"]["spec"]["failureDomain"]
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item], "NodePool": [pool]}))
-    assert [one.group.zone for one in found] == [zone]
+    assert [one.group.identity.zone for one in found] == [zone]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_it_says_its_zone_where_the_scalable_does_not(platform: dict[str, Any], 
 )
 def test_any_other_replicas_are_somebodys(replicas: Any, note: str | None) -> None:
     found = only(node_pool(ZONES[0], replicas=replicas, note=note))
-    assert not found.pinned
+    assert not found.ours.pinned
     assert found.frozen_because is not None
     assert found.frozen_because.rule == "owner-sets-replicas"
 
 
 def test_who_scales_again_is_not_pinned_whatever_we_wrote_there_before() -> None:
     found = only(node_pool(ZONES[0], autoScaling=SCALING, note=decision(2)))
-    assert (found.pinned, found.frozen_because, found.bounds) == (False, None, Bounds(0, 4))
+    assert (found.ours.pinned, found.frozen_because, found.bounds) == (False, None, Bounds(0, 4))
 
 
 def test_each_hosted_cluster_knows_its_own_pools_that_are_scaled() -> None:
@@ -127,7 +127,7 @@ def test_each_hosted_cluster_knows_its_own_pools_that_are_scaled() -> None:
         going,
         node_pool("elsewhere", cluster="other", autoScaling=SCALING),
     )
-    first, second, *_ = (one.group.pinning for one in found.values())
+    first, second, *_ = (one.group.owner.pinning for one in found.values())
     assert first == second == Pinning(cluster="clusters/demo", scaled=frozenset({f"uid-{ZONES[0]}"}))
 
 
@@ -196,7 +196,7 @@ def pinnable(zone: str, wanted: int, running: int, *, pinned: bool = False, **fi
     fields = {"pinning": Pinning(cluster="c", scaled=frozenset({"uid-b", "uid-c"})), **fields}
     published = PublishedBounds(at=NOW, bounds=bounds, state=State.FENCED, pinned=True) if pinned else None
     return replace(
-        one, key=key, pool_label="workers", running=running, owner_min_max=1, owner_lowers=True, machines=(),
+        one, key=key, pool_label="workers", running=running, least_max=1, lowers_replicas=True, machines=(),
         pinned=pinned, published=published, **fields,
     )  # fmt: skip
 
@@ -229,11 +229,11 @@ def test_without_the_switch_one_stays_as_it_did() -> None:
 @pytest.mark.parametrize(("platform", "least"), [("AWS", 0), ("Azure", 0), ("GCP", 1), ("OpenStack", 1)])
 def test_where_a_platform_cannot_come_back_from_zero_no_min_is_zero(platform: str, least: int) -> None:
     pool = node_pool(ZONES[0], autoScaling={"min": 1, "max": 4}, platform={"type": platform})
-    assert only(pool).owner_min_min == least
+    assert only(pool).owner.least_min == least
 
 
 def test_there_a_fence_keeps_a_replica_and_says_who_insists_unless_it_is_pinned() -> None:
-    groups = [pinnable("a", 2, 0, owner_min_min=1), pinnable("b", 2, 2), pinnable("c", 2, 2)]
+    groups = [pinnable("a", 2, 0, least_min=1), pinnable("b", 2, 2), pinnable("c", 2, 2)]
     for autoscaler in (True, False):
         (first, *_) = plan_for(groups, switch=False, fenced=("a",), autoscaler=autoscaler).groups
         assert (first.requested, first.bounds) == (1, Bounds(1, 1))
@@ -244,7 +244,7 @@ def test_there_a_fence_keeps_a_replica_and_says_who_insists_unless_it_is_pinned(
 
 def test_the_last_that_is_scaled_keeps_the_plain_fence() -> None:
     alone = Pinning(cluster="c", scaled=frozenset({"uid-a"}))
-    groups = [pinnable("a", 2, 0, pinning=alone), replace(pinnable("b", 2, 2), pinning=None, owner_lowers=False)]
+    groups = [pinnable("a", 2, 0, pinning=alone), replace(pinnable("b", 2, 2), pinning=None, lowers_replicas=False)]
     (first, _) = plan_for(groups, fenced=("a",)).groups
     assert (first.pins, first.requested, first.bounds) == (False, 1, Bounds(0, 1))
 
@@ -253,7 +253,7 @@ def test_the_last_that_is_scaled_keeps_the_plain_fence() -> None:
 def test_whoever_is_fenced_no_more_or_not_by_the_switch_is_let_go(switch: bool, state: dict[str, Any]) -> None:
     groups = [pinnable("a", 2, 2, pinned=True), pinnable("b", 2, 2), pinnable("c", 2, 2)]
     found = plan_for(groups, switch=switch, adopted=remembered("a", ours=Bounds(0, 2)), **state)
-    assert (found.groups[0].pins, found.groups[0].group.pinned) == (False, True)
+    assert (found.groups[0].pins, found.groups[0].group.ours.pinned) == (False, True)
     assert found.groups[0].changes
     assert found.max == 12
 
@@ -289,18 +289,20 @@ def house(*, switch: bool = True) -> House:
 
 
 def stand(found: House) -> list[tuple[bool, int, Bounds | None]]:
-    return [(one.pinned, one.requested, one.bounds) for one in found.cluster.groups.values()]
+    return [(one.ours.pinned, one.requested, one.bounds) for one in found.cluster.groups.values()]
 
 
 def at_owners(found: House) -> None:
     """What stands at the owners is what was written there."""
     for key, one in found.cluster.groups.items():
-        if one.owner is not None and one.bounds is not None:
+        if one.owner.numbers is not None and one.bounds is not None:
             scaled = frozenset(
-                other.owner.ref.id for other in found.cluster.groups.values() if other.owner and not other.pinned
+                other.owner.numbers.ref.id
+                for other in found.cluster.groups.values()
+                if other.owner.numbers and not other.ours.pinned
             )
             pinning = Pinning(cluster="c", scaled=scaled)
-            found.cluster.change(key, owner=replace(one.owner, bounds=one.bounds), pinning=pinning)
+            found.cluster.change(key, owner=replace(one.owner.numbers, bounds=one.bounds), pinning=pinning)
 
 
 def test_what_people_want_is_remembered_before_and_restore_brings_it_back() -> None:
@@ -345,7 +347,7 @@ def test_who_puts_autoscaling_back_three_times_is_left_the_field_also_where_its_
         found.run()
         at_owners(found)
         key = next(iter(found.cluster.groups))
-        if found.cluster.groups[key].pinned:
+        if found.cluster.groups[key].ours.pinned:
             found.cluster.change(key, pinned=False)
         found.clock.sleep(60)
     assert found.state.groups[key].contested_since is not None
@@ -355,5 +357,5 @@ def test_who_puts_autoscaling_back_three_times_is_left_the_field_also_where_its_
 def test_of_fences_in_all_zones_the_one_that_is_scaled_now_stays_so(scaled: str) -> None:
     only_one = Pinning(cluster="c", scaled=frozenset({f"uid-{scaled}"}))
     groups = [pinnable(zone, 0, 0, pinned=zone != scaled, pinning=only_one) for zone in "abc"]
-    pinned = [one for one in groups if one.pinned]
+    pinned = [one for one in groups if one.ours.pinned]
     assert exact_fences(groups, pinned) == {one.key for one in pinned}

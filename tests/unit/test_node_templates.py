@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from evenkeel.validation import read_model
 from tests import objects
 from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
+from tests.parts import replace
 
 GIB = 2**30
 ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
@@ -62,7 +62,7 @@ def group(flavour: str, item: Object, *templates: Object) -> NodeGroup:
 
 
 def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
-    made = group(flavour, item, *templates).template
+    made = group(flavour, item, *templates).template.node
     assert made is not None
     return made
 
@@ -101,14 +101,14 @@ class TestAnnotations:
 
     def test_an_annotation_that_is_not_supported_is_reported_by_name_and_the_rest_is_read(self) -> None:
         found = group("cluster-api", annotated(cpu="4", memory="16Gi", dra_driver="gpu.nvidia.com"))
-        (note,) = found.notes
+        (note,) = found.unreadable.notes
         assert str(note).startswith(
             f"MachineDeployment demo/{found.key.name}: {CAPACITY}dra-driver is 'gpu.nvidia.com': "
         )
         assert "does not support this annotation" in note.problem
-        assert found.template is not None
-        assert found.template.complete
-        assert found.closed_because is None
+        assert found.template.node is not None
+        assert found.template.node.complete
+        assert found.template.closed_because is None
 
     def test_without_a_gpu_type_cluster_api_has_no_name_for_gpus_and_openshift_has_nvidias(self) -> None:
         values = {"cpu": "4", "memory": "16Gi", "gpu_count": "2"}
@@ -122,7 +122,11 @@ class TestAnnotations:
 
     def test_where_nobody_says_anything_there_is_no_template(self) -> None:
         one = group("cluster-api", objects.cluster_api(ZONES[0], 3))
-        assert (one.template, one.closed_because, one.invisible_at_zero) == (None, None, False)
+        assert (one.template.node, one.template.closed_because, one.template.invisible_at_zero) == (
+            None,
+            None,
+            False,
+        )
 
     def test_openshifts_older_names_count_and_its_memory_is_in_mebibytes(self) -> None:
         item = with_annotations(annotated("openshift"), vCPU="4", memoryMb="16384", GPU="1", maxPods="250")
@@ -135,7 +139,7 @@ class TestAnnotations:
 
     def test_the_older_names_mean_nothing_in_the_other_flavours(self) -> None:
         item = with_annotations(annotated("cluster-api"), vCPU="4", memoryMb="16384")
-        assert group("cluster-api", item).template is None
+        assert group("cluster-api", item).template.node is None
 
 
 class TestOtherSources:
@@ -235,8 +239,8 @@ class TestOtherSources:
         item["spec"]["template"]["spec"]["infrastructureRef"] = reference
         assert template_of(CLUSTER_API, item) is None
         one = group("cluster-api", item)
-        assert one.closed_because is not None
-        assert not one.invisible_at_zero
+        assert one.template.closed_because is not None
+        assert not one.template.invisible_at_zero
 
     def test_a_version_that_is_none_is_left_to_discovery(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0), style="v1beta1")
@@ -301,7 +305,7 @@ class TestRunningNodes:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
         made = described(
             one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
-        ).group.template
+        ).group.template.node
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -312,7 +316,9 @@ class TestRunningNodes:
 class TestClosed:
     def closed(self, flavour: str, item: Object, *templates: Object) -> tuple[str | None, bool]:
         one = group(flavour, item, *templates)
-        return sentence(one.closed_because) if one.closed_because else None, one.invisible_at_zero
+        return sentence(
+            one.template.closed_because
+        ) if one.template.closed_because else None, one.template.invisible_at_zero
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_group_without_nodes_is_open_when_its_cpu_and_memory_are_known(self, flavour: str) -> None:
@@ -340,7 +346,7 @@ class TestClosed:
         one = found("cluster-api", objects.cluster_api(ZONES[0], requested, ready))
         one = replace(one, group=replace(one.group, running=ready))
         made = described(one, CLUSTER_API, NodeSources()).group
-        assert (made.closed_because, made.invisible_at_zero) == (None, False)
+        assert (made.template.closed_because, made.template.invisible_at_zero) == (None, False)
 
     def test_openshift_has_no_other_source_so_its_silence_is_known(self) -> None:
         why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
@@ -370,7 +376,7 @@ class TestClosed:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         for name, unseen in (("demo-m5", True), ("another", False)):
             known = looked(objects.infrastructure(name, capacity={}), listed=False)
-            assert described(found("cluster-api", item), CLUSTER_API, known).group.invisible_at_zero is unseen
+            assert described(found("cluster-api", item), CLUSTER_API, known).group.template.invisible_at_zero is unseen
 
     def test_without_a_reference_there_is_nobody_else_to_ask(self) -> None:
         item = objects.cluster_api(ZONES[0], 0)
@@ -398,8 +404,8 @@ class TestClosed:
         self, field: str, value: str, says: str
     ) -> None:
         one = group("cluster-api", annotated(replicas=2, **{field: value}))
-        assert one.faults == ()
-        (fault,) = one.template_faults
+        assert one.unreadable.faults == ()
+        (fault,) = one.template.faults
         assert str(fault).startswith(
             f"MachineDeployment demo/{one.key.name}: {CAPACITY}{field.replace('_', '-')} is '{value}': "
         )
@@ -408,11 +414,11 @@ class TestClosed:
     def test_an_entry_that_cannot_be_read_is_told_and_left_out_and_the_group_stays_in_its_pool(self) -> None:
         item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
         one = group("cluster-api", item)
-        assert (one.faults, one.template_faults) == ((), ())
-        assert one.template.labels["tier"] == "gold"
-        assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
+        assert (one.unreadable.faults, one.template.faults) == ((), ())
+        assert one.template.node.labels["tier"] == "gold"
+        assert one.template.node.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
-        assert [str(note) for note in one.notes] == [
+        assert [str(note) for note in one.unreadable.notes] == [
             f"{where}labels is 'team,tier=gold': 'team' is no label and left out: write key=value, separated by commas",
             f"{where}taints is 'a:b:c,spot:NoSchedule': 'a:b:c' is no taint and left out: "
             "write key=value:Effect, Effect one of NoSchedule, PreferNoSchedule, NoExecute",
@@ -421,8 +427,8 @@ class TestClosed:
     def test_of_a_hundred_thousand_bad_entries_a_few_are_told_once(self) -> None:
         one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
         twice = described(described(one, CLUSTER_API, NodeSources()), CLUSTER_API, NodeSources())
-        assert len(twice.group.notes) == 1, "they are all the same"
-        assert all(len(str(note)) < 400 for note in twice.group.notes)
+        assert len(twice.group.unreadable.notes) == 1, "they are all the same"
+        assert all(len(str(note)) < 400 for note in twice.group.unreadable.notes)
 
     def test_a_bad_amount_of_the_template_is_named_with_the_template(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
@@ -478,7 +484,7 @@ class TestThePage:
         item = annotated(**dict(word.split("=") for word in said.strip("`").split()))
         item["metadata"] |= {"name": "workers-a", "namespace": "prod"}
         del item["spec"]["template"]["spec"]["infrastructureRef"]
-        closed = group("cluster-api", item).closed_because
+        closed = group("cluster-api", item).template.closed_because
         assert closed is not None
         assert sentence(closed) == why
 

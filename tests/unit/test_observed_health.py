@@ -90,7 +90,7 @@ class Watched:
 
     def planned(self, zone: str) -> GroupPlan:
         (pool,) = self.look().pools
-        return next(planned for planned in pool.groups if planned.group.zone == zone)
+        return next(planned for planned in pool.groups if planned.group.identity.zone == zone)
 
     def known(self, zone: str) -> GroupState:
         return next(state for key, state in self.state.groups.items() if key.name == self.names[zone])
@@ -111,7 +111,7 @@ class TestWhatTheMachinesSay:
         assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
         watched.cloud.take_away(A)
         watched.wants(A, 4)
-        found = {planned.group.zone: planned for pool in watched.look().pools for planned in pool.groups}
+        found = {planned.group.identity.zone: planned for pool in watched.look().pools for planned in pool.groups}
         assert {zone: planned.state for zone, planned in found.items()} == {
             A: State.FENCED,
             B: State.HEALTHY,

@@ -1,7 +1,6 @@
 """What a pool learns from the nodes that it has ordered for pods, check by check. No worlds: one pool, one zone."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +30,7 @@ from evenkeel.domain.model.workload import (
 )
 from evenkeel.texts.incidents import incident_words
 from tests.builders import MINUTE, NOW
+from tests.parts import replace
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
 
 RACK = {"rack": "r1"}

@@ -1,7 +1,6 @@
 """Numbers that stand at an owner: whose they are, who changes them, who applies them, and how they are mended."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import replace
 
 EVEN = [owned(zone, Bounds(1, 4), requested=2) for zone in "abc"]
 MAX = ("f:metadata", "f:annotations", f"f:{CLUSTER_API.max_key}")
@@ -39,7 +39,7 @@ def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
 
 def set_at_owner(house: House, zone: str, bounds: Bounds) -> None:
     """Somebody sets other numbers at the owner of a zone's bounds."""
-    owner = house.cluster.groups[key(zone)].owner
+    owner = house.cluster.groups[key(zone)].owner.numbers
     assert owner is not None
     house.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
 
@@ -53,7 +53,7 @@ def pool_of(house: House) -> dict[str, Any]:
 
 
 def test_what_we_have_written_at_the_owners_is_not_what_is_wanted_there() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     found.run()
     ours = {one.bounds for one in found.cluster.groups.values()}
     assert ours != {Bounds(1, 4)}
@@ -64,7 +64,7 @@ def test_what_we_have_written_at_the_owners_is_not_what_is_wanted_there() -> Non
 
 
 def test_another_number_at_an_owner_is_told_once_and_obeyed() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     found.run()
     found.run()
     before = len(found.decisions())
@@ -82,7 +82,7 @@ def test_another_number_at_an_owner_is_told_once_and_obeyed() -> None:
 
 
 def test_who_puts_the_old_number_back_three_times_fights_and_is_left_the_field() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     for _ in range(4):
         found.run()
         if found.cluster.groups[key("a")].bounds != Bounds(1, 4):
@@ -93,17 +93,17 @@ def test_who_puts_the_old_number_back_three_times_fights_and_is_left_the_field()
 
 
 def test_an_object_that_was_made_anew_says_what_is_wanted() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     found.run()
     anew = owned("a", Bounds(0, 6), requested=4, uid="another")
     found.cluster.change(
-        key("a"), bounds=anew.bounds, owner=anew.owner, published=None, adopted=None, has_adopted=False
+        key("a"), bounds=anew.bounds, owner=anew.owner.numbers, published=None, adopted=None, has_adopted=False
     )
     assert pool_of(found)["max"] == 6 + 4 + 4
 
 
 def test_what_is_remembered_of_owners_is_stored_and_read_back() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     found.run()
     ((_, state),) = found.state.pools.items()
     assert {id: wish.bounds for id, wish in state.desired_bounds.items()} == {
@@ -171,7 +171,7 @@ def test_the_last_writer_besides_us_is_named_however_the_field_was_written() -> 
 
 
 def test_bounds_that_a_controller_applies_are_left_alone_and_looks_remember_it() -> None:
-    groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_place="its max") for zone in "ab"]
+    groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_field="its max") for zone in "ab"]
     found = House(groups)
     found.run()
     assert found.cluster.applied == []
@@ -281,7 +281,7 @@ def member(zone: str, replicas: int, **fields: Any) -> Object:
 
 def test_a_member_of_karpenter_takes_a_max_and_keeps_its_replicas() -> None:
     found = [one.group for one in read(*(member(zone, 3, ready=1) for zone in ZONES))]
-    assert all(one.max_only and one.bounds == Bounds(0, 4) for one in found)
+    assert all(one.owner.max_only and one.bounds == Bounds(0, 4) for one in found)
     pool = pool_plan(found, replace(numbers(9, 12), pools=(replace(numbers(9, 12).pools[0]),)))
     for one in pool.groups:
         assert one.requested == 3
@@ -400,7 +400,9 @@ def test_every_owner_of_numbers_says_who_reads_them() -> None:
 
 
 def test_explain_tells_the_chain_of_a_number() -> None:
-    groups = [replace(one, owner=replace(one.owner, set_by="argocd")) if one.owner else one for one in EVEN]
+    groups = [
+        replace(one, owner=replace(one.owner.numbers, set_by="argocd")) if one.owner.numbers else one for one in EVEN
+    ]
     text = " ".join(house(groups).ask("explain", pool="workers")["sentences"])
     assert "PoolMaximum is 12: the sum of 4 (MachineAutoscaler default/a)" in text
     assert (
@@ -434,7 +436,7 @@ def test_a_pool_of_very_many_owners_is_told_in_few_words() -> None:
 
 
 def test_restore_puts_back_what_is_wanted_and_not_what_stood_there_first() -> None:
-    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found = house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
     found.run()
     set_at_owner(found, "b", Bounds(0, 7))
     found.run()
@@ -489,8 +491,11 @@ def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: 
         }
     )
     (found,) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))[0]
-    assert (found.group.unneeded_time, found.group.unready_time) == (timedelta(minutes=30), timedelta(seconds=90))
-    assert (found.group.utilization_threshold, found.group.gpu_utilization_threshold) == (0.6, 0.75)
+    assert (found.group.options.unneeded_time, found.group.options.unready_time) == (
+        timedelta(minutes=30),
+        timedelta(seconds=90),
+    )
+    assert (found.group.options.utilization_threshold, found.group.options.gpu_utilization_threshold) == (0.6, 0.75)
     text = House([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
     assert (
         "Its own scale-down options: utilization threshold 60%, GPU utilization threshold 75%, unneeded time 30 min, "
@@ -529,7 +534,7 @@ def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, v
     item["metadata"]["annotations"][getattr(CLUSTER_API.autoscaler, option)] = value
     (found,) = read(item)
     assert getattr(found.group, option) is None
-    assert [fault.field for fault in found.group.notes] == [getattr(CLUSTER_API.autoscaler, option)]
+    assert [fault.field for fault in found.group.unreadable.notes] == [getattr(CLUSTER_API.autoscaler, option)]
     assert pool_plan([found.group], numbers()).valid
     assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY
@@ -544,8 +549,8 @@ def test_where_relief_has_raised_a_maximum_the_people_want_their_own_and_never_l
 def test_dead_zones_do_not_change_what_is_wanted_of_an_owner_that_holds_our_bounds() -> None:
     before, ours = Bounds(1, 6), Bounds(2, 9)
     held = owned("a", ours, takes_ours=True)
-    assert held.owner is not None
-    desired_bounds = {held.owner.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
+    assert held.owner.numbers is not None
+    desired_bounds = {held.owner.numbers.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
     for relief in (None, Relief(dead={"a": NOW})):
         assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, relief=relief)) == before
 

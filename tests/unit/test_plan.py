@@ -1,6 +1,5 @@
 """A plan as a whole: its reasons, its news, and what it leaves alone."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -33,6 +32,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import replace
 
 SECOND = timedelta(seconds=1)
 
@@ -71,7 +71,7 @@ def test_memory_of_a_group_that_is_gone_does_no_harm() -> None:
     members = zones((2, 2))
     states = {key("gone"): None}
     found = plan_of(members, numbers(0, 12), states={k: v for k, v in states.items() if v})
-    assert [planned.group.zone for planned in found.pools[0].groups] == ["a", "b"]
+    assert [planned.group.identity.zone for planned in found.pools[0].groups] == ["a", "b"]
 
 
 def test_imbalance_is_the_fullest_zone_less_the_emptiest() -> None:

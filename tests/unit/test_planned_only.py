@@ -1,7 +1,6 @@
 """What an action says where nothing is written: the cluster is in dry run, or a pool of it is."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeCluster, plenty, register
 from tests.house import House
+from tests.parts import replace
 
 POOLS = ("workers", "other")
 NUMBERS = [{"name": name, "min": 1, "max": 8} for name in POOLS]

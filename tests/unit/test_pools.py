@@ -1,6 +1,5 @@
 """Who belongs to which pool, and where a pool's numbers come from."""
 
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -34,6 +33,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import replace
 
 
 def problem(found: PoolPlan) -> str:
@@ -225,14 +225,14 @@ def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
 def test_zones_are_ordered_by_the_index_in_the_name_and_never_by_the_list() -> None:
     members = [group(zone, bounds=(0, 2), zone_index=index) for zone, index in (("b", 0), ("c", 2), ("a", 1))]
     found = pool_plan(members, numbers(0, 4, BACKWARD_COMPATIBLE))
-    assert [plan.group.zone for plan in found.groups] == ["b", "a", "c"]
+    assert [plan.group.identity.zone for plan in found.groups] == ["b", "a", "c"]
     assert maxima(found) == (2, 1, 1)
 
 
 def test_zones_are_ordered_by_name_where_one_has_no_index() -> None:
     members = [group("b", bounds=(0, 2), zone_index=0), group("c", bounds=(0, 2)), group("a", bounds=(0, 2))]
     found = pool_plan(members, numbers(0, 4, BACKWARD_COMPATIBLE))
-    assert [plan.group.zone for plan in found.groups] == ["a", "b", "c"]
+    assert [plan.group.identity.zone for plan in found.groups] == ["a", "b", "c"]
 
 
 # -- numbers

@@ -1,6 +1,5 @@
 """What happens to replicas: released, taken back, raised."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -26,6 +25,7 @@ from tests.builders import (
     requested,
     zones,
 )
+from tests.parts import replace
 
 
 def minutes(*ages: int) -> tuple[timedelta, ...]:
@@ -56,15 +56,15 @@ def test_hold_fences_and_leaves_replicas_alone() -> None:
 
 
 def test_the_node_that_an_owner_insists_on_offering_is_not_released_to_be_ordered_again_in_the_next_loop() -> None:
-    beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
+    beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), least_max=1), numbers(0, 12), fenced=("a",))
     assert (requested(beside), maxima(beside)[0], beside.starved) == ((1, 3, 3), 1, 1)
     assert "cluster-autoscaler would order them again" in reasons(beside, "a")
-    again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), owner_min_max=1), numbers(0, 12), fenced=("a",))
+    again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), least_max=1), numbers(0, 12), fenced=("a",))
     assert requested(again) == (1, 4, 4)
-    running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
+    running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), least_max=1), numbers(0, 12), fenced=("a",))
     assert requested(running) == (1, 3, 3)
     alone = pool_plan(
-        zones((3, 3, 3), running=(0, 3, 3), owner_min_max=1), replace(numbers(0, 12), autoscaler=False), fenced=("a",)
+        zones((3, 3, 3), running=(0, 3, 3), least_max=1), replace(numbers(0, 12), autoscaler=False), fenced=("a",)
     )
     assert requested(alone) == (0, 3, 3)
 

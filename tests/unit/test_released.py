@@ -1,6 +1,5 @@
 """What was released next to an autoscaler finds a taker: the autoscaler, or Evenkeel, never both."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,6 +17,7 @@ from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.texts.english import sentences
 from tests.builders import NOW, Played, after_backoff, in_backoff, key, maxima, numbers, requested, zones
+from tests.parts import replace
 from tests.workloads import node, pod, pods, template
 
 #: seconds from a release until the pool is closed to the autoscaler, and until Evenkeel orders; a loop takes 10 s
@@ -26,7 +26,7 @@ CLOSES, ORDERS = 40, 50
 
 def workload(waiting: int, groups: list[NodeGroup]) -> Workload:
     """Each node is full, and so many pods wait that fill a node each."""
-    nodes = [node(f"{g.key.name}-{i}", g.zone or "", group=g.key) for g in groups for i in range(g.running)]
+    nodes = [node(f"{g.key.name}-{i}", g.identity.zone or "", group=g.key) for g in groups for i in range(g.running)]
     running = [pod(f"on-{each.name}", cpu="4", node=each.name) for each in nodes]
     return Workload(pods=(*running, *pods(waiting, "w", cpu="3")), nodes=tuple(nodes))
 
@@ -48,7 +48,7 @@ def memory(play: Played) -> Release | None:
 
 
 def rules(found: PoolPlan, zone: str) -> set[Rule]:
-    return {reason.rule for group in found.groups if group.group.zone == zone for reason in group.reasons}
+    return {reason.rule for group in found.groups if group.group.identity.zone == zone for reason in group.reasons}
 
 
 def arrive(play: Played) -> None:
@@ -108,7 +108,9 @@ class TestOrder:
         play.look(CLOSES)
         found = play.look(ORDERS - CLOSES)
         assert sorted(requested(found)) == [0, 4, 5]
-        broken = next(group.group.zone for group in found.groups if group.requested == 5)  # 4 awaited, one runs
+        broken = next(
+            group.group.identity.zone for group in found.groups if group.requested == 5
+        )  # 4 awaited, one runs
         for nodes in (1, 2):  # the second time, what the autoscaler has ordered itself counts for nothing
             play.workload = workload(7 + nodes, play.groups)
             found = play.look(60)
@@ -117,7 +119,7 @@ class TestOrder:
                 next(
                     maximum
                     for maximum, group in zip(maxima(found), found.groups, strict=True)
-                    if group.group.zone == broken
+                    if group.group.identity.zone == broken
                 )
                 == 5
             )
@@ -213,7 +215,7 @@ class TestOrder:
     def test_one_that_opened_the_pool_again_is_waited_for(self) -> None:
         play = released()
         play.look(CLOSES)
-        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.zone == "b" else g for g in play.groups]
+        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.identity.zone == "b" else g for g in play.groups]
         found = play.look(ORDERS - CLOSES)
         assert (requested(found), maxima(found)) == ((0, 3, 3), (0, 3, 3))
         assert sum(requested(play.look(10))) == 9
@@ -222,21 +224,23 @@ class TestOrder:
         play = released()
         play.state = replace(play.state, groups={**play.state.groups, key("c"): after_backoff()})
         play.look(CLOSES)
-        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.zone == "c" else g for g in play.groups]
+        play.groups = [replace(g, bounds=Bounds(0, 9)) if g.identity.zone == "c" else g for g in play.groups]
         assert sum(requested(play.look(ORDERS - CLOSES))) == 6
 
     def test_bounds_that_evenkeel_may_not_write_are_not_waited_for(self) -> None:
         play = released(policy=numbers(0, 30))
         play.look(CLOSES)
         held = {"bounds": Bounds(0, 9), "bounds_held": True}
-        play.groups = [replace(g, **held) if g.zone == "b" else g for g in play.groups]  # type: ignore[arg-type]
+        play.groups = [replace(g, **held) if g.identity.zone == "b" else g for g in play.groups]  # type: ignore[arg-type]
         assert sum(requested(play.look(ORDERS - CLOSES))) == 9
 
     def test_the_one_node_that_an_owner_insists_on_is_not_waited_for(self) -> None:
         play = released()
-        play.groups = [replace(g, requested=0, running=0, owner_min_max=1) if g.zone == "c" else g for g in play.groups]
+        play.groups = [
+            replace(g, requested=0, running=0, least_max=1) if g.identity.zone == "c" else g for g in play.groups
+        ]
         play.look(CLOSES)
-        assert [g.bounds.max for g in play.groups if g.bounds is not None and g.zone == "c"] == [1]
+        assert [g.bounds.max for g in play.groups if g.bounds is not None and g.identity.zone == "c"] == [1]
         assert sum(requested(play.look(ORDERS - CLOSES))) == 6
 
     def test_what_one_zone_loses_another_has_not_gained(self) -> None:
@@ -405,7 +409,7 @@ class TestWhoIsWaitedFor:
 
     def test_what_is_on_its_way_serves_its_pods_first(self) -> None:
         play = released()
-        play.groups = [replace(g, requested=5) if g.zone == "c" else g for g in play.groups]
+        play.groups = [replace(g, requested=5) if g.identity.zone == "c" else g for g in play.groups]
         play.look(CLOSES)
         found = play.look(ORDERS - CLOSES)
         assert sum(requested(found)) == 9
@@ -463,7 +467,7 @@ class TestStopping:
     def test_a_group_that_cannot_be_written_is_opened_as_soon_as_it_can(self) -> None:
         play = released()
         play.look(CLOSES)
-        play.groups = [g.frozen(Reason.of(Rule.ROLLING_SETS)) if g.zone == "b" else g for g in play.groups]
+        play.groups = [g.frozen(Reason.of(Rule.ROLLING_SETS)) if g.identity.zone == "b" else g for g in play.groups]
         play.policy = replace(play.policy, paused={"workers": None})
         assert maxima(play.look(5))[1] == 3
         play.groups = [replace(g, frozen_because=None) for g in play.groups]
@@ -522,7 +526,7 @@ class TestMemory:
     def test_a_second_release_adds_to_what_is_left_of_the_first(self) -> None:
         play = released(waiting=4)
         play.look(20, c=4)
-        play.groups = [replace(g, running=2) if g.zone == "b" else g for g in play.groups]
+        play.groups = [replace(g, running=2) if g.identity.zone == "b" else g for g in play.groups]
         play.state = replace(play.state, groups={**play.state.groups, key("b"): in_backoff()})
         play.workload = workload(4, play.groups)
         assert requested(play.look(10)) == (0, 2, 4)

@@ -1,6 +1,5 @@
 """When a Shoot's maximum is raised for zones that are dead, when it is not, and when it goes back."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from evenkeel.texts.english import problem_words, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
+from tests.parts import replace
 
 SEED = "shoot--demo--main"
 ID = PoolId("gardener", SEED, "", POOL)
@@ -96,10 +96,10 @@ class Seed:
                 failures=1,
                 last_failure=self.now - MINUTE,
                 backoff_until=self.now - MINUTE + self.backoff,
-                failure_class=self.dead[str(found.zone)],
+                failure_class=self.dead[str(found.identity.zone)],
             )
             for found in groups
-            if found.zone in self.dead
+            if found.identity.zone in self.dead
         }
         self.state = replace(self.state, groups=health)
         asked_for = shoots_asked_for(self.state, self.now)
@@ -468,7 +468,7 @@ def test_a_shoot_made_anew_holds_nothing_of_ours() -> None:
 
 def test_groups_of_two_workers_are_not_relieved() -> None:
     seed = dead_for_long(1, 3, 3)
-    owner = seed.groups()[0].owner
+    owner = seed.groups()[0].owner.numbers
     assert owner is not None
     seed.group_fields = {"b": {"owner": replace(owner, ref=replace(owner.ref, part="other"))}}
     assert notes(seed.look()) == [Rule.RELIEF_NO_WORKER]
@@ -506,7 +506,7 @@ def test_files_show_what_relief_would_do() -> None:
     health = GroupState(
         failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
-    remembered = PoolState(relief=Relief(dead={str(first.zone): NOW - PATIENCE}))
+    remembered = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
     state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
     told = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
     assert len(notes(told)) == 1

@@ -1,6 +1,5 @@
 """Machines that run are taken away by name: those, and as many as every minimum leaves."""
 
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -25,6 +24,7 @@ from evenkeel.domain.rebalancing.journal import opened
 from evenkeel.domain.rebalancing.writes import patches
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, drafted, group, key, numbers, requested, zones
+from tests.parts import replace
 
 ID = ulid(NOW, b"0123456789")
 

@@ -1,6 +1,5 @@
 """Growth on request and giving back: who gets which share of K nodes, and what is said to the rest."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +38,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import replace
 from tests.workloads import node, pod
 
 #: the journal of what was begun a minute ago
@@ -67,7 +67,7 @@ def grown(
 
 
 def said(pool: PoolPlan, zone: str) -> str:
-    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in sentences(one.reasons))
+    return "; ".join(text for one in pool.groups if one.group.identity.zone == zone for text in sentences(one.reasons))
 
 
 class TestTheProposalsExamples:

@@ -279,7 +279,10 @@ class TestAdoptedBoundsThatSomebodyEdited:
         plan = stay.scene.run().plan
         assert plan is not None
         told = [
-            sentences(planned.reasons) for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE
+            sentences(planned.reasons)
+            for pool in plan.pools
+            for planned in pool.groups
+            if planned.group.identity.zone == IDLE
         ]
         assert told == [["not restored: annotation evenkeel.dev/adopted-bounds is unreadable; correct it"]]
 

@@ -34,8 +34,8 @@ def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
         (0, 9, 2, {"zone_max": 4}, Bounds(0, 4), "max cut to 4: evenkeel.dev/zone-max is 4"),
         (0, 9, 6, {"zone_max": 4}, Bounds(0, 6), "max cut to 6"),
         (0, 9, 2, {"worker_range": Bounds(0, 4)}, Bounds(0, 4), "max cut to 4: the Worker's share of the zone is 4"),
-        (0, 0, 0, {"owner_min_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
-        (0, 4, 0, {"owner_min_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 0, 0, {"least_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 4, 0, {"least_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
     ],
 )
 def test_what_is_changed_on_the_way_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:

@@ -1,6 +1,5 @@
 """Does a pod fit a node? Each rule of the scheduler, row by row, and the words of the first that fails."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from evenkeel.domain.model.workload import (
     Workload,
 )
 from tests.builders import NOW
+from tests.parts import replace
 from tests.workloads import EVERYTHING, container, node, pod, requirement, said, selector, taint, why_not
 
 TAINTED = node(taints=(taint("team=red:NoSchedule"),))

@@ -1,7 +1,6 @@
 """What clusters tell one another through the table: the deployed run, with its ports in memory."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House
+from tests.parts import replace
 
 IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
 ROLE = "arn:aws:iam::123456789012:role/evenkeel"
@@ -30,7 +30,9 @@ def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> lis
     return [
         replace(
             group,
-            offering=offering if group.zone == "a" or offering is None else replace(offering, zone=f"z{group.zone}"),
+            offering=offering
+            if group.identity.zone == "a" or offering is None
+            else replace(offering, zone=f"z{group.identity.zone}"),
         )
         for group in groups
     ]

@@ -1,6 +1,5 @@
 """Similar node groups, with Cluster Autoscaler's own cases (processors/nodegroupset/*_test.go)."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +10,7 @@ from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarit
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
 from evenkeel.domain.rebalancing.membership.similarity import find_sets
+from tests.parts import replace
 
 CA = Similarity()
 

@@ -415,9 +415,9 @@ def test_what_was_published_is_read_back_from_the_annotations_of_the_group() -> 
     made()
     seen = made.world.observe(made.world.groups[0])
     assert seen.bounds.max > 4
-    assert seen.published is not None
-    assert (seen.published.bounds, seen.published.state) == (seen.bounds, State.HEALTHY)
-    assert seen.adopted == Bounds(0, 4)
+    assert seen.ours.published is not None
+    assert (seen.ours.published.bounds, seen.ours.published.state) == (seen.bounds, State.HEALTHY)
+    assert seen.ours.adopted == Bounds(0, 4)
 
 
 def test_an_operators_fence_keeps_a_zone_from_growing_until_it_ends() -> None:

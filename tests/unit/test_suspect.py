@@ -1,6 +1,5 @@
 """How long an autoscaler waits for a node of a suspect group: set while it lasts, and never over a user's own value."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES
+from tests.parts import replace
 
 SHORT = timedelta(seconds=180)
 MAKE: dict[str, Any] = {
@@ -81,8 +81,8 @@ def test_without_an_autoscaler_nobody_reads_it() -> None:
 
 def test_bounds_that_cannot_be_fenced_are_no_obstacle_to_it() -> None:
     held = owned("a", Bounds(0, 4), requested=2)
-    assert held.owner is not None
-    held = replace(held, owner=replace(held.owner, needs_consent=True))
+    assert held.owner.numbers is not None
+    held = replace(held, owner=replace(held.owner.numbers, needs_consent=True))
     found = pool_plan([held, owned("b", Bounds(0, 4), requested=2)], wants(), fenced="a")
     assert found.groups[0].short_provision == SHORT
     assert [(patch.bounds, patch.requested) for patch in patches(found.groups[0])] == [(None, None)]
@@ -101,23 +101,23 @@ def test_it_comes_with_the_fence_goes_with_the_recovery_and_a_quiet_world_is_not
     found.fail("a")
     found.run()
     name = group("a").key
-    assert found.cluster.groups[name].short_provision == SHORT
+    assert found.cluster.groups[name].options.short_provision == SHORT
     written = len(found.cluster.applied)
     found.run()
     assert len(found.cluster.applied) == written
     found.store.save_group("demo", name, GroupState(), found.store.load("demo").versions)
     found.settle()
-    assert found.cluster.groups[name].short_provision is None
+    assert found.cluster.groups[name].options.short_provision is None
 
 
 def test_switched_off_or_restored_it_goes() -> None:
     found = House([group(zone, 2, bounds=(0, 9)) for zone in "abc"], suspect_provision_time=180)
     found.fail("a")
     found.settle()
-    assert found.cluster.groups[group("a").key].short_provision == SHORT
+    assert found.cluster.groups[group("a").key].options.short_provision == SHORT
     register_again(found.store, found.record.model_copy(update={"suspect_provision_time": None}))
     found.settle()
-    assert found.cluster.groups[group("a").key].short_provision is None
+    assert found.cluster.groups[group("a").key].options.short_provision is None
 
 
 def test_a_group_of_which_only_this_is_ours_carries_ours() -> None:
@@ -136,9 +136,13 @@ def test_a_group_of_which_only_this_is_ours_carries_ours() -> None:
 @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
 def test_what_we_have_set_is_not_what_we_wait_ourselves(flavour: str) -> None:
     ours = read(flavour, provision_timeout="180s", ours="180s")
-    assert (ours.provision_timeout, ours.short_provision, ours.keeps_provision) == (None, SHORT, False)
+    assert (ours.options.provision_timeout, ours.options.short_provision, ours.options.keeps_provision) == (
+        None,
+        SHORT,
+        False,
+    )
     theirs = read(flavour, provision_timeout="20m")
-    assert (theirs.provision_timeout, theirs.short_provision, theirs.keeps_provision) == (
+    assert (theirs.options.provision_timeout, theirs.options.short_provision, theirs.options.keeps_provision) == (
         timedelta(minutes=20),
         None,
         True,
@@ -147,24 +151,24 @@ def test_what_we_have_set_is_not_what_we_wait_ourselves(flavour: str) -> None:
 
 def test_a_value_that_somebody_sets_over_ours_is_his_and_ours_is_forgotten_with_the_next_write() -> None:
     found = read(provision_timeout="7m", ours="180s")
-    assert (found.provision_timeout, found.keeps_provision) == (timedelta(minutes=7), True)
+    assert (found.options.provision_timeout, found.options.keeps_provision) == (timedelta(minutes=7), True)
     assert times([replace(found, pool_label="workers", bounds=Bounds(0, 3))], fenced=[ZONES[0]]) == [None]
 
 
 def test_one_that_somebody_takes_off_is_not_set_again() -> None:
     found = replace(read(ours="180s"), pool_label="workers", bounds=Bounds(0, 3))
-    assert times([found], fenced=[ZONES[0]]) == [found.short_provision]
+    assert times([found], fenced=[ZONES[0]]) == [found.options.short_provision]
 
 
 @pytest.mark.parametrize("mark", ["", "x", "-3m"])
 def test_a_mark_that_cannot_be_read_is_taken_off(mark: str) -> None:
     found = read(provision_timeout=mark, ours=mark)
-    assert found.short_provision == timedelta(0)
+    assert found.options.short_provision == timedelta(0)
     assert times([replace(found, pool_label="workers", bounds=Bounds(0, 3))]) == [None]
 
 
 def test_on_gardener_whose_controller_would_take_it_off_it_is_never_set() -> None:
-    assert read("gardener").keeps_provision
+    assert read("gardener").options.keeps_provision
     with pytest.raises(ConfigError, match="Gardener takes such an annotation off again"):
         read_model(ClusterFile, {"flavours": ["gardener"], "suspect_provision_time": 180}, "record")
     assert read_model(ClusterFile, {"flavours": ["gardener", "openshift"], "suspect_provision_time": 180}, "record")
@@ -190,7 +194,7 @@ def test_a_time_that_would_kill_good_machines_or_change_nothing_is_refused(field
 @pytest.mark.parametrize("flavour", MAKE)
 def test_the_groups_own_provision_time_is_how_long_a_machine_is_on_its_way(flavour: str) -> None:
     found = replace(read(flavour, provision_timeout="25M"), pool_max=9, pool_label="workers")
-    assert found.provision_timeout == timedelta(minutes=25)
+    assert found.options.provision_timeout == timedelta(minutes=25)
     (planned,) = pool_plan([found], numbers(0, 9)).groups
     assert planned.provision_timeout == timedelta(minutes=25)
 
@@ -201,7 +205,7 @@ def test_the_groups_own_provision_time_is_how_long_a_machine_is_on_its_way(flavo
 def test_an_option_that_cannot_be_read_is_the_default_and_is_told(flavour: str, option: str, value: str) -> None:
     found = replace(read(flavour, **{option: value}), pool_max=9, pool_label="workers")
     assert getattr(found, option) is None
-    assert [fault.field for fault in found.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
+    assert [fault.field for fault in found.unreadable.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
     planned = pool_plan([found], numbers(0, 9))
     assert planned.valid
     assert "the default counts" in problems_of(planned.problems)[0]

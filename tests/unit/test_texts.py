@@ -188,7 +188,7 @@ def plans() -> Iterator[dict[str, Any]]:
                     plan = pool_plan(groups, policy, fenced=fenced)
                     yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
     yield {"plan": pool_json(pool_plan(zones((1, 1)), numbers(9, 3))), "writes": []}
-    for limited in ({"worker_range": Bounds(0, 2)}, {"owner_min_max": 1}, {"frozen_because": stated("it is rolling")}):
+    for limited in ({"worker_range": Bounds(0, 2)}, {"least_max": 1}, {"frozen_because": stated("it is rolling")}):
         plan = pool_plan(zones((0, 1, 3), **limited), numbers(0, 3))
         yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
 

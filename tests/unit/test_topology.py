@@ -1,6 +1,5 @@
 """Bounds in a Cluster's topology: held where the record gives no leave to write them, and applied where it does."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of, reques
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import replace
 
 PLACE = "spec.topology.workers.machineDeployments[{}].metadata.annotations"
 ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
@@ -32,10 +32,10 @@ ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
 def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fields: Any) -> NodeGroup:
     """A group whose bounds stand in a Cluster's topology."""
     found = owned(zone, Bounds(*bounds), requested=nodes, uid="uid-of-the-cluster")
-    assert found.owner is not None
+    assert found.owner.numbers is not None
     ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")
     field = f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]"
-    owner = replace(found.owner, ref=ref, max_field=field, needs_consent=True)
+    owner = replace(found.owner.numbers, ref=ref, max_field=field, needs_consent=True)
     return replace(found, owner=owner, **fields)
 
 
@@ -169,7 +169,7 @@ def test_whatever_the_pool_is_like_bounds_that_are_held_stay_and_replicas_never_
         autoscaler=autoscaler, minimum=minimum, maximum=minimum + extra, strategy=strategy, on_failure=on_failure
     )
     found = pool_plan(groups, policy, fenced=fenced)
-    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.zone)), strict=True):
+    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.identity.zone)), strict=True):
         assert plan.bounds == before.bounds
         assert before.bounds is not None
         assert before.bounds.min <= plan.requested <= before.bounds.max
@@ -201,8 +201,8 @@ def test_held_bounds_of_which_nothing_is_ours_are_what_is_wanted_whatever_we_onc
     register_again(found.store, found.record.model_copy(update={"write_topology": False}))
     found.settle()
     for one in list(found.cluster.groups.values()):
-        assert one.owner is not None
-        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner, bounds=ours))
+        assert one.owner.numbers is not None
+        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner.numbers, bounds=ours))
     (pool,) = found.ask("status")["pools"]
     assert pool["max"] == 3 * ours.max
 
@@ -219,8 +219,8 @@ def test_restoring_a_group_of_which_only_a_mark_is_ours_leaves_its_bounds_alone(
 def test_who_wrote_the_key_before_is_named_where_it_is_taken_and_only_there() -> None:
     def by(zone: str, manager: str, nodes: int) -> NodeGroup:
         one = topology(zone, nodes=nodes)
-        assert one.owner is not None
-        return replace(one, owner=replace(one.owner, set_by=manager))
+        assert one.owner.numbers is not None
+        return replace(one, owner=replace(one.owner.numbers, set_by=manager))
 
     found = pool_plan([by("a", "flux", 4), by("b", "", 0)], wants(leave=True, minimum=0, maximum=8))
     (first, second) = found.groups
@@ -261,7 +261,7 @@ def test_an_entry_that_names_neither_bound_leaves_them_to_the_deployment() -> No
     cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"] = {"x": "y"}
     item["metadata"]["annotations"] = {}
     (found,) = read(item, cluster)
-    assert (found.owner_object, found.group.two_objects, found.group.owner) == (None, False, None)
+    assert (found.owner_object, found.group.owner.two_objects, found.group.owner.numbers) == (None, False, None)
 
 
 def test_an_entry_that_names_one_bound_owns_both() -> None:
@@ -278,16 +278,16 @@ def test_of_two_entries_with_one_name_the_first_counts() -> None:
     for entry, most in zip(entries, ("5", "7"), strict=True):
         entry["metadata"] = {"annotations": {CLUSTER_API.min_key: "0", CLUSTER_API.max_key: most}}
     (found,) = read(item, cluster)
-    assert found.group.owner is not None
-    assert found.group.owner.bounds == Bounds(0, 5)
+    assert found.group.owner.numbers is not None
+    assert found.group.owner.numbers.bounds == Bounds(0, 5)
 
 
 def test_a_key_that_somebody_applies_to_the_topology_does_not_freeze_its_group() -> None:
     fields = [applied_fields("flux", "Apply", a=[CLUSTER_API.max_key])]
     (found,) = read(objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", fields=fields))
-    assert found.group.bounds_applied_by == ""
-    assert found.group.owner is not None
-    assert (found.group.owner.set_by, found.group.owner.needs_consent) == ("flux", True)
+    assert found.group.managers.bounds_applied_by == ""
+    assert found.group.owner.numbers is not None
+    assert (found.group.owner.numbers.set_by, found.group.owner.numbers.needs_consent) == ("flux", True)
 
 
 def test_every_apply_holds_all_that_is_ours_in_the_cluster_and_nothing_else() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +36,7 @@ from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, key, stated, zones
 from tests.fakes import NOW, plenty, record
 from tests.house import NUMBERS, RECORD, House
+from tests.parts import replace
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
 
@@ -340,7 +340,7 @@ class TestRebalanceRefused:
 
         def answer(patch: Patch) -> None:
             tried.append(patch.plan.group.key)
-            if patch.plan.group.pool_label == "others":
+            if patch.plan.group.identity.pool_label == "others":
                 raise RejectedError("no")
             for error in conflicts:
                 raise error
@@ -389,7 +389,7 @@ class TestRebalanceFailures:
         outcome = house.run()
         assert house.cluster.groups[key("a")].requested == 2
         assert house.cluster.groups[key("a")].bounds == Bounds(1, 2)
-        assert [patch.plan.group.zone for patch in house.cluster.marked] == ["a"]
+        assert [patch.plan.group.identity.zone for patch in house.cluster.marked] == ["a"]
         asked = house.journal.entries
         assert asked.index("mark") < asked.index("apply")
         assert outcome.metrics()["GroupsFenced"] == 1
@@ -435,10 +435,10 @@ class TestFencesFirst:
         for pool in ("workers", "others"):
             for found in zones((5, 5, 2), running=(2, 2, 2), bounds=[(0, 9)] * 3):
                 stuck = [
-                    Machine(name=f"{pool}-{found.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
+                    Machine(name=f"{pool}-{found.identity.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
                     for i in range(found.requested)
                 ]
-                key_ = key(found.zone or "", pool=pool)
+                key_ = key(found.identity.zone or "", pool=pool)
                 groups.append(replace(found, pool_label=pool, key=key_, machines=tuple(stuck)))
         house = House(groups, pools=[{"name": pool, "max": 18} for pool in ("workers", "others")])
         state = record_failure(GroupState(), house.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -696,7 +696,7 @@ class TestRebalanceBadPools:
     def test_an_invalid_pool_is_left_alone_and_the_others_go_on(self) -> None:
         house = self.broken()
         outcome = house.run()
-        assert {patch.plan.group.pool_label for patch in house.cluster.applied} == {"others"}
+        assert {patch.plan.group.identity.pool_label for patch in house.cluster.applied} == {"others"}
         assert outcome.metrics()["PoolsInvalid"] == 1
 
     def test_an_invalid_pool_is_told_once_with_object_field_and_value(self) -> None:
@@ -708,7 +708,7 @@ class TestRebalanceBadPools:
 
     def test_a_pool_that_is_mended_and_breaks_again_is_told_again(self) -> None:
         house = self.broken()
-        faults = house.cluster.groups[key("b")].faults
+        faults = house.cluster.groups[key("b")].unreadable.faults
         house.run()
         house.cluster.change(key("b"), faults=())
         house.run()

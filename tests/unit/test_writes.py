@@ -1,13 +1,12 @@
 """From plans to patches: what goes first, and what stands between two of them."""
 
-from dataclasses import replace
-
 import pytest
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
+from tests.parts import replace
 
 
 def planned(zone: str, before: tuple[int, tuple[int, int] | None], after: tuple[int, tuple[int, int]], **fields):
@@ -93,7 +92,7 @@ def test_on_two_objects_replicas_fall_only_below_a_min_that_has_been_copied() ->
     assert is_complete(copied)
 
 
-LOWERS = {"two_objects": True, "owner_lowers": True}
+LOWERS = {"two_objects": True, "lowers_replicas": True}
 
 
 def test_where_the_owner_lowers_replicas_itself_one_patch_of_it_makes_a_release() -> None:
@@ -161,13 +160,13 @@ def test_shrinking_goes_before_growing() -> None:
         planned("b", (5, (0, 5)), (1, (0, 1))),
         planned("c", (1, (0, 2)), (1, (0, 1))),
     ]
-    assert [plan.group.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
+    assert [plan.group.identity.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
 
 
 def test_a_fence_goes_before_the_growth_that_it_makes_room_for() -> None:
     members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(0, 6), (0, 3), (0, 3)])
     found = pool_plan(members, numbers(0, 12), fenced=("a",))
-    assert in_safe_order(found.changes)[0].group.zone == "a"
+    assert in_safe_order(found.changes)[0].group.identity.zone == "a"
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,14 @@ def test_zones_stand_to_each_other_as_their_percentages_do(percents: list[int], 
     groups += [group(f"w{i}", weight=weight) for i, weight in enumerate(weights)]
     found, problems = with_shares(groups)
     assert problems == []
-    whole = sum(member.weight for member in found)
+    whole = sum(member.annotations.weight for member in found)
     left = 100 if weights else sum(percents)
     for member, percent in zip(found, percents, strict=False):
-        assert member.weight * left == percent * whole
+        assert member.annotations.weight * left == percent * whole
     for first, other in zip(found[len(percents) :], groups[len(percents) :], strict=True):
-        assert first.weight * sum(weights) * left == other.weight * (left - sum(percents)) * whole
+        assert (
+            first.annotations.weight * sum(weights) * left == other.annotations.weight * (left - sum(percents)) * whole
+        )
 
 
 def test_without_percentages_weights_are_what_they_were() -> None:

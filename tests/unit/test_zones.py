@@ -379,7 +379,7 @@ class Fenced:
         """The fenced zone's group, after a run."""
         found = self.scene.run().plan
         assert found is not None
-        return next(planned for pool in found.pools for planned in pool.groups if planned.group.zone == BUSY)
+        return next(planned for pool in found.pools for planned in pool.groups if planned.group.identity.zone == BUSY)
 
 
 @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift", "cluster-class"])

@@ -12,7 +12,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import (
+    Annotations,
+    Bounds,
+    GroupKey,
+    GroupTemplate,
+    Identity,
+    Machine,
+    MachineFailure,
+    NodeGroup,
+    State,
+    Unreadable,
+    WrittenByUs,
+)
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import NodeTemplate
@@ -253,24 +265,26 @@ class World:
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(
             key=group.key,
-            kind="MachineDeployment",
-            pool_label=group.pool,
-            zone=group.zone,
-            offering=Offering("simulated", "simulated", group.zone, group.pool, "on-demand"),
             requested=group.requested,
             running=group.running,
             machines=None
             if group.requested == group.running and group.state is State.HEALTHY and not closely
             else self.machines_of(group),
             bounds=group.readable_bounds,
-            faults=(fault,) if group.bad_bounds else (),
-            adopted=None if group.adopted is None else read_adopted(group.adopted),
-            has_adopted=group.adopted is not None,
-            published=read_published(group.decision),
-            move=group.move,
             frozen_because=Reason.of(Rule.SAID, text="rolling out") if group.frozen else None,
-            pool_min=group.pool_min,
-            template=self._template(group),
+            identity=Identity(kind="MachineDeployment", pool_label=group.pool, zone=group.zone),
+            template=GroupTemplate(
+                offering=Offering("simulated", "simulated", group.zone, group.pool, "on-demand"),
+                node=self._template(group),
+            ),
+            unreadable=Unreadable(faults=(fault,) if group.bad_bounds else ()),
+            ours=WrittenByUs(
+                adopted=None if group.adopted is None else read_adopted(group.adopted),
+                has_adopted=group.adopted is not None,
+                published=read_published(group.decision),
+                move=group.move,
+            ),
+            annotations=Annotations(pool_min=group.pool_min),
         )
 
     def _template(self, group: Group) -> NodeTemplate | None:

@@ -64,12 +64,12 @@ def chain_words(origin: Origin) -> list[str]:
 
 
 def _own_link(group: NodeGroup, bounds: Bounds) -> str:
-    if group.max_only:
+    if group.owner.max_only:
         reader = "karpenter-provider-cluster-api reads it, and no min"
     else:
-        reader = "cluster-autoscaler reads it" if group.bounds_are_read else "no autoscaler reads it"
-    by = "" if group.bounds_by == SOMEBODY else f", last set by {group.bounds_by}"
-    return f"{group.bounds_place} is {bounds.max}{by}: {reader}."
+        reader = "cluster-autoscaler reads it" if group.owner.bounds_are_read else "no autoscaler reads it"
+    by = "" if group.managers.bounds_by == SOMEBODY else f", last set by {group.managers.bounds_by}"
+    return f"{group.owner.bounds_field} is {bounds.max}{by}: {reader}."
 
 
 def _link(share: OwnerShare, origin: Origin) -> str:
@@ -87,7 +87,7 @@ def _link(share: OwnerShare, origin: Origin) -> str:
 
 def object_words(group: NodeGroup) -> str:
     """Return the kind, namespace and name of a group's object."""
-    return f"{group.kind} {group.key.namespace}/{group.key.name}"
+    return f"{group.identity.kind} {group.key.namespace}/{group.key.name}"
 
 
 def diff(change: Change) -> tuple[str, ...]:

@@ -220,7 +220,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
 
 
 def _strategy_from(preview: Preview, pool: AnyPool) -> str:
-    annotated = next((group for group in pool.groups if group.strategy is not None), None)
+    annotated = next((group for group in pool.groups if group.annotations.strategy is not None), None)
     if annotated is not None:
         return f"annotation evenkeel.dev/strategy on {annotated.key}"
     rule = rule_of(pool.id, preview.record.policy())
@@ -251,7 +251,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
     minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.valid else [])
     return [
         _because(
-            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{begin}{end}",
+            f"Node group {group.key} in zone {group.identity.zone or '?'} is {plan.state.value}{begin}{end}",
             about[Topic.STATE],
         ),
         _because(
@@ -278,14 +278,14 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
         age = ago(preview.now - state.last_failure)
         sentences.append(f"Its last failure was at {rfc3339(state.last_failure)} ({age}): {message}.")
-    if (published := group.published) is not None and published.bounds is not None:
+    if (published := group.ours.published) is not None and published.bounds is not None:
         sentences.append(
             f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
             f"to {published.bounds.min} and {published.bounds.max}."
         )
     if options := list(_scale_down_options(group)):
         sentences.append(f"Its own scale-down options: {', '.join(options)}.")
-    if group.has_adopted or str(group.key) in pool.remembered.adopted:
+    if group.ours.has_adopted or str(group.key) in pool.remembered.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
         sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
@@ -295,13 +295,16 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 def _scale_down_options(group: NodeGroup) -> Iterator[str]:
     """Yield the group's own scale-down options, each with its value."""
     shares = {
-        "utilization threshold": group.utilization_threshold,
-        "GPU utilization threshold": group.gpu_utilization_threshold,
+        "utilization threshold": group.options.utilization_threshold,
+        "GPU utilization threshold": group.options.gpu_utilization_threshold,
     }
     for name, share in shares.items():
         if share is not None:
             yield f"{name} {share:.0%}"
-    for name, time in {"unneeded time": group.unneeded_time, "unready time": group.unready_time}.items():
+    for name, time in {
+        "unneeded time": group.options.unneeded_time,
+        "unready time": group.options.unready_time,
+    }.items():
         if time is not None:
             minutes, rest = divmod(time.total_seconds(), 60)
             yield f"{name} {time.total_seconds():g} s" if rest or not minutes else f"{name} {minutes:.0f} min"
@@ -345,15 +348,15 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     holds = [] if pool.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
         holds.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
-    unseen = [] if group.closed_because is None else [sentence(group.closed_because)]
+    unseen = [] if group.template.closed_because is None else [sentence(group.template.closed_because)]
     closed = unseen if plan.requested == 0 else []
     obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
-    if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):
+    if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.unreadable.faults):
         return f"Nobody can read its bounds: {'; '.join(holds)}."
     if top is None and not closed:
         return "It can grow as far as whoever orders machines likes: it has no bounds."
-    if top is not None and group.worker_range is not None:
-        top = min(top, group.worker_range.max)
+    if top is not None and group.owner.worker_range is not None:
+        top = min(top, group.owner.worker_range.max)
     more = 0 if top is None else top - plan.requested
     if more <= 0 or closed:
         return f"It cannot grow now: {'; '.join(closed + holds + obstacles) or _spent(plan)}."
@@ -375,12 +378,12 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     requested = sum(plan.requested for plan in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
         obstacles.append(_pool_is_full(pool, requested, pool.max))
-    if group.zone_max is not None and plan.requested >= group.zone_max:
-        obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
+    if group.annotations.zone_max is not None and plan.requested >= group.annotations.zone_max:
+        obstacles.append(f"evenkeel.dev/zone-max is {group.annotations.zone_max}")
     reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
-    if group.worker_range is not None and reach >= group.worker_range.max:
-        owner = "bounds that are held allow" if group.bounds_held else "Worker allows"
-        obstacles.append(f"its {owner} {group.worker_range.max} in this zone")
+    if group.owner.worker_range is not None and reach >= group.owner.worker_range.max:
+        owner = "bounds that are held allow" if group.owner.bounds_held else "Worker allows"
+        obstacles.append(f"its {owner} {group.owner.worker_range.max} in this zone")
     return obstacles
 
 

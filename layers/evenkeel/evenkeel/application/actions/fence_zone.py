@@ -109,7 +109,7 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
         plan = preview_of(call.clusters, stored, call.now, remaining).plan
     except EvenkeelError:
         return []
-    return [pool for pool in plan.pools if any(group.group.zone == name for group in pool.groups)]
+    return [pool for pool in plan.pools if any(group.group.identity.zone == name for group in pool.groups)]
 
 
 def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[str, str]:

@@ -313,7 +313,7 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
             message=state.message,
         )
     holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
-    closed = plan.group.closed_because
+    closed = plan.group.template.closed_because
     held = sentences(holding if closed is None else [*holding, closed])
     return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))
 

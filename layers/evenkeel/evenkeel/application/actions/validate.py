@@ -174,7 +174,7 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
 
 def _group_of(pool: AnyPool, change: Change) -> str:
     """Return the group whose object, or whose owner, is written; empty: the record."""
-    owned = (group for group in pool.groups if change.owner is not None and group.owner == change.owner)
+    owned = (group for group in pool.groups if change.owner is not None and group.owner.numbers == change.owner)
     group = change.group or next(owned, None)
     return "" if group is None else str(group.key)
 

@@ -44,7 +44,7 @@ def _group(plan: GroupPlan) -> GroupDocument:
         flavour=key.flavour,
         namespace=key.namespace,
         name=key.name,
-        zone=plan.group.zone,
+        zone=plan.group.identity.zone,
         state=plan.state,
         requested=ReplicaChange(before=plan.group.requested, after=plan.requested),
         min=BoundChange(before=old.min if old else None, after=new.min if new else None),

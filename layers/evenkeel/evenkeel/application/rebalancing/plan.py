@@ -197,4 +197,4 @@ def is_settled(stored: StoredCluster, observation: Observation, plan: Plan) -> b
 
 def zones_of(observation: Observation) -> frozenset[str]:
     """Return the zones of a cluster's groups."""
-    return frozenset(group.zone for group in observation.groups if group.zone)
+    return frozenset(group.identity.zone for group in observation.groups if group.identity.zone)

@@ -110,7 +110,7 @@ def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, A
     current = plan.bounds if written and plan.bounds is not None else plan.group.bounds
     document: dict[str, Any] = {
         "name": _cut(str(plan.group.key)),
-        "zone": _cut(plan.group.zone or "") or None,
+        "zone": _cut(plan.group.identity.zone or "") or None,
         "state": plan.state.value,
     }
     document |= _bounds(current)

@@ -192,14 +192,14 @@ class Writer:
         is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
         requested = plan.requested if is_last else group.requested
         # The owner of the bounds lowers them a moment later: the old number is no contest then.
-        by_owner = group.two_objects and patch.bounds is not None and patch.requested is not None
+        by_owner = group.owner.two_objects and patch.bounds is not None and patch.requested is not None
         published = PublishedBounds(
             at=self.clock.now(),
             bounds=patch.bounds or group.bounds,
             state=plan.state,
             requested=requested,
             before=group.requested if requested != group.requested and not by_owner else None,
-            pinned=group.pinned if patch.bounds is None else patch.pins,
+            pinned=group.ours.pinned if patch.bounds is None else patch.pins,
         )
         decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons)))
         move = self.run_state.pools.get(pool.id, PoolState()).move
@@ -260,12 +260,12 @@ def _obstacle(entry: FixEntry, group: NodeGroup | None, desired: Bounds | None) 
         return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
         return Outcome(Result.NOT_WRITTEN, "it is no node group any more")
-    if entry.owner and (desired is None or group.owner is None or group.owner.ref.id != entry.owner):
+    if entry.owner and (desired is None or group.owner.numbers is None or group.owner.numbers.ref.id != entry.owner):
         return Outcome(Result.NOT_WRITTEN, "its owner is another one by now: validate again")
-    current = group.pool_max if desired is None else desired.max
+    current = group.annotations.pool_max if desired is None else desired.max
     if current == entry.after:
         return Outcome(Result.LEFT_ALONE, "it is as it should be")
-    if current != entry.before or group.faults:
+    if current != entry.before or group.unreadable.faults:
         return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {current}: validate again")
     if group.frozen_because is not None:
         return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because))

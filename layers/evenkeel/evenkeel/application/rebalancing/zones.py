@@ -134,7 +134,7 @@ def check_zone(stored: StoredCluster, zone: str, observe: Callable[[], Observati
         groups = observe().groups
     except EvenkeelError as error:
         return f". Whether it has such a zone could not be seen: {error}"
-    names = sorted({group.zone for group in groups if group.zone})
+    names = sorted({group.identity.zone for group in groups if group.identity.zone})
     if zone in names:
         return ""
     seen = [pool.seen for pool in stored.state.pools.values() if pool.seen is not None]

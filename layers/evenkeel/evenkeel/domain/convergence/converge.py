@@ -104,7 +104,7 @@ def _advanced(convergence: ConvergenceState, drafts: Drafts, now: datetime) -> C
 
 def _carries(drafts: Drafts, key: str, move_id: str) -> bool:
     """Return True if the patch with this move id has arrived."""
-    return bool(move_id) and key in drafts and drafts[key].group.move == move_id
+    return bool(move_id) and key in drafts and drafts[key].group.ours.move == move_id
 
 
 def _ordered(
@@ -271,7 +271,7 @@ def _cancel_reason(pool: PoolDraft, order: Order, source: Draft | None, destinat
     if source is None:
         return Reason.of(Rule.STEP_SOURCE_GONE, group=order.source)
     if source.group.requested > order.excused_replicas:
-        return Reason.of(Rule.STEP_BOUND, zone=source.group.zone)
+        return Reason.of(Rule.STEP_BOUND, zone=source.group.identity.zone)
     if pool.now >= (until := _deadline(order, destination)):
         return Reason.of(Rule.STEP_LATE, until=until)
     return zone_doubt(pool.groups, source) or _takes_last_place(pool, source, destination)
@@ -352,7 +352,7 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
         pool.look_at.append(deadline)
     if not _has_arrived(order, destination) or not (is_late or _is_ready(order, destination)):
         is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
-        reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=deadline)
+        reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.identity.zone, until=deadline)
         pool.converging = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
     elif pool.requested - 1 < pool.pool.min:
         pool.convergence = replace(pool.convergence, step=None)  # PoolMinimum was raised: the pool needs the new node
@@ -368,7 +368,7 @@ def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converg
         machines = [each for each in destination.group.machines or () if not (each.has_node or each.deleting)]
         machine = next((each.ref for each in machines if each.preserved), None)
         report = replace(report, draining_group=destination.key, machine=machine)
-    reason = Reason.of(Rule.STEP_CANNOT_GIVE, zone=destination.group.zone, why=reason)
+    reason = Reason.of(Rule.STEP_CANNOT_GIVE, zone=destination.group.identity.zone, why=reason)
     return replace(report, why=reason, hangs_since=deadline)
 
 
@@ -385,13 +385,13 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
         choice = _choice(pool, draft)
         if choice.machine is None or not remove(pool, {draft.key: (choice.machine,)}):
             blocked_by = choice.why or Reason.of(Rule.GROUP_AT_ITS_MIN, min=draft.requested)
-            reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.zone, why=blocked_by)
+            reason = reason or Reason.of(Rule.STEP_CANNOT_GIVE, zone=draft.group.identity.zone, why=blocked_by)
             continue
         if draft.key == order.destination:
             draft.protected = False
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         else:
-            draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.zone)
+            draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
         if draft.step_max is not None:
             draft.step_max = draft.requested
         pool.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
@@ -425,7 +425,7 @@ def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None
         destination.requested += 1
         destination.journal_delta += 1
         destination.protected = True
-        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.zone)
+        destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
         _cap_zones(pool, source, destination)
         pool.surge = pool.pool.converge.surge
         order = Order(
@@ -447,7 +447,7 @@ def _start_blocked_by(pool: PoolDraft, source: Draft, destination: Draft) -> Rea
     if (idle := _goes_without_order(pool, source)) is not None:
         return idle
     if (reason := _choice(pool, source, destination).why) is not None:
-        return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.zone, why=reason)
+        return Reason.of(Rule.CONVERGE_STAYS, zone=source.group.identity.zone, why=reason)
     return _takes_last_place(pool, source, destination, more=1)
 
 
@@ -465,7 +465,7 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
         return None
     if not is_ours:
         pool.look_at.append(until)
-    return Reason.of(Rule.CONVERGE_IDLE, zone=source.group.zone, node=idle[0].node)
+    return Reason.of(Rule.CONVERGE_IDLE, zone=source.group.identity.zone, node=idle[0].node)
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
@@ -494,7 +494,7 @@ def _rollout(pool: PoolDraft) -> Reason | None:
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in ROLLOUTS:
-            return Reason.of(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
+            return Reason.of(Rule.CONVERGE_ROLLOUT, zone=draft.group.identity.zone)
     return None
 
 
@@ -515,11 +515,11 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
 def _doubt(draft: Draft) -> Reason | None:
     if draft.state is State.PROBING:
         return _in_state(draft)
-    return None if draft.throttled_max is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
+    return None if draft.throttled_max is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
 
 
 def _in_state(draft: Draft) -> Reason:
-    return Reason.of(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
+    return Reason.of(Rule.CONVERGE_STATE, zone=draft.group.identity.zone, state=draft.state.value)
 
 
 def _in_progress(pool: PoolDraft) -> Reason | None:
@@ -533,7 +533,9 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
     for draft in drafts:
         group = draft.group
         if group.requested != group.running:
-            return Reason.of(Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running)
+            return Reason.of(
+                Rule.CONVERGE_AWAITS, zone=group.identity.zone, requested=group.requested, running=group.running
+            )
     return None
 
 
@@ -551,22 +553,24 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
     is the lowest zone; of equals, a healthy one. A zone that failed since the last drain waits for another step first.
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
-    able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
+    able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
     last = pool.convergence.last_drain
 
     def turn(draft: Draft) -> tuple[float, float, bool, int]:
         failed = draft.doubted_since
         waits = failed is not None and (last is None or last.at <= failed)
         since = failed.timestamp() if failed is not None and waits else 0.0
-        return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
+        return since, draft.requested / draft.group.annotations.weight, draft.state is not State.HEALTHY, draft.tie
 
     sources = [draft for draft in able if draft.requested > least[draft.key]]
     # A zone far below any source is far below this one. So a level pool of thousands costs one comparison per zone.
-    fullest = max(sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.weight), default=None)
+    fullest = max(
+        sources, key=lambda draft: Fraction(draft.requested - 1, draft.group.annotations.weight), default=None
+    )
     for low in sorted([draft for draft in able if draft.room > 0], key=turn):
         if fullest is not None and low.is_far_below(fullest):
             above = [draft for draft in sources if low.is_far_below(draft)]
-            above.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
+            above.sort(key=lambda draft: (-draft.requested / draft.group.annotations.weight, draft.tie))
             return [(source, low) for source in above]
     return []
 
@@ -614,7 +618,7 @@ def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     least = _least_replicas(pool)
     while len(course) < _LONGEST_COURSE and (pairs := rebalance_pairs(pool, played, least)):
         source, destination = pairs[0]
-        course.append((source.group.zone or source.key, destination.group.zone or destination.key))
+        course.append((source.group.identity.zone or source.key, destination.group.identity.zone or destination.key))
         source.requested -= 1
         destination.requested += 1
     return tuple(course)

@@ -30,7 +30,7 @@ def hold_level(pool: PoolDraft) -> None:
     if pool.pool.level is Level.OFF or not pool.pool.autoscaler:
         return
     minima = level_minima(
-        [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.bounds_held]
+        [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.owner.bounds_held]
     )
     if not _holds(pool, minima):
         return
@@ -81,17 +81,19 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     With equal weights, two nodes are far. Such a zone keeps its requested nodes. The others give, down to the highest
     of those. Holding a zone for one node would restart its clocks for little.
     """
-    fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.weight, draft.key), default=None)
+    fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.annotations.weight, draft.key), default=None)
     if fullest is None:
         return {}
     kept = [draft for draft in drafts if draft.is_far_below(fullest)]
     if not kept:
         return {}
-    highest = max(kept, key=lambda draft: draft.requested / draft.group.weight)
+    highest = max(kept, key=lambda draft: draft.requested / draft.group.annotations.weight)
     minima = {draft.key: draft.requested for draft in kept}
     for draft in drafts:
         if draft.key not in minima:
-            level = -(-highest.requested * draft.group.weight // highest.group.weight)  # rounded up
+            level = -(
+                -highest.requested * draft.group.annotations.weight // highest.group.annotations.weight
+            )  # rounded up
             minima[draft.key] = max(0, min(draft.requested - 1, level))
     return minima
 

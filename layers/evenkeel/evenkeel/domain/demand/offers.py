@@ -31,25 +31,25 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
 def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     group, unhealthy = draft.group, _unhealthy_because(draft)
     limit, blocked = draft.room_for_pods, draft.drain_blocked_by
-    unknown = None if group.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
+    unknown = None if group.template.closed_because is None else Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN)
     return GroupOffer(
         group=group.key,
-        zone=group.zone or "",
+        zone=group.identity.zone or "",
         requested=draft.requested,
         coming=_coming(draft),
         ordered=max(0, draft.requested - group.requested),
         room=min(room, limit),
         before=group.requested,
         min=pool.least_of(draft),
-        template=group.template,
+        template=group.template.node,
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
         held=_held_because(draft, unhealthy, blocked),
         waits=busy or blocked,
         marked=draft.marked,
-        unneeded_for=UNNEEDED_TIME if group.unneeded_time is None else group.unneeded_time,
-        unready_for=UNREADY_TIME if group.unready_time is None else group.unready_time,
-        threshold=_threshold(group.utilization_threshold),
-        gpu_threshold=_threshold(group.gpu_utilization_threshold),
+        unneeded_for=UNNEEDED_TIME if group.options.unneeded_time is None else group.options.unneeded_time,
+        unready_for=UNREADY_TIME if group.options.unready_time is None else group.options.unready_time,
+        threshold=_threshold(group.options.utilization_threshold),
+        gpu_threshold=_threshold(group.options.gpu_utilization_threshold),
         provision_timeout=draft.provision_timeout,
     )
 
@@ -77,7 +77,7 @@ def _coming(draft: Draft) -> int:
     """Return the provisioning machines, the replicas that may still get one, and those that this plan adds."""
     group = draft.group
     provisioning = draft.coming
-    if group.launched is None:
+    if group.status.launched is None:
         machines = group.machines or ()
         provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
     # The machine controller has not seen replicas that were just requested, also in a probing group. If it never does,
@@ -96,7 +96,12 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
     held, waits = (None, reason) if rule is Rule.FEW_MEMBERS else (reason, None)
     groups = tuple(
         GroupOffer(
-            group=group.key, zone=group.zone or "", requested=group.requested, closed=reason, held=held, waits=waits
+            group=group.key,
+            zone=group.identity.zone or "",
+            requested=group.requested,
+            closed=reason,
+            held=held,
+            waits=waits,
         )
         for group in pool.groups
     )

@@ -148,7 +148,7 @@ class _PoolCheck:
 
     def incident(self, kind: IncidentKind, since: datetime, keys: Collection[str] = (), message: str = "") -> Incident:
         """Return an incident about the groups with these keys."""
-        groups = {key: plan.group.zone for plan in self.pool.groups if (key := str(plan.group.key)) in keys}
+        groups = {key: plan.group.identity.zone for plan in self.pool.groups if (key := str(plan.group.key)) in keys}
         return Incident(
             kind=kind,
             pool=str(self.pool.id),

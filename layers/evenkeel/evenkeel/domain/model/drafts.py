@@ -57,9 +57,9 @@ class Draft(GroupPlan):
 
     @property
     def _caps(self) -> tuple[int | None, ...]:
-        share = self.group.worker_range
+        share = self.group.owner.worker_range
         owner_max = None if share is None else share.max
-        return self.throttled_max, self.slow_start_max, self.step_max, owner_max, self.group.zone_max
+        return self.throttled_max, self.slow_start_max, self.step_max, owner_max, self.group.annotations.zone_max
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:
@@ -90,7 +90,7 @@ class Draft(GroupPlan):
 
         Published bounds are no limit: they follow the replicas, and no autoscaler reads them.
         """
-        if self.group.closed_because is not None:
+        if self.group.template.closed_because is not None:
             return 0
         if self.state is State.PROBING:
             return min(self.room, self.probe)
@@ -104,7 +104,7 @@ class Draft(GroupPlan):
     @property
     def kept_room(self) -> int:
         """Return the room under PoolMaximum that bounds keep which stay: the group is frozen, or they are held."""
-        stay = self.state is State.FROZEN or self.group.bounds_held
+        stay = self.state is State.FROZEN or self.group.owner.bounds_held
         if not stay or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
@@ -113,21 +113,25 @@ class Draft(GroupPlan):
     def zone_share(self) -> int:
         """Return the replicas that ``evenkeel.dev/zone-min`` keeps; of a fenced group only running ones."""
         replicas = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
-        return min(self.group.zone_min or 0, replicas)
+        return min(self.group.annotations.zone_min or 0, replicas)
 
     @property
     def owner_min(self) -> int:
         """Return the fewest replicas that the owner of replicas or bounds accepts."""
         if not self.replicas_are_ours:
             return self.requested
-        return max(self.group.worker_range.min if self.group.worker_range else 0, self.group.owner_min_min)
+        return max(
+            self.group.owner.worker_range.min if self.group.owner.worker_range else 0, self.group.owner.least_min
+        )
 
     def is_far_below(self, other: "Draft") -> bool:
         """Return True if one node more here and one less there does not make this group the fuller one, by weight.
 
         With equal weights that is two nodes apart.
         """
-        return (self.requested + 1) * other.group.weight <= (other.requested - 1) * self.group.weight
+        return (self.requested + 1) * other.group.annotations.weight <= (
+            other.requested - 1
+        ) * self.group.annotations.weight
 
     @property
     def drain_blocked_by(self) -> Reason | None:
@@ -137,8 +141,8 @@ class Draft(GroupPlan):
             return Reason.of(Rule.IN_STATE, state=self.state.value)
         if not self.replicas_are_ours:
             return Reason.of(Rule.REPLICAS_OF_OTHERS)
-        if group.launched is not None:
-            return Reason.of(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.kind)
+        if group.status.launched is not None:
+            return Reason.of(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.identity.kind)
         if self.requested != group.requested:
             return Reason.of(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)
         return None if group.machines is None else disagree(group.machines, group.requested, self.marked)
@@ -299,7 +303,7 @@ class PoolDraft:
 
         Where a strategy publishes no minima, the published ones are PoolMinimum dealt out, and no limit of the zone.
         """
-        low = max(draft.owner_min, draft.group.zone_min or 0)
+        low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
         if self.pool.strategy.publishes_minima and self.sizes:
             sizes = zip(self.groups, self.sizes, strict=True)
             low = max(low, next(size.min for other, size in sizes if other is draft))
@@ -311,13 +315,13 @@ class PoolDraft:
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
         itself. Where the bounds of all groups are held, each is raised into its own.
         """
-        if all(draft.group.bounds_held for draft in self.groups):
+        if all(draft.group.owner.bounds_held for draft in self.groups):
             return 0
         reserved = sum([draft.kept_room for draft in self.groups])
         if not self.pool.strategy.reserves:
             return reserved
         return reserved + sum(
-            max(0, draft.group.owner_min_max - draft.requested)
+            max(0, draft.group.owner.least_max - draft.requested)
             for draft in self.groups
             if draft.state is not State.FROZEN and not draft.takes_nodes
         )

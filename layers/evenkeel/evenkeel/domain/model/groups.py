@@ -262,13 +262,9 @@ class Rolling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeGroup:
-    """One participating scalable, as one check has read it.
+class Identity:
+    """What a group is, and to which cluster, pool and zone it belongs."""
 
-    Unreadable numbers are None, with a reason in ``faults``. A pool with such a member is invalid.
-    """
-
-    key: GroupKey
     kind: str
     sets: tuple[str, ...] = ()  # names of the MachineSets that a MachineDeployment owns
     cluster: str = ""
@@ -277,71 +273,138 @@ class NodeGroup:
     zone: str | None = None
     zone_of_machines: bool = False  # only its machines show the zone
     zone_index: int | None = None  # N-1 of a name that ends in -z<N>
-    requested: int = 0
-    running: int = 0
-    machines: tuple[Machine, ...] | None = None  # None: not listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupStatus:
+    """The state of a group's machines and rollout, besides their counts."""
+
     launched: int | None = None  # of a MachinePool: its instances, nodes or not; which one goes cannot be chosen
     never_ready: Mapping[str, datetime] = field(default_factory=dict)  # machine -> until when its node may become Ready
     preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
-    bounds: Bounds | None = None
+    autoscaler_failure: MachineFailure | None = None  # from cluster-autoscaler-status
+    rolling: Rolling | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenByUs:
+    """The values that Evenkeel has written to a group's objects."""
+
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
-    has_adopted: bool = False  # whether the annotation is there
+    has_adopted: bool = False  # the annotation is there
     published: PublishedBounds | None = None  # None: never, or unreadable
-    bounds_place: str = ""  # the field of its max, for people
+    move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
+    pinned: bool = False  # the owner of its bounds holds replicas at max because of Evenkeel
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldManagers:
+    """The other writers of a group's bounds and replicas, by managedFields."""
+
     # Managers that apply max and spec.replicas, and would revert them. Empty: none. None: not read, as in a check.
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
-    bounds_by: str = SOMEBODY  # last writer of the bounds except Evenkeel (managedFields)
+    bounds_by: str = SOMEBODY  # last writer of the bounds except Evenkeel
     replicas_by: str = SOMEBODY  # last writer of spec.replicas except Evenkeel
-    autoscaler_failure: MachineFailure | None = None  # from cluster-autoscaler-status
-    move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
-    owner_min_max: int = 0  # least max that the owner of the bounds accepts
-    owner_min_min: int = 0  # least min that it accepts, and so the fewest replicas
-    owner_lowers: bool = False  # its controller lowers replicas to max as well
-    pinning: Pinning | None = None  # None: the owner of its bounds cannot hold its replicas
-    pinned: bool = False  # it holds them at max because of Evenkeel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ownership:
+    """The owner of a group's bounds, and what it accepts."""
+
+    numbers: OwnerNumbers | None = None  # it gives its pool numbers, besides annotations and the record
+    bounds_field: str = ""  # the field of its max, for people
+    least_max: int = 0  # least max that it accepts
+    least_min: int = 0  # least min that it accepts, and so the fewest replicas
+    lowers_replicas: bool = False  # its controller lowers replicas to max as well
+    pinning: Pinning | None = None  # None: it cannot hold replicas
     may_be_pinned: bool = False  # planned: it is to hold them while the group is fenced
-    worker_range: Bounds | None = None  # replicas that their owner accepts, or held bounds
-    bounds_held: bool = False  # at an owner that the record does not let Evenkeel write: they stay
-    owner: OwnerNumbers | None = None  # gives its pool numbers, besides annotations and the record
+    worker_range: Bounds | None = None  # replicas that it accepts, or held bounds
+    bounds_held: bool = False  # the record does not let Evenkeel write it: the bounds stay
     node_cap: NodeCap | None = None  # of the whole cluster
     max_only: bool = False  # its min has no effect, and Karpenter writes its replicas
     bounds_are_read: bool = True  # False: its autoscaler has other bounds
     two_objects: bool = False  # bounds and replicas are on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
-    provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalerOptions:
+    """Cluster Autoscaler's options of one group. None: its flags decide."""
+
+    provision_timeout: timedelta | None = None  # maxnodeprovisiontime
     short_provision: timedelta | None = None  # Evenkeel's value of that option for a suspect group
     keeps_provision: bool = False  # another writer has set it, or would remove Evenkeel's
-    unneeded_time: timedelta | None = None  # the same: how long a node is unneeded before it goes
+    unneeded_time: timedelta | None = None  # how long a node is unneeded before it goes
     unready_time: timedelta | None = None  # the same, of a node that is not ready
-    utilization_threshold: float | None = None  # the same: below this share of requests it is unneeded
+    utilization_threshold: float | None = None  # below this share of requests a node is unneeded
     gpu_utilization_threshold: float | None = None  # the same, of a node with a GPU
-    frozen_because: Reason | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTemplate:
+    """The nodes that a group makes."""
+
+    node: NodeTemplate | None = None  # None: not read, or unknown
     offering: Offering | None = None  # None: not read, or not fully known
-    template: NodeTemplate | None = None  # of its nodes; None: not read, or unknown
-    template_faults: tuple[Fault, ...] = ()  # unreadable values about its nodes
+    faults: tuple[Fault, ...] = ()  # unreadable values about its nodes
     closed_because: Reason | None = None  # at zero without cpu and memory: the annotation that would open it
     invisible_at_zero: bool = False  # Cluster Autoscaler does not see it at zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """The values of a group's annotations ``evenkeel.dev/*``. None: not set."""
+
     fencing_enabled: bool = True  # evenkeel.dev/fence
-    weight: int = 1  # evenkeel.dev/weight
+    weight: int = 1
     weight_percent: int | None = None  # the same as a percentage of the pool, 1 to 100
-    zone_min: int | None = None  # evenkeel.dev/zone-min
-    zone_max: int | None = None  # evenkeel.dev/zone-max
-    pool_min: int | None = None  # evenkeel.dev/pool-min
+    zone_min: int | None = None
+    zone_max: int | None = None
+    pool_min: int | None = None
     pool_max: int | None = None
-    max_step: int | None = None  # evenkeel.dev/max-step
+    max_step: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
-    dry_run: bool | None = None  # evenkeel.dev/dry-run
-    rolling: Rolling | None = None
-    faults: tuple[Fault, ...] = ()
-    notes: tuple[Fault, ...] = ()  # unreadable values without effect: they are reported only
+    dry_run: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """The unreadable values of a group."""
+
+    faults: tuple[Fault, ...] = ()  # they make its pool invalid
+    notes: tuple[Fault, ...] = ()  # without effect: they are reported only
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """One participating scalable, as one check has read it.
+
+    Unreadable numbers are None, with a reason in ``unreadable``. A pool with such a member is invalid.
+    """
+
+    key: GroupKey
+    identity: Identity
+    requested: int = 0
+    running: int = 0
+    machines: tuple[Machine, ...] | None = None  # None: not listed
+    bounds: Bounds | None = None
+    frozen_because: Reason | None = None
+    status: GroupStatus = GroupStatus()
+    ours: WrittenByUs = WrittenByUs()
+    managers: FieldManagers = FieldManagers()
+    owner: Ownership = Ownership()
+    options: AutoscalerOptions = AutoscalerOptions()
+    template: GroupTemplate = GroupTemplate()
+    annotations: Annotations = Annotations()
+    unreadable: Unreadable = Unreadable()
 
     @property
     def has_ours_with_bounds(self) -> bool:
         """Return True if a value of Evenkeel's is on the object of the bounds."""
-        return self.has_adopted or self.published is not None
+        return self.ours.has_adopted or self.ours.published is not None
 
     def frozen(self, reason: Reason) -> Self:
         """Return the group, frozen for this reason; a group that is frozen already keeps its reason."""
@@ -350,7 +413,7 @@ class NodeGroup:
     @property
     def delivered(self) -> int:
         """Return the number of machines with a node that was Ready."""
-        return max(0, self.running - len(self.never_ready))
+        return max(0, self.running - len(self.status.never_ready))
 
     @property
     def preserved(self) -> int:
@@ -363,7 +426,7 @@ class NodeGroup:
         listed = sum(
             machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
         )
-        return min(max(listed, self.preserved_failed), max(0, self.requested - self.running))
+        return min(max(listed, self.status.preserved_failed), max(0, self.requested - self.running))
 
     @property
     def waiting(self) -> int:
@@ -381,7 +444,7 @@ class NodeGroup:
 
     def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Return True if a move or a request has changed its replicas within the provision timeout."""
-        return self.move is not None and now - time_of(self.move) < provision_timeout
+        return self.ours.move is not None and now - time_of(self.ours.move) < provision_timeout
 
     def missing_in_rollout(self, now: datetime, provision_timeout: timedelta) -> int:
         """Return the replicas without a node, and without a machine that is on its way or being replaced."""
@@ -393,11 +456,11 @@ class NodeGroup:
 
         Of a MachinePool all instances count, however old: if one is given up, a node could go instead.
         """
-        if self.launched is not None:
-            return min(max(0, self.launched - self.running), self.waiting)
+        if self.status.launched is not None:
+            return min(max(0, self.status.launched - self.running), self.waiting)
         if not self.waiting or self.machines is None:
             return 0
-        timeout = self.provision_timeout or provision_timeout
+        timeout = self.options.provision_timeout or provision_timeout
         coming = sum(
             machine.failure is None and not machine.is_overdue(now, timeout)
             for machine in self.machines

@@ -31,7 +31,7 @@ class Move:
 
         On request: the nodes still to be added, or (negative) still to be given back.
         """
-        steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
+        steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.ours.move == self.id)
         return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
 
 

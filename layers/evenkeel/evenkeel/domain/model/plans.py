@@ -51,12 +51,12 @@ class GroupPlan:
     @property
     def publishes(self) -> bool:
         """Return True if bounds or pinning change."""
-        return self.bounds != self.group.bounds or self.pins != self.group.pinned
+        return self.bounds != self.group.bounds or self.pins != self.group.ours.pinned
 
     @property
     def changes_options(self) -> bool:
         """Return True if an option of the autoscaler changes."""
-        return self.short_provision != self.group.short_provision
+        return self.short_provision != self.group.options.short_provision
 
     @property
     def is_throttled(self) -> bool:
@@ -161,7 +161,7 @@ class PoolPlan:
 
     def digest(self, *, applied: bool) -> str:
         """Return a fingerprint of the report; empty for a quiet pool. Applied changes are not reported again."""
-        held = [str(plan.group.key) for plan in self.groups if plan.group.bounds_held]
+        held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
         report = {
             **({"held": held} if held else {}),  # left out if empty: else every pool would have a report
             "problems": [] if self.valid else [[problem.kind, dict(problem.facts)] for problem in self.problems],

@@ -50,7 +50,7 @@ class PoolRule:
         return (
             bool(self.selector)
             and self.namespace in (None, group.key.namespace)
-            and all(group.labels.get(key) == value for key, value in self.selector.items())
+            and all(group.identity.labels.get(key) == value for key, value in self.selector.items())
         )
 
 

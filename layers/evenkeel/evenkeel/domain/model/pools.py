@@ -19,7 +19,7 @@ from evenkeel.domain.model.states import PoolState
 
 def count_zones(groups: Iterable[NodeGroup]) -> int:
     """Return the number of zones of these groups."""
-    return len({group.zone for group in groups})
+    return len({group.identity.zone for group in groups})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Members:
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
         """Return the provision timeout of the group: its own option, else the pool's."""
-        return group.provision_timeout or self.provision_timeout
+        return group.options.provision_timeout or self.provision_timeout
 
     @property
     def standstill(self) -> timedelta:
@@ -100,7 +100,7 @@ def unknown_in(order: Iterable[str], ids: Iterable[PoolId]) -> tuple[str, ...]:
 
 def tie_of(pool: str, group: NodeGroup) -> int:
     """Return a stable hash of pool, zone and name, which orders equals: not always the first zone wins."""
-    return _hash(f"{pool}/{group.zone}/{group.key.name}")
+    return _hash(f"{pool}/{group.identity.zone}/{group.key.name}")
 
 
 @lru_cache(maxsize=16384)  # the same groups return at every scan of a warm function
@@ -113,11 +113,11 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
 
     If Evenkeel writes them to an owner, these are its desired bounds.
     """
-    if group.owner is not None and group.owner.takes_ours:
+    if group.owner.numbers is not None and group.owner.numbers.takes_ours:
         return desired_bounds_of(group, state)
     if str(group.key) in state.adopted:
         return state.adopted[str(group.key)]
-    return group.adopted if group.has_adopted else group.bounds
+    return group.ours.adopted if group.ours.has_adopted else group.bounds
 
 
 def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:

@@ -65,7 +65,11 @@ def reports_about(
     group: NodeGroup, offerings: Mapping[Offering, OfferingState], now: datetime, policy: BackoffPolicy
 ) -> list[CapacityReport]:
     """Return the reports about the offering that a group buys."""
-    return standing(offerings.get(group.offering), now, policy) if offerings and group.offering is not None else []
+    return (
+        standing(offerings.get(group.template.offering), now, policy)
+        if offerings and group.template.offering is not None
+        else []
+    )
 
 
 def is_answered(report: CapacityReport, state: OfferingState) -> bool:
@@ -108,14 +112,14 @@ def experiences(
     by_offering: dict[Offering, Experience] = {}
     for group in groups:
         state = states.get(group.key)
-        if group.offering is None or state is None:
+        if group.template.offering is None or state is None:
             continue
-        before = by_offering.get(group.offering, Experience())
+        before = by_offering.get(group.template.offering, Experience())
         reports = [report for report in (before.report, _report(state, now)) if report is not None]
         delivered = [at for at in (before.delivered_at, _delivered_at(state)) if at is not None]
         if reports or delivered:
             newest = max(reports, key=_age, default=None)
-            by_offering[group.offering] = Experience(report=newest, delivered_at=max(delivered, default=None))
+            by_offering[group.template.offering] = Experience(report=newest, delivered_at=max(delivered, default=None))
     return by_offering
 
 
@@ -147,7 +151,7 @@ def apply_reports(
     ``after`` has the group's own failures and successes. Throttling starts from the requested replicas: the first
     machine beyond them was launched after the report.
     """
-    if group.frozen_because is not None or not group.fencing_enabled or not (reports or after):
+    if group.frozen_because is not None or not group.annotations.fencing_enabled or not (reports or after):
         return after
     state = after or GroupState()
     reports = [report for report in reports if state.cleared_at is None or report.failed_at > state.cleared_at]

@@ -53,15 +53,15 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
     Values from earlier writes cannot come back, because the present value was read after them.
     """
     desired_bounds = dict(pool.remembered.desired_bounds)
-    owners = {plan.group.owner.ref.id for plan in pool.groups if plan.group.owner is not None}
-    if all(plan.group.owner is not None for plan in pool.groups):  # a recreated object is another one
+    owners = {plan.group.owner.numbers.ref.id for plan in pool.groups if plan.group.owner.numbers is not None}
+    if all(plan.group.owner.numbers is not None for plan in pool.groups):  # a recreated object is another one
         desired_bounds = {id: desired for id, desired in desired_bounds.items() if id in owners}
     for plan in pool.changes:
-        owner, desired = plan.group.owner, desired_bounds_of(plan.group, pool.remembered)
+        owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.remembered)
         if owner is None or not owner.takes_ours or desired is None:
             continue
         # Pinned bounds are Evenkeel's, whatever is desired: they count until the patch has arrived.
-        ours = [owner.bounds] if owner.bounds != desired or plan.group.pinned else []
+        ours = [owner.bounds] if owner.bounds != desired or plan.group.ours.pinned else []
         desired_bounds[owner.ref.id] = DesiredBounds(
             bounds=desired, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)]))
         )

@@ -94,7 +94,7 @@ def _frozen(pool: AnyPool, check: Check) -> AnyPool:
     """Return the pool, with groups frozen that an operator has paused or whose owner another writer has pinned."""
     if not is_to_be_opened(pool, check.policy, check.now):
         pool = freeze_paused(pool, check.policy.paused, check.now)
-    if not any(group.pinned for group in pool.groups):
+    if not any(group.ours.pinned for group in pool.groups):
         return pool
     return replace(pool, groups=without_foreign(pool.groups, pool.state))
 
@@ -123,7 +123,7 @@ def _changed_states(
 def _states_of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
     if not state.groups:
         return []
-    keys = [GroupKey(group.key.flavour, group.key.namespace, name) for name in group.sets]
+    keys = [GroupKey(group.key.flavour, group.key.namespace, name) for name in group.identity.sets]
     return [state.groups[key] for key in keys if key in state.groups]
 
 
@@ -143,7 +143,7 @@ def _second_check(state: PoolState) -> datetime:
 
 def _with_exact_fences(pools: list[AnyPool], restored: set[PoolId], check: Check) -> list[AnyPool]:
     """Return the pools with those groups marked whose owners hold replicas: such a fence needs no max of 1."""
-    able = [group for pool in pools for group in pool.groups if group.pinning is not None]
+    able = [group for pool in pools for group in pool.groups if group.owner.pinning is not None]
     if not able:
         return pools
     fenced = [
@@ -151,12 +151,16 @@ def _with_exact_fences(pools: list[AnyPool], restored: set[PoolId], check: Check
         for pool in pools
         if isinstance(pool, Pool) and pool.id not in restored
         for draft in assess(pool, check.state, check.now)
-        if draft.state is State.FENCED and draft.group.fencing_enabled
+        if draft.state is State.FENCED and draft.group.annotations.fencing_enabled
     ]
-    exact = exact_fences(fenced, [group for group in able if group.pinned and group.frozen_because is None])
+    exact = exact_fences(fenced, [group for group in able if group.ours.pinned and group.frozen_because is None])
 
     def marked(group: NodeGroup) -> NodeGroup:
-        return replace(group, may_be_pinned=True, owner_min_max=0, owner_min_min=0) if group.key in exact else group
+        return (
+            replace(group, owner=replace(group.owner, may_be_pinned=True, least_max=0, least_min=0))
+            if group.key in exact
+            else group
+        )
 
     return [replace(pool, groups=tuple([marked(group) for group in pool.groups])) for pool in pools]
 

@@ -69,8 +69,8 @@ def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     notes = [] if pool.dry_run is None else [Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE)]
     if draft.later and pool.max_step is not None:
         notes.append(Reason.of(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
-    if pool.autoscaler and not any(group.bounds_are_read for group in pool.groups):
-        owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
+    if pool.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
+        owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # Zones with one owner share its numbers; a zone that is alone with its owner has them all.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
     return tuple(notes)

@@ -131,7 +131,11 @@ def _watched(
 ) -> Relief | None:
     """Return the relief to store, with the zones that are dead now; None: there is nothing to store."""
     known: Mapping[str, datetime] = {} if before is None else before.dead
-    zones = {plan.group.zone for plan in planned.groups if _is_dead(plan, health.get(plan.group.key))} if on else set()
+    zones = (
+        {plan.group.identity.zone for plan in planned.groups if _is_dead(plan, health.get(plan.group.key))}
+        if on
+        else set()
+    )
     dead = {zone: known.get(zone, now) for zone in sorted(zone for zone in zones if zone)}
     if before is None:
         return Relief(dead=dead) if dead and _only_owner(planned) is not None else None
@@ -156,7 +160,9 @@ def _ripe(relief: Relief, now: datetime) -> frozenset[str]:
 def _only_owner(planned: PoolPlan) -> OwnerRef | None:
     """Return the worker of all groups of the pool; None: there is none, or more than one."""
     owners = {
-        plan.group.owner.ref if plan.group.owner is not None and plan.group.worker_range is not None else None
+        plan.group.owner.numbers.ref
+        if plan.group.owner.numbers is not None and plan.group.owner.worker_range is not None
+        else None
         for plan in planned.groups
     }
     return owners.pop() if len(owners) == 1 else None
@@ -164,7 +170,9 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
 
 def _copied(planned: PoolPlan) -> int:
     """Return the maximum of the Worker, which limits replicas."""
-    return next((plan.group.owner.bounds.max for plan in planned.groups if plan.group.owner is not None), 0)
+    return next(
+        (plan.group.owner.numbers.bounds.max for plan in planned.groups if plan.group.owner.numbers is not None), 0
+    )
 
 
 def _has_followed(relief: Relief, copied: int, now: datetime) -> bool:
@@ -274,9 +282,9 @@ class _Case:
         wish = relief.wish if relief.begun else found
         pool_max = wish if self.planned.max is None else min(wish, self.planned.max)
         left = {
-            self.worker.zones.index(str(plan.group.zone)): plan.group.running
+            self.worker.zones.index(str(plan.group.identity.zone)): plan.group.running
             for plan in self.planned.groups
-            if plan.group.zone in ripe
+            if plan.group.identity.zone in ripe
         }
         standing = Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=wish) if found != wish else None
         useless = self._no_use(relief, wish, pool_max, replicas, left)
@@ -311,10 +319,10 @@ class _Case:
         alive = sum(share for index, share in enumerate(may) if index not in left)
         if alive >= pool_max - sum(left.values()):
             return Reason.of(Rule.RELIEF_SUFFICES, alive=alive)
-        if any(self._is_tried(plan) for plan in self.planned.groups if plan.group.zone in relief.dead):
+        if any(self._is_tried(plan) for plan in self.planned.groups if plan.group.identity.zone in relief.dead):
             return Reason.of(Rule.RELIEF_TRIED)
         index_of = self.worker.zones.index
-        if all(plan.group.requested < may[index_of(str(plan.group.zone))] for plan in healthy):
+        if all(plan.group.requested < may[index_of(str(plan.group.identity.zone))] for plan in healthy):
             return Reason.of(Rule.RELIEF_ROOM)
         return None
 
@@ -327,11 +335,11 @@ class _Case:
     def _replicas(self) -> tuple[int, ...] | None:
         """Return the replicas of the worker's zones, in its order; None: its zones and the groups do not match."""
         counts = dict.fromkeys(self.worker.zones, 0)
-        zones = [plan.group.zone for plan in self.planned.groups]
+        zones = [plan.group.identity.zone for plan in self.planned.groups]
         if len(counts) != len(self.worker.zones) or len(set(zones)) != len(zones) or not set(zones) <= set(counts):
             return None
         for plan in self.planned.groups:
-            counts[str(plan.group.zone)] = max(plan.group.requested, plan.group.running, plan.requested)
+            counts[str(plan.group.identity.zone)] = max(plan.group.requested, plan.group.running, plan.requested)
         return tuple(counts.values())
 
     def _is_urgent(self, relief: Relief) -> bool:

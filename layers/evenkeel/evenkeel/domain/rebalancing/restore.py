@@ -57,7 +57,9 @@ def restore_held(planned: PoolPlan) -> PoolPlan:
         return planned
     groups = tuple(
         [
-            _restored(plan, planned.remembered) if plan.group.bounds_held and plan.group.has_ours_with_bounds else plan
+            _restored(plan, planned.remembered)
+            if plan.group.owner.bounds_held and plan.group.has_ours_with_bounds
+            else plan
             for plan in planned.groups
         ]
     )
@@ -87,21 +89,21 @@ def with_left_groups(
 def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
     """Return the pool that stores the group's adopted bounds; else a pool with the group alone."""
     key = group.key
-    own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
+    own = PoolId(key.flavour, key.namespace, group.identity.cluster, key.name)
     id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)
     pool, rule = state.pools.get(id, PoolState()), rule_of(id, policy)
     return PoolPlan(
         id=id,
         strategy=policy.strategy,
         remembered=pool,
-        dry_run=group.dry_run if group.dry_run is not None or rule is None else rule.dry_run,
+        dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run,
         unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
     )
 
 
 def carries_ours(group: NodeGroup) -> bool:
     """Return True if a value of Evenkeel's is still on the group."""
-    return group.has_ours_with_bounds or group.move is not None or group.short_provision is not None
+    return group.has_ours_with_bounds or group.ours.move is not None or group.options.short_provision is not None
 
 
 def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
@@ -110,15 +112,15 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
         planned,
         requested=group.requested,
         bounds=group.bounds,
-        pins=group.pinned,
-        short_provision=group.short_provision,
+        pins=group.ours.pinned,
+        short_provision=group.options.short_provision,
         rolling=None,
         journal_delta=0,
     )
     if (obstacle := _obstacle(group, pool)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
     as_it_is = replace(as_it_is, short_provision=None, pins=False, leaves=True)
-    if group.bounds_held and not group.has_ours_with_bounds:
+    if group.owner.bounds_held and not group.has_ours_with_bounds:
         return replace(as_it_is, reasons=(Reason.of(Rule.RESTORED_WITHOUT_BOUNDS),))
     adopted = adopted_bounds(group, pool)
     if adopted is None:
@@ -133,5 +135,5 @@ def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:
         return Reason.of(Rule.NOTHING_OF_OURS)
     if group.frozen_because is not None:
         return Reason.of(Rule.NOT_RESTORED_YET, why=group.frozen_because)
-    edited = any(fault.field.endswith("adopted-bounds") for fault in group.faults)
+    edited = any(fault.field.endswith("adopted-bounds") for fault in group.unreadable.faults)
     return Reason.of(Rule.NOT_RESTORED) if edited and str(group.key) not in pool.adopted else None

@@ -68,17 +68,17 @@ def _steps_at(point: Point, capabilities: Sequence[Capability]) -> list[Step]:
 def note(pool: PoolDraft) -> None:
     """Add the reasons that explain the numbers: preserved machines, owners, groups closed at zero, rollout shares."""
     for draft in pool.groups:
-        group, owner = draft.group, draft.group.owner
+        group, owner = draft.group, draft.group.owner.numbers
         if group.preserved:
             draft.add_reason(Rule.PRESERVED, count=group.preserved)
         if owner is not None and owner.needs_consent and owner.set_by and _max_changes(draft):
             draft.add_reason(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
-        if group.closed_because is not None and draft.requested == 0:
-            draft.add_reason(Rule.CLOSED_AT_ZERO, why=group.closed_because)
+        if group.template.closed_because is not None and draft.requested == 0:
+            draft.add_reason(Rule.CLOSED_AT_ZERO, why=group.template.closed_because)
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.add_reason(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        if (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.pinned):
+        if (draft.requested, draft.bounds, draft.pins) == (group.requested, group.bounds, group.ours.pinned):
             draft.add_reason(Rule.AS_IT_SHOULD_BE)
 
 
@@ -94,7 +94,7 @@ def report(pool: PoolDraft) -> None:
     if requested > pool.surged_max:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
     offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
-    floors = any(draft.group.owner_min_max > draft.requested for draft in pool.groups)
+    floors = any(draft.group.owner.least_max > draft.requested for draft in pool.groups)
     if pool.pool.strategy.reserves and floors and offered > pool_max >= requested:
         pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:

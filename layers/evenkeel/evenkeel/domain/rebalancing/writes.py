@@ -71,9 +71,9 @@ def fence_first(plan: GroupPlan) -> Patch | None:
     """
     group = plan.group
     gives_up = plan.state is State.FENCED and plan.requested < group.requested
-    if not gives_up or plan.bounds is None or group.bounds_held:
+    if not gives_up or plan.bounds is None or group.owner.bounds_held:
         return None
-    if group.pinned or _owner_lowers(plan):
+    if group.ours.pinned or _owner_lowers(plan):
         return None  # that is a fence already; or one patch is both
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
@@ -94,12 +94,12 @@ def patches(plan: GroupPlan) -> list[Patch]:
     options = [Patch(plan=plan)] if plan.changes_options else []
     if bounds is None and requested is None:
         return options
-    if not group.two_objects:
+    if not group.owner.two_objects:
         return [Patch(plan=plan, bounds=bounds, requested=requested)]
     if requested is None or _owner_lowers(plan):
         first = Patch(plan=plan, bounds=bounds, requested=requested, pins=plan.pins)
         return [first] if bounds is None else [first, *options]
-    if group.bounds_held:
+    if group.owner.bounds_held:
         return [Patch(plan=plan, requested=requested)]
     old, new = group.bounds or plan.bounds, plan.bounds or group.bounds
     steps = []
@@ -107,9 +107,9 @@ def patches(plan: GroupPlan) -> list[Patch]:
     if old is not None and new is not None:
         numbers = (requested, group.requested)
         wide = Bounds(min(old.min, new.min, *numbers), max(old.max, new.max, *numbers))
-        if wide != group.bounds or group.pinned:  # pinned, replicas that are written would be put back
+        if wide != group.bounds or group.ours.pinned:  # pinned, replicas that are written would be put back
             steps.append(Patch(plan=plan, bounds=wide))
-    if group.copied is not None and not group.copied.min <= requested <= group.copied.max:
+    if group.owner.copied is not None and not group.owner.copied.min <= requested <= group.owner.copied.max:
         return steps
     steps.append(Patch(plan=plan, requested=requested))
     if wide is not None and (wide != new or plan.pins):
@@ -119,7 +119,7 @@ def patches(plan: GroupPlan) -> list[Patch]:
 
 def _owner_lowers(plan: GroupPlan) -> bool:
     """Return True if the owner lowers the replicas once it has the bounds."""
-    lowers = plan.group.owner_lowers and plan.lowers_requested and not plan.journal_delta
+    lowers = plan.group.owner.lowers_replicas and plan.lowers_requested and not plan.journal_delta
     return lowers and plan.bounds is not None and plan.bounds.max == plan.requested
 
 

@@ -154,7 +154,7 @@ class ClusterReader:
         """Return the fingerprint of each list that has groups, for a later quick check to compare."""
         if self._list_cache is None:
             return {}
-        kinds = {member.group.kind for member in groups}
+        kinds = {member.group.identity.kind for member in groups}
         return {
             f"{flavour.name}/{kind.kind}/{self.lister.version(kind)}": versions_of(lists[kind.kind])
             for kind in flavour.scalables
@@ -175,7 +175,7 @@ class ClusterReader:
 
     def _has_pool(self, group: NodeGroup) -> bool:
         """Return True where a label or a rule of the record puts the group into a pool."""
-        return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
+        return bool(group.identity.pool_label) or any(rule.selects(group) for rule in self._rules)
 
     def _with_machines(
         self,
@@ -187,7 +187,7 @@ class ClusterReader:
         """Return the groups, with machines where one may be waiting for its node, or the group is named."""
 
         def needs_machines(group: NodeGroup) -> bool:
-            is_complete = group.requested == group.running and group.zone is not None
+            is_complete = group.requested == group.running and group.identity.zone is not None
             takes_part = self._policy.discovered_pools is not None or self._has_pool(group)
             return group.key in named or (not is_complete and takes_part)
 
@@ -306,4 +306,4 @@ def _by_flavour(objects: ClusterObjects) -> list[tuple[Flavour, list[GroupObject
 
 def _needs_offering(member: GroupObjects, named: Collection[GroupKey], buyer: Buyer) -> bool:
     group = member.group
-    return group.key in named or bool(group.refused_machines) or buyer.is_concerned(group.zone)
+    return group.key in named or bool(group.refused_machines) or buyer.is_concerned(group.identity.zone)

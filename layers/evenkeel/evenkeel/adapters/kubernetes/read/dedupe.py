@@ -30,7 +30,7 @@ def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], l
     pools: dict[str | None, list[GroupObjects]] = defaultdict(list)
     for member in members:
         if _place(member) == _IN_MACHINE_API:
-            pools[member.group.pool_label].append(member)
+            pools[member.group.identity.pool_label].append(member)
     reasons = {}
     for sets in pools.values():
         have_moved = all(
@@ -52,4 +52,4 @@ def counted_once(members: Iterable[GroupObjects]) -> tuple[list[GroupObjects], l
 
 def _place(member: GroupObjects) -> tuple[str, str, str]:
     group = member.group
-    return group.key.flavour, group.kind, group.key.namespace
+    return group.key.flavour, group.identity.kind, group.key.namespace

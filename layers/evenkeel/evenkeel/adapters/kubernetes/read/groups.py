@@ -32,7 +32,22 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.domain.model.choices import Level, OnFailure
-from evenkeel.domain.model.groups import SOMEBODY, Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling
+from evenkeel.domain.model.groups import (
+    SOMEBODY,
+    Annotations,
+    AutoscalerOptions,
+    Bounds,
+    FieldManagers,
+    GroupKey,
+    GroupStatus,
+    Identity,
+    NodeGroup,
+    OwnerNumbers,
+    Ownership,
+    Rolling,
+    Unreadable,
+    WrittenByUs,
+)
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -96,7 +111,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             key = GroupKey(flavour.name, scalable.namespace, scalable.name)
             reason = _skipped_because(flavour, scalable, discoveries)
             if reason is None and key in groups:
-                reason = Reason.of(Rule.SECOND_OBJECT, planned=groups[key].group.kind, kind=kind.kind)
+                reason = Reason.of(Rule.SECOND_OBJECT, planned=groups[key].group.identity.kind, kind=kind.kind)
             if reason is None:
                 groups[key] = reader.read(key, scalable)
             else:
@@ -167,26 +182,26 @@ class _GroupReader:
         _note_unknown_controllers(flavour, scalable, claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
+        running, status = _status(flavour, scalable)
+        ours = _written_by_us(scalable, claim, reading)
+        identity = self._identity(scalable, claim, reading)
+        status = replace(status, rolling=_rolling(item, reading))
+        options = _autoscaler_options(flavour, annotations, reading)
+        frozen_because, settings = self._frozen(scalable), _annotations(annotations, reading)
         group = NodeGroup(
             key=key,
-            kind=scalable.kind,
-            sets=tuple(name_of(owned)[1] for owned in scalable.sets),
-            cluster=scalable.cluster,
-            labels={**claim.labels, **scalable.labels},
+            identity=identity,
             requested=requested or 0,
-            **_counts(flavour, scalable),
+            running=running,
             bounds=bounds,
-            **_ownership(flavour, scalable, claim, reading),
-            **self._place(scalable, claim, bounds, reading),
-            replicas_by=last_writer(item, _REPLICAS) or SOMEBODY,
-            move=_text(annotations, MOVE),
-            **_provision_time(flavour, annotations, reading),
-            **_scale_down_options(flavour, annotations, reading),
-            frozen_because=self._frozen(scalable),
-            **_settings(annotations, reading),
-            # Last, when every field has been read.
-            faults=tuple(reading.faults),
-            notes=tuple(reading.notes),
+            frozen_because=frozen_because,
+            status=status,
+            ours=ours,
+            managers=_field_managers(scalable, claim),
+            owner=self._ownership(scalable, claim, bounds, identity.zone),
+            options=options,
+            annotations=settings,
+            unreadable=Unreadable(faults=tuple(reading.faults), notes=tuple(reading.notes)),
         )
         copied = isinstance(claim.owner, AppliedBounds) and POOL_MAX in claim.annotations
         return GroupObjects(
@@ -202,26 +217,43 @@ class _GroupReader:
             return Reason.of(Rule.REPLICAS_UNSET)
         return None
 
-    def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
-        """Return the fields of the group's zone and pool, and their owners' numbers."""
+    def _identity(self, scalable: Scalable, claim: Claim, reading: Reading) -> Identity:
         flavour, owner = self._flavour, self._replicas_owner
         own_pool, index = _own_pool(flavour, scalable), _ZONE_INDEX.search(scalable.name)
         zone_index = int(index[1]) - 1 if index else None
-        numbers, at_pool = _owner_numbers(claim, bounds), (scalable.namespace, own_pool or "")
         zone = _zone(flavour, scalable.item, claim, reading)
         if zone is None and owner is not None and zone_index is not None:
-            zone = owner.zone(*at_pool, zone_index)
+            zone = owner.zone(scalable.namespace, own_pool or "", zone_index)
         nodes_pool = get_path(scalable.item, (*flavour.nodes.labels, POOL_LABEL))
         pools = (scalable.labels.get(POOL_LABEL), nodes_pool, claim.labels.get(POOL_LABEL), own_pool)
-        return {
-            "zone": zone,
-            "pool_label": next((pool for pool in pools if isinstance(pool, str) and pool), None),
-            "owner": numbers or (owner.numbers(*at_pool) if owner else None),
-            "worker_range": owner.range(*at_pool, zone or "") if owner else None,
-            "zone_index": zone_index,
-            "node_cap": self._node_cap,
-            "rolling": _rolling(scalable.item, reading),
-        }
+        return Identity(
+            kind=scalable.kind,
+            sets=tuple(name_of(owned)[1] for owned in scalable.sets),
+            cluster=scalable.cluster,
+            pool_label=next((pool for pool in pools if isinstance(pool, str) and pool), None),
+            labels={**claim.labels, **scalable.labels},
+            zone=zone,
+            zone_index=zone_index,
+        )
+
+    def _ownership(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, zone: str | None) -> Ownership:
+        flavour, owner, replicas_owner = self._flavour, claim.owner, self._replicas_owner
+        place = f"annotation {owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
+        pool = (scalable.namespace, _own_pool(flavour, scalable) or "")
+        return Ownership(
+            numbers=_owner_numbers(claim, bounds) or (replicas_owner.numbers(*pool) if replicas_owner else None),
+            bounds_field=place if claim.ref is None else f"{claim.fields[1]} of {claim.ref}",
+            least_max=owner.min_max,
+            least_min=claim.min_min,
+            lowers_replicas=owner.lowers_replicas,
+            pinning=claim.pinning,
+            worker_range=replicas_owner.range(*pool, zone or "") if replicas_owner else None,
+            node_cap=self._node_cap,
+            max_only=owner.max_only,
+            bounds_are_read=flavour.autoscaler.discovers_groups,
+            two_objects=claim.object is not None,
+            copied=None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
+        )
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
         """Freeze the groups that the owner of the replicas freezes, judging from all of them."""
@@ -234,33 +266,26 @@ class _GroupReader:
         ]
 
 
-def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> dict[str, Any]:
-    """Return the fields that are read where the bounds are, or describe that place."""
-    owner, holder = claim.owner, scalable.item if claim.object is None else claim.object
+def _written_by_us(scalable: Scalable, claim: Claim, reading: Reading) -> WrittenByUs:
     adopted = reading.read(ADOPTED, claim.annotations.get(ADOPTED), lambda text: (read_adopted(str(text)),))
-    if claim.ref is None:
-        place = f"annotation {owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
-    else:
-        place = f"{claim.fields[1]} of {claim.ref}"
-    return {
-        "adopted": adopted[0] if adopted else None,
-        "has_adopted": adopted is not None,
-        "published": read_published(_text(claim.annotations, DECISION)),
-        "bounds_by": last_writer(holder, claim.path) or SOMEBODY,
-        "owner_min_max": owner.min_max,
-        "owner_min_min": claim.min_min,
-        "owner_lowers": owner.lowers_replicas,
-        "pinning": claim.pinning,
-        "pinned": claim.pinned,
-        "bounds_are_read": flavour.autoscaler.discovers_groups,
-        "max_only": owner.max_only,
-        "bounds_place": place,
+    return WrittenByUs(
+        adopted=adopted[0] if adopted else None,
+        has_adopted=adopted is not None,
+        published=read_published(_text(claim.annotations, DECISION)),
+        move=_text(scalable.annotations, MOVE),
+        pinned=claim.pinned,
+    )
+
+
+def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
+    holder = scalable.item if claim.object is None else claim.object
+    return FieldManagers(
         # A forced apply takes the fields from any other applier.
-        "bounds_applied_by": "" if isinstance(owner, AppliedBounds) else controller_of_field(holder, claim.path),
-        "replicas_applied_by": controller_of_field(scalable.item, _REPLICAS),
-        "two_objects": claim.object is not None,
-        "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
-    }
+        bounds_applied_by="" if isinstance(claim.owner, AppliedBounds) else controller_of_field(holder, claim.path),
+        replicas_applied_by=controller_of_field(scalable.item, _REPLICAS),
+        bounds_by=last_writer(holder, claim.path) or SOMEBODY,
+        replicas_by=last_writer(scalable.item, _REPLICAS) or SOMEBODY,
+    )
 
 
 def _read_weight(text: object) -> tuple[int | None, int]:
@@ -268,7 +293,7 @@ def _read_weight(text: object) -> tuple[int | None, int]:
     return (percent, 1) if percent else (None, read_weight(text))
 
 
-# Field of a node group, annotation, and the function that reads it.
+# Field of ``Annotations``, annotation, and the function that reads it.
 _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("weight", OWN + "weight", _read_weight),
     ("zone_min", OWN + "zone-min", read_count),
@@ -284,16 +309,16 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 )
 
 
-def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return the fields of a node group that ``evenkeel.dev/`` annotations set."""
-    settings = {field: reading.read(name, annotations.get(name), reader) for field, name, reader in _SETTINGS}
-    zone_min, zone_max = settings["zone_min"], settings["zone_max"]
+def _annotations(annotations: Mapping[str, Any], reading: Reading) -> Annotations:
+    """Return the values of the ``evenkeel.dev/`` annotations."""
+    values = {field: reading.read(name, annotations.get(name), reader) for field, name, reader in _SETTINGS}
+    zone_min, zone_max = values["zone_min"], values["zone_max"]
     if zone_min is not None and zone_max is not None and zone_min > zone_max:
         problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
         reading.fault(OWN + "zone-min", quote(zone_min), problem)
-    percent, weight = settings["weight"] or (None, 1)
-    fencing = settings["fencing_enabled"] is not False
-    return {**settings, "weight": weight, "weight_percent": percent, "fencing_enabled": fencing}
+    percent, weight = values.pop("weight") or (None, 1)
+    fencing_enabled = values.pop("fencing_enabled") is not False
+    return Annotations(**values, weight=weight, weight_percent=percent, fencing_enabled=fencing_enabled)
 
 
 def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
@@ -403,30 +428,25 @@ def _option(
         return None
 
 
-def _scale_down_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return the fields of a node group that say when one of its nodes may go."""
-    options = flavour.autoscaler
-    return {
-        "unneeded_time": _option(options.unneeded_time, annotations, reading, read_duration),
-        "unready_time": _option(options.unready_time, annotations, reading, read_duration),
-        "utilization_threshold": _option(options.utilization_threshold, annotations, reading, _read_share),
-        "gpu_utilization_threshold": _option(options.gpu_utilization_threshold, annotations, reading, _read_share),
-    }
+def _autoscaler_options(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> AutoscalerOptions:
+    """Return the group's options of the autoscaler.
 
-
-def _provision_time(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return the fields of the time that the autoscaler waits for a node.
-
-    The option is Evenkeel's where ``evenkeel.dev/provision-time`` has the same value; then it is no setting to respect.
+    The provision time is Evenkeel's where ``evenkeel.dev/provision-time`` has the same value; then it is no setting to
+    respect.
     """
-    name, autoscaler = flavour.autoscaler.provision_timeout, flavour.autoscaler
-    current, ours = annotations.get(name), annotations.get(PROVISION_TIME)
+    names = flavour.autoscaler
+    current, ours = annotations.get(names.provision_timeout), annotations.get(PROVISION_TIME)
     is_ours = ours is not None and current == ours
-    return {
-        "provision_timeout": None if is_ours else _option(name, annotations, reading, _read_wait),
-        "short_provision": None if ours is None else _duration(ours),
-        "keeps_provision": not autoscaler.keeps_options or (current is not None and not is_ours),
-    }
+    timeout = None if is_ours else _option(names.provision_timeout, annotations, reading, _read_wait)
+    return AutoscalerOptions(
+        provision_timeout=timeout,
+        short_provision=None if ours is None else _duration(ours),
+        keeps_provision=not names.keeps_options or (current is not None and not is_ours),
+        unneeded_time=_option(names.unneeded_time, annotations, reading, read_duration),
+        unready_time=_option(names.unready_time, annotations, reading, read_duration),
+        utilization_threshold=_option(names.utilization_threshold, annotations, reading, _read_share),
+        gpu_utilization_threshold=_option(names.gpu_utilization_threshold, annotations, reading, _read_share),
+    )
 
 
 def _duration(value: object) -> timedelta:
@@ -458,19 +478,19 @@ def _text(annotations: Mapping[str, Any], name: str) -> str | None:
     return text if isinstance(text := annotations.get(name), str) else None
 
 
-def _counts(flavour: Flavour, scalable: Scalable) -> dict[str, Any]:
-    """Return the fields that count a group's machines, from its status."""
+def _status(flavour: Flavour, scalable: Scalable) -> tuple[int, GroupStatus]:
+    """Return the running machines, and what else the scalable's status says of its machines."""
     item, pool = scalable.item, flavour.instance_pool
     if pool is None or pool.kind != scalable.kind:
         path = flavour.machines.preserved_failed
         preserved = _count(item, path) if path else 0
-        return {"running": _count(item, ("status", "readyReplicas")), "preserved_failed": preserved}
+        return _count(item, ("status", "readyReplicas")), GroupStatus(preserved_failed=preserved)
     launched, nodes = (
         len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
         for path in (pool.members, pool.nodes)
     )
     # References to nodes outlive their machines for a while.
-    return {"running": min(launched, nodes), "launched": launched}
+    return min(launched, nodes), GroupStatus(launched=launched)
 
 
 def _count(item: Object, path: Path) -> int:

@@ -129,7 +129,7 @@ class ObjectLister:
         """Return these groups' machines: one list per namespace and kind of scalable, by label."""
         names_by_kind: dict[tuple[str, str], list[str]] = {}
         for group in groups:
-            names_by_kind.setdefault((group.key.namespace, group.kind), []).append(group.key.name)
+            names_by_kind.setdefault((group.key.namespace, group.identity.kind), []).append(group.key.name)
         api = flavour.machines
         machines: list[Object] = []
         for (namespace, kind), names in names_by_kind.items():

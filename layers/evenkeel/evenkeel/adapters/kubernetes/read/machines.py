@@ -89,7 +89,7 @@ def by_scalable(flavour: Flavour, machines: Iterable[Object]) -> dict[ScalableId
 
 def scalable_of(group: NodeGroup) -> ScalableId:
     """Return the group's key in ``by_scalable``."""
-    return group.key.namespace, group.kind, group.key.name
+    return group.key.namespace, group.identity.kind, group.key.name
 
 
 def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
@@ -115,7 +115,7 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     because the list missed it.
     """
     listed = tuple(machines)
-    if group.launched is not None and not listed:
+    if group.status.launched is not None and not listed:
         return group  # an instance pool has machines only where its provider makes some
     running = sum(machine.has_node and not machine.deleting for machine in listed)
     zones = {machine.zone for machine in listed if machine.zone is not None}
@@ -124,8 +124,11 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
         group,
         machines=listed,
         running=max(running, min(group.running, group.requested)),
-        zone=group.zone or common,
-        zone_of_machines=group.zone is None and common is not None,
+        identity=replace(
+            group.identity,
+            zone=group.identity.zone or common,
+            zone_of_machines=group.identity.zone is None and common is not None,
+        ),
     )
 
 
@@ -147,9 +150,13 @@ def with_autoscaler_status(members: list[GroupObjects], flavour: Flavour, status
 
     def with_failure(member: GroupObjects) -> GroupObjects:
         group, key = member.group, member.group.key
-        name = flavour.autoscaler.status_name.format(kind=group.kind, namespace=key.namespace, name=key.name)
+        name = flavour.autoscaler.status_name.format(kind=group.identity.kind, namespace=key.namespace, name=key.name)
         failure = failures.get(name)
-        return replace(member, group=replace(group, autoscaler_failure=failure)) if failure else member
+        return (
+            replace(member, group=replace(group, status=replace(group.status, autoscaler_failure=failure)))
+            if failure
+            else member
+        )
 
     return [with_failure(member) for member in members] if failures else members
 

@@ -86,11 +86,16 @@ def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
 
 def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> GroupObjects:
     """Return the group with its node template, and the reason why it is closed where it has no nodes."""
-    reading = Reading(name=f"{member.group.kind} {member.group.key.namespace}/{member.group.key.name}")
+    reading = Reading(name=f"{member.group.identity.kind} {member.group.key.namespace}/{member.group.key.name}")
     template = _annotated(member.scalable, flavour, reading)
     blind = bool(reading.faults)  # with one bad amount, Cluster Autoscaler takes none
     # A group is described again once more objects are read.
-    group = replace(member.group, notes=tuple(dict.fromkeys((*member.group.notes, *reading.notes))))
+    group = replace(
+        member.group,
+        unreadable=replace(
+            member.group.unreadable, notes=tuple(dict.fromkeys((*member.group.unreadable.notes, *reading.notes)))
+        ),
+    )
     member = replace(member, group=group)
     reference = template_of(flavour, member.scalable)
     source = _source_of(member, flavour, sources)
@@ -111,13 +116,14 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     settled = stated is None or source is not None or listed
     unseen = closed and flavour.autoscaler.discovers_groups and (blind or settled)
     reason = _closed_because(template, reading.faults, unseen, None if settled else reference) if closed else None
-    group = replace(
-        group,
-        template=merged(template, _USUAL) if is_known else None,
-        template_faults=tuple(reading.faults),
+    described = replace(
+        group.template,
+        node=merged(template, _USUAL) if is_known else None,
+        faults=tuple(reading.faults),
         closed_because=reason,
         invisible_at_zero=unseen,
     )
+    group = replace(group, template=described)
     return replace(member, group=group)
 
 
@@ -126,7 +132,13 @@ def with_offerings(
 ) -> list[GroupObjects]:
     """Return the groups, with the offering of each group in ``asked``, where it is fully known."""
     return [
-        replace(member, group=replace(member.group, offering=_offering(member, flavour, sources, buyer)))
+        replace(
+            member,
+            group=replace(
+                member.group,
+                template=replace(member.group.template, offering=_offering(member, flavour, sources, buyer)),
+            ),
+        )
         if member.group.key in asked
         else member
         for member in members
@@ -137,7 +149,7 @@ def _offering(member: GroupObjects, flavour: Flavour, sources: NodeSources, buye
     source = member.scalable if flavour.nodes.template is None else _source_of(member, flavour, sources)
     bought = None if source is None else flavour.nodes.bought(source)
     zone_id = labels_of(sources.nodes.get(member.group.key)).get(ZONE_ID_LABEL)
-    return buyer.offering(bought, member.group.zone, zone_id)
+    return buyer.offering(bought, member.group.identity.zone, zone_id)
 
 
 def _source_of(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> Object | None:
@@ -172,15 +184,15 @@ def is_empty(member: GroupObjects) -> bool:
 
 def is_unseen(member: GroupObjects) -> bool:
     """Return True where the group has no node, and no object gives its nodes' cpu and memory."""
-    template = member.group.template
+    template = member.group.template.node
     return member.group.running == 0 and (template is None or not template.complete)
 
 
 def needs_template(member: GroupObjects) -> bool:
     """Return True where only another object shows if Cluster Autoscaler sees the group, which has no nodes."""
     group = member.group
-    complete = group.template is not None and group.template.complete
-    return group.closed_because is not None and group.frozen_because is None and not complete
+    complete = group.template.node is not None and group.template.node.complete
+    return group.template.closed_because is not None and group.frozen_because is None and not complete
 
 
 def running_nodes(

@@ -56,10 +56,10 @@ class Patcher:
     def _leave_both(self, member: GroupObjects, patch: Patch) -> None:
         """Restore the owner's bounds, and remove Evenkeel's annotations from both objects."""
         group, annotations = patch.plan.group, self._options(member, patch.plan)
-        if group.has_ours_with_bounds or not group.bounds_held:
+        if group.has_ours_with_bounds or not group.owner.bounds_held:
             removed = {DECISION: None, ADOPTED: None, **member.owner.bounds_annotations(patch.bounds)}
             self.write_owner(member, removed, patch.bounds, leaves=True)
-        if group.move is not None:
+        if group.ours.move is not None:
             annotations[MOVE] = None
         if annotations:
             self._patch_scalable(member, annotations)
@@ -74,7 +74,7 @@ class Patcher:
     def _write_all(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
         """Write everything to the scalable."""
         annotations: Annotations = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and not patch.plan.group.has_adopted):
+        if patch.leaves or (patch.bounds is not None and not patch.plan.group.ours.has_adopted):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)

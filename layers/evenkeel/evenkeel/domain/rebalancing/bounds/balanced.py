@@ -104,8 +104,8 @@ class _Share:
         cap = draft.cap
         self.draft, self.target = draft, draft.requested
         # A group whose bounds are held is sized as if frozen; one without a fence as if healthy.
-        unfenced = not draft.group.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
-        self.state = State.FROZEN if draft.group.bounds_held else State.HEALTHY if unfenced else draft.state
+        unfenced = not draft.group.annotations.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
+        self.state = State.FROZEN if draft.group.owner.bounds_held else State.HEALTHY if unfenced else draft.state
         # How far it may grow beyond its target. Without a cap, never less than the headroom.
         self.cap = pool_max if cap is None else cap - draft.requested
         self.extra = draft.kept_room
@@ -117,7 +117,7 @@ class _Share:
         draft, group, state = self.draft, self.draft.group, self.state
         probe = draft.probe if state is State.PROBING else ""
         room = group.bounds.max if state is State.FROZEN and group.bounds is not None else ""
-        return f"{draft.key}:{state.value}:{probe}{room}:{group.weight}:{draft.cap}:{group.owner_min_max}"
+        return f"{draft.key}:{state.value}:{probe}{room}:{group.annotations.weight}:{draft.cap}:{group.owner.least_max}"
 
     @property
     def growth(self) -> int:
@@ -140,7 +140,7 @@ class _Deal:
         self._left = max(0, pool_max - sum([share.target + share.extra for share in self._shares]))
         self._headroom = self._left
         for share in live:
-            if (short := share.draft.group.owner_min_max - share.target) > 0:
+            if (short := share.draft.group.owner.least_max - share.target) > 0:
                 nodes = min(short, self._left)
                 share.extra += nodes
                 self._left -= nodes
@@ -246,7 +246,7 @@ class _Deal:
     def _level_rest(self) -> None:
         if self._left:
             buckets = [
-                share.bucket(share.target + share.extra, share.cap - share.extra, share.draft.group.weight)
+                share.bucket(share.target + share.extra, share.cap - share.extra, share.draft.group.annotations.weight)
                 for share in self._healthy
             ]
             self._fill(self._healthy, buckets, Rule.HEADROOM_LEVELLED)

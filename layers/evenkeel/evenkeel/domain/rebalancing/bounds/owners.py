@@ -24,12 +24,12 @@ def with_write_consent(observation: Observation, policy: Policy) -> Observation:
 
 
 def _held(group: NodeGroup) -> NodeGroup:
-    owner = group.owner
-    if owner is None or not owner.needs_consent:
+    numbers = group.owner.numbers
+    if numbers is None or not numbers.needs_consent:
         return group
     # While a value of Evenkeel's is there, the desired bounds are those from before it; after that, those that are set.
-    owner = replace(owner, takes_ours=group.has_ours_with_bounds)
-    return replace(group, owner=owner, bounds_held=True, worker_range=group.bounds)
+    numbers = replace(numbers, takes_ours=group.has_ours_with_bounds)
+    return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, worker_range=group.bounds))
 
 
 def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> frozenset[GroupKey]:
@@ -41,10 +41,12 @@ def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> fr
     """
     candidates: dict[str, list[NodeGroup]] = {}
     for group in fenced:
-        if group.pinning is not None and group.owner is not None:
-            candidates.setdefault(group.pinning.cluster, []).append(group)
+        if group.owner.pinning is not None and group.owner.numbers is not None:
+            candidates.setdefault(group.owner.pinning.cluster, []).append(group)
     keys = {group.key for groups in candidates.values() for group in groups}
-    released = {group.pinning.cluster for group in pinned if group.pinning is not None and group.key not in keys}
+    released = {
+        group.owner.pinning.cluster for group in pinned if group.owner.pinning is not None and group.key not in keys
+    }
     return frozenset(
         group.key
         for cluster, groups in candidates.items()
@@ -57,10 +59,10 @@ def _without_last(groups: list[NodeGroup], *, is_released: bool) -> list[NodeGro
 
     The one left out is scaled now, so that no group is pinned before another has been released.
     """
-    owners = {group.owner.ref.id for group in groups if group.owner is not None}
-    if any(group.pinning is not None and group.pinning.scaled - owners for group in groups):
+    owners = {group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}
+    if any(group.owner.pinning is not None and group.owner.pinning.scaled - owners for group in groups):
         return groups
-    scaled = [group for group in groups if not group.pinned]
+    scaled = [group for group in groups if not group.ours.pinned]
     if not scaled and is_released:
         return groups
     left_out = min(scaled or groups, key=lambda group: group.key)
@@ -76,9 +78,9 @@ def without_foreign(groups: Iterable[NodeGroup], state: PoolState) -> tuple[Node
 
 
 def _frozen_if_foreign(group: NodeGroup, state: PoolState) -> NodeGroup:
-    if not group.pinned or group.owner is None:
+    if not group.ours.pinned or group.owner.numbers is None:
         return group
-    known = state.desired_bounds.get(group.owner.ref.id)
-    if known is not None and group.owner.bounds in known.ours:
+    known = state.desired_bounds.get(group.owner.numbers.ref.id)
+    if known is not None and group.owner.numbers.bounds in known.ours:
         return group
-    return group.frozen(Reason.of(Rule.OWNER_SETS_REPLICAS, owner=str(group.owner.ref)))
+    return group.frozen(Reason.of(Rule.OWNER_SETS_REPLICAS, owner=str(group.owner.numbers.ref)))

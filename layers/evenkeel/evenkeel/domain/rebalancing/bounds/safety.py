@@ -24,19 +24,19 @@ def publish(pool: PoolDraft) -> None:
     for draft, proposal in zip(pool.groups, pool.sizes, strict=True):
         if draft.state is State.FROZEN:
             continue
-        if draft.group.bounds_held:
-            draft.add_reason(Rule.BOUNDS_HELD, owner=str(draft.group.owner and draft.group.owner.ref))
+        if draft.group.owner.bounds_held:
+            draft.add_reason(Rule.BOUNDS_HELD, owner=str(draft.group.owner.numbers and draft.group.owner.numbers.ref))
             continue
         maximum = _capped(pool, draft, proposal)
         minimum = max(proposal.min, draft.zone_share)
         if minimum > proposal.min:
-            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
+            draft.add_reason(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.annotations.zone_min)
         if draft.protected and minimum < draft.requested:
             minimum = draft.requested
             draft.add_reason(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
-        draft.pins = draft.state is State.FENCED and draft.group.may_be_pinned
+        draft.pins = draft.state is State.FENCED and draft.group.owner.may_be_pinned
         if draft.pins:
             draft.add_reason(Rule.PINNED, requested=draft.requested)
 
@@ -44,7 +44,7 @@ def publish(pool: PoolDraft) -> None:
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     """Return the strategy's max, cut by everything that keeps the group from growing, but never below requested."""
     group, maximum = draft.group, proposal.max
-    if draft.state is State.FENCED and group.fencing_enabled:
+    if draft.state is State.FENCED and group.annotations.fencing_enabled:
         maximum = draft.requested
         draft.add_reason(Rule.FENCE, requested=draft.requested)
     elif (rule := _closing_rule(pool, draft)) is not None:
@@ -54,7 +54,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         draft.reasons.append(proposal.why)
         if pool.opens:
             draft.add_reason(Rule.OPENED)
-        if draft.state is State.PROBING and group.fencing_enabled:
+        if draft.state is State.PROBING and group.annotations.fencing_enabled:
             maximum = _cut(draft, maximum, draft.requested + draft.probe, Rule.PROBE)
     for rule, cap in draft.caps:
         facts: dict[Rule, dict[str, Fact]] = {
@@ -89,9 +89,9 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
 def stays_closed(draft: Draft) -> bool:
     """Return True if what keeps the group from being written will end, and its max leaves no room until then."""
     group = draft.group
-    if group.frozen_because is None or group.bounds is None or not group.bounds_are_read:
+    if group.frozen_because is None or group.bounds is None or not group.owner.bounds_are_read:
         return False
-    return group.bounds.max <= max(group.requested, group.owner_min_max)
+    return group.bounds.max <= max(group.requested, group.owner.least_max)
 
 
 def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
@@ -127,20 +127,20 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
         requested: Replicas of the group after the same patch, >= 0.
     """
     reasons = []
-    if group.max_only:
+    if group.owner.max_only:
         minimum = 0
     if maximum < requested:
         reasons.append(Reason.of(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
         maximum = requested
-    if maximum < group.owner_min_max:
-        reasons.append(Reason.of(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner_min_max))
-        maximum = group.owner_min_max
+    if maximum < group.owner.least_max:
+        reasons.append(Reason.of(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner.least_max))
+        maximum = group.owner.least_max
     if minimum > requested:
         reasons.append(Reason.of(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
         minimum = requested
-    if minimum < group.owner_min_min:
-        reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner_min_min))
-        minimum, maximum = group.owner_min_min, max(maximum, group.owner_min_min)
+    if minimum < group.owner.least_min:
+        reasons.append(Reason.of(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner.least_min))
+        minimum, maximum = group.owner.least_min, max(maximum, group.owner.least_min)
     return Bounds(max(0, minimum), maximum), reasons
 
 
@@ -157,7 +157,7 @@ def shorten_provision_time(pool: PoolDraft) -> None:
             continue
         is_suspect = draft.state in (State.FENCED, State.PROBING)
         draft.short_provision = None
-        if wanted is None or not is_suspect or group.keeps_provision or group.max_only:
+        if wanted is None or not is_suspect or group.options.keeps_provision or group.owner.max_only:
             continue
         if wanted < draft.provision_timeout:
             draft.short_provision = wanted

@@ -37,7 +37,7 @@ def with_never_ready(pools: Sequence[AnyPool], workload: Workload | None) -> lis
             for node in nodes.get(group.key, ())
             if (ready_by := node.ready_by(pool.timeout_of(group))) is not None
         }
-        return replace(group, never_ready=never_ready) if never_ready else group
+        return replace(group, status=replace(group.status, never_ready=never_ready)) if never_ready else group
 
     return [replace(pool, groups=tuple([known(pool, group) for group in pool.groups])) for pool in pools]
 

@@ -40,7 +40,9 @@ def observe_health(
     ``of_sets`` are the states of the group's MachineSets: their failures are the group's.
     """
     put_back = _bounds_put_back(group) or _replicas_put_back(group)
-    is_event = group.waiting or put_back or group.autoscaler_failure is not None or of_sets or group.never_ready
+    is_event = (
+        group.waiting or put_back or group.status.autoscaler_failure is not None or of_sets or group.status.never_ready
+    )
     if group.frozen_because is not None:
         # Its clock stops, because the zone does not cause the wait of a rolling update.
         frozen = state if state is None or state.waiting_since is None else _not_waiting(state)
@@ -100,7 +102,7 @@ def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState |
 
     A run reads them before it writes; a check relies on the last run.
     """
-    bounds, replicas = group.bounds_applied_by, group.replicas_applied_by
+    bounds, replicas = group.managers.bounds_applied_by, group.managers.replicas_applied_by
     if bounds is None and replicas is None:
         return state
     before = state or GroupState()
@@ -127,13 +129,13 @@ def _failures(
     bootstrap is seen soon.
     """
     reported = [(machine.failure, machine.created_at) for machine in group.refused_machines]
-    undated = [(failure, None) for failure in (group.autoscaler_failure, *before.announced)]
+    undated = [(failure, None) for failure in (group.status.autoscaler_failure, *before.announced)]
     for failure, created_at in [*reported, *undated]:
         at = created_at if failure is None else failure.at or created_at
         if failure is not None and at is not None:
             yield at, class_of(failure), f"{failure.code}: {failure.message}", backoff
     minutes, short = int(provision_timeout.total_seconds() // 60), replace(backoff, longest=backoff.initial)
-    for name, ready_by in sorted(group.never_ready.items()):
+    for name, ready_by in sorted(group.status.never_ready.items()):
         if ready_by <= now:
             message = f"machine {name} has a node that was not Ready within {minutes} min"
             yield ready_by - min(backoff.initial, provision_timeout), FailureClass.TIMEOUT, message, short
@@ -153,7 +155,7 @@ def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int |
     launches = [
         (machine.launched_at or now) if machine.name in state.refused else machine.created_at
         for machine in group.machines
-        if machine.has_node and not machine.deleting and machine.name not in group.never_ready
+        if machine.has_node and not machine.deleting and machine.name not in group.status.never_ready
     ]
     return sum(launch > state.last_failure for launch in launches)
 
@@ -168,21 +170,21 @@ def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
-    wrote = group.published
+    wrote = group.ours.published
     if wrote is None or wrote.bounds is None or group.bounds is None:
         return False
-    return group.bounds != wrote.bounds or group.pinned != wrote.pinned
+    return group.bounds != wrote.bounds or group.ours.pinned != wrote.pinned
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
     """Return True if the replicas are the same again as before Evenkeel's last write."""
-    wrote = group.published
+    wrote = group.ours.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
 
 def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
     """Return the state after another writer has reverted a publication. Each publication counts once."""
-    publication = group.published
+    publication = group.ours.published
     if publication is None or publication.at in state.reverts or state.contested_since is not None:
         return state
     reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)
@@ -192,7 +194,7 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
         state,
         reverts=reverts,
         contested_since=now if contested else None,
-        contested_by=(group.replicas_by if replicas else group.bounds_by) if contested else "",
+        contested_by=(group.managers.replicas_by if replicas else group.managers.bounds_by) if contested else "",
         contested_replicas=replicas,
     )
 

@@ -47,7 +47,7 @@ class _Health:
 
     @property
     def _is_trusted(self) -> bool:
-        return self.own is State.HEALTHY and self.group.fencing_enabled
+        return self.own is State.HEALTHY and self.group.annotations.fencing_enabled
 
     @property
     def throttled_requested(self) -> int | None:
@@ -63,7 +63,10 @@ class _Health:
     def can_grow(self) -> bool:
         """Return True if it is healthy and not throttled, and neither operator nor owner caps it."""
         group = self.group
-        caps = (group.zone_max, None if group.worker_range is None else group.worker_range.max)
+        caps = (
+            group.annotations.zone_max,
+            None if group.owner.worker_range is None else group.owner.worker_range.max,
+        )
         has_room = all(cap is None or cap > group.requested for cap in caps)
         return self.own is State.HEALTHY and self.throttled_requested is None and has_room
 
@@ -91,7 +94,7 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    stored, impaired_until = state.groups.get(group.key), state.zones.get(group.zone or "")
+    stored, impaired_until = state.groups.get(group.key), state.zones.get(group.identity.zone or "")
     if impaired_until is not None and impaired_until <= now:
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
@@ -124,13 +127,13 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         tie=tie,
         provision_timeout=timeout,
         coming=group.on_its_way(now, timeout),
-        starting=sum(now < ready_by for ready_by in group.never_ready.values()),
+        starting=sum(now < ready_by for ready_by in group.status.never_ready.values()),
         held=_held(group),
-        replicas_are_ours=not (group.max_only or stored.contested_replicas or stored.replicas_applied_by),
+        replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,
         bounds=group.bounds,
-        short_provision=group.short_provision,
-        pins=group.pinned,
+        short_provision=group.options.short_provision,
+        pins=group.ours.pinned,
         marked=stored.marked,
     )
     if health.throttled_requested is not None:
@@ -162,7 +165,7 @@ def _throttle(draft: Draft, health: _Health) -> None:
     """Cap the group because of other clusters' reports, or fence it. Its own machines have not failed."""
     stored, reports = health.state, health.reports
     facts: dict[str, Fact] = {
-        "offering": str(draft.group.offering),
+        "offering": str(draft.group.template.offering),
         "clusters": tuple(sorted({report.cluster for report in reports if report.cluster})),
         "others": sum(not report.cluster for report in reports),
     }
@@ -179,7 +182,7 @@ def _freeze(draft: Draft, stored: GroupState) -> None:
     if group.frozen_because is not None:
         draft.add_reason(Rule.FROZEN, why=group.frozen_because)
     elif stored.bounds_applied_by:
-        draft.add_reason(Rule.FROZEN, why=_not_ours(group.bounds_place, stored.bounds_applied_by))
+        draft.add_reason(Rule.FROZEN, why=_not_ours(group.owner.bounds_field, stored.bounds_applied_by))
     else:
         draft.add_reason(Rule.CONTESTED_BOUNDS, by=stored.contested_by, times=CONTEST_REVERTS)
 
@@ -188,10 +191,10 @@ def _fence(draft: Draft, health: _Health, now: datetime) -> None:
     group, stored = health.group, health.state
     ends = (stored.backoff_until, health.impaired_until)
     draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-    if group.published is None or group.published.state is not State.FENCED:
+    if group.ours.published is None or group.ours.published.state is not State.FENCED:
         draft.failed_at = stored.last_failure
     if health.impaired_until is not None:
-        draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.zone, until=health.impaired_until)
+        draft.add_reason(Rule.ZONE_IMPAIRED, zone=group.identity.zone, until=health.impaired_until)
     else:
         draft.add_reason(Rule.IN_BACKOFF, **_failure(stored), until=stored.backoff_until)
 
@@ -202,10 +205,10 @@ def _failure(stored: GroupState) -> Mapping[str, Fact]:
 
 def _explain_replicas(draft: Draft, stored: GroupState) -> None:
     key = draft.group.key
-    if draft.group.max_only:
+    if draft.group.owner.max_only:
         draft.add_reason(Rule.REPLICAS_OF_KARPENTER)
     elif stored.replicas_applied_by:
-        place = f"spec.replicas of {draft.group.kind} {key.namespace}/{key.name}"
+        place = f"spec.replicas of {draft.group.identity.kind} {key.namespace}/{key.name}"
         draft.add_reason(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, stored.replicas_applied_by))
     elif stored.contested_replicas:
         draft.add_reason(Rule.CONTESTED_REPLICAS, by=stored.contested_by, times=CONTEST_REVERTS)

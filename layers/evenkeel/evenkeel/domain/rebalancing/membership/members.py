@@ -48,7 +48,7 @@ def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
 
 
 def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
-    return tuple(sorted({group.owner.ref.id for group in groups if group.owner is not None}))
+    return tuple(sorted({group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}))
 
 
 def compare_members(pool: Pool, now: datetime) -> tuple[MemberSnapshot, bool, str]:

@@ -40,7 +40,11 @@ def find_origin(field: str, annotated: int | None, ruled: int | None, sources: N
     """
     is_min = field == POOL_MIN
     if annotated is not None:
-        groups = tuple(group for group in sources.groups if (group.pool_min if is_min else group.pool_max) is not None)
+        groups = tuple(
+            group
+            for group in sources.groups
+            if (group.annotations.pool_min if is_min else group.annotations.pool_max) is not None
+        )
         return _cut(Origin(field=field, value=annotated, source=Source.ANNOTATION, groups=groups), sources)
     if ruled is not None:
         return _cut(Origin(field=field, value=ruled, source=Source.RECORD, rule=sources.rule), sources)
@@ -56,10 +60,12 @@ def _summed(field: str, sources: NumberSources) -> Origin | None:
     shares: dict[str, OwnerShare] = {}
     adopted: list[tuple[NodeGroup, int]] = []
     for group in sources.groups:
-        if group.owner is not None:
+        if group.owner.numbers is not None:
             desired = desired_bounds_of(group, sources.state)
             if desired is not None:
-                shares.setdefault(group.owner.ref.id, OwnerShare(owner=group.owner, wish=number(desired)))
+                shares.setdefault(
+                    group.owner.numbers.ref.id, OwnerShare(owner=group.owner.numbers, wish=number(desired))
+                )
         elif (bounds := adopted_bounds(group, sources.state)) is not None:
             adopted.append((group, number(bounds)))
     if not shares and not adopted and field == POOL_MAX:
@@ -75,7 +81,7 @@ def _summed(field: str, sources: NumberSources) -> Origin | None:
 
 
 def _cut(origin: Origin | None, sources: NumberSources) -> Origin | None:
-    caps = [group.node_cap for group in sources.groups if group.node_cap is not None]
+    caps = [group.owner.node_cap for group in sources.groups if group.owner.node_cap is not None]
     cap = min(caps, key=lambda cap: cap.nodes, default=None)
     if origin is None or cap is None or origin.field == POOL_MIN or origin.value <= cap.nodes:
         return origin
@@ -138,7 +144,9 @@ def _annotation_fix(pool: AnyPool, holders: Sequence[NodeGroup]) -> Fix:
     if frozen and (holders or len(frozen) == len(pool.groups)):
         return Fix(unfixable=Unfixable.FROZEN, frozen=frozen[0])
     holders = holders or [group for group in pool.groups if group.frozen_because is None][:1]
-    return Fix(changes=tuple(Change(group=group, before=group.pool_max, after=pool.zones) for group in holders))
+    return Fix(
+        changes=tuple(Change(group=group, before=group.annotations.pool_max, after=pool.zones) for group in holders)
+    )
 
 
 def with_shares(groups: Sequence[NodeGroup]) -> tuple[tuple[NodeGroup, ...], list[Problem]]:
@@ -147,16 +155,21 @@ def with_shares(groups: Sequence[NodeGroup]) -> tuple[tuple[NodeGroup, ...], lis
     Groups without a percentage share the rest by their weights. If all groups have one, the sum may be below 100. A sum
     above 100, or without a rest for the others, is a problem.
     """
-    named = [group.weight_percent for group in groups if group.weight_percent is not None]
+    named = [group.annotations.weight_percent for group in groups if group.annotations.weight_percent is not None]
     if not named:
         return tuple(groups), []
     total, others = sum(named), len(groups) - len(named)
     if total > 100 or (others and total == 100):
         return tuple(groups), [Problem.of(ProblemKind.WEIGHTS_PAST_POOL, percent=total, others=others)]
-    together = sum(group.weight for group in groups if group.weight_percent is None) or 1
+    together = sum(group.annotations.weight for group in groups if group.annotations.weight_percent is None) or 1
     weights = [
-        group.weight * (100 - total) if group.weight_percent is None else group.weight_percent * together
+        group.annotations.weight * (100 - total)
+        if group.annotations.weight_percent is None
+        else group.annotations.weight_percent * together
         for group in groups
     ]
     unit = gcd(*weights)
-    return tuple(replace(group, weight=weight // unit) for group, weight in zip(groups, weights, strict=True)), []
+    return tuple(
+        replace(group, annotations=replace(group.annotations, weight=weight // unit))
+        for group, weight in zip(groups, weights, strict=True)
+    ), []

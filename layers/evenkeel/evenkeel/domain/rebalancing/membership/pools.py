@@ -36,11 +36,11 @@ def find_pools(
     members: dict[PoolId, list[NodeGroup]] = {}
     unassigned: list[NodeGroup] = []
     for group in groups:
-        name = group.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
+        name = group.identity.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
             unassigned.append(group)
             continue
-        pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
+        pool = PoolId(group.key.flavour, group.key.namespace, group.identity.cluster, name)
         members.setdefault(pool, []).append(group)
     if policy.similarity is None:
         skipped = [_in_none(group, Reason.of(Rule.NOT_SELECTED)) for group in unassigned]
@@ -69,10 +69,10 @@ def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequ
     placed = []
     for group in groups:
         key = str(group.key)
-        if group.zone is None and not any(machine.zone for machine in group.machines or ()):
-            group = replace(group, zone=state.zones.get(key), zone_of_machines=True)
-        if group.zone_of_machines and group.zone is not None:
-            zones[key] = group.zone
+        if group.identity.zone is None and not any(machine.zone for machine in group.machines or ()):
+            group = replace(group, identity=replace(group.identity, zone=state.zones.get(key), zone_of_machines=True))
+        if group.identity.zone_of_machines and group.identity.zone is not None:
+            zones[key] = group.identity.zone
         placed.append(group)
     return placed, state if zones == state.zones else replace(state, zones=zones)
 
@@ -114,7 +114,7 @@ def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
 
 
 def _in_none(group: NodeGroup, reason: Reason) -> Skipped:
-    faults = tuple(str(fault) for fault in group.faults)  # a misspelled label may be why it is in none
+    faults = tuple(str(fault) for fault in group.unreadable.faults)  # a misspelled label may be why it is in none
     return _skipped(group, Reason.of(Rule.IN_NO_POOL, why=reason, faults=faults))
 
 
@@ -131,10 +131,10 @@ def _by_similarity(
         if reason := _obstacle(group, rule):
             skipped.append(_in_none(group, reason))
         else:
-            places.setdefault((group.key.flavour, group.key.namespace, group.cluster), {})[group.key] = group
+            places.setdefault((group.key.flavour, group.key.namespace, group.identity.cluster), {})[group.key] = group
     pools = {}
     for place, candidates in places.items():
-        templates = {key: group.template or NodeTemplate() for key, group in candidates.items()}
+        templates = {key: group.template.node or NodeTemplate() for key, group in candidates.items()}
         for keys in find_sets(templates, rule):
             id = PoolId(*place, keys[0].name)
             members = [candidates[key] for key in keys]
@@ -156,24 +156,24 @@ def _by_similarity(
 
 
 def _obstacle(group: NodeGroup, rule: Similarity) -> Reason | None:
-    if group.closed_because is not None:
-        return Reason.of(Rule.CLOSED_AT_ZERO, why=group.closed_because)
-    if group.template_faults:
-        return Reason.of(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template_faults))
-    bounds = group.adopted if group.has_adopted else group.bounds
-    if (bounds is None or bounds.max == 0) and group.pool_max is None and not group.faults:
+    if group.template.closed_because is not None:
+        return Reason.of(Rule.CLOSED_AT_ZERO, why=group.template.closed_because)
+    if group.template.faults:
+        return Reason.of(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template.faults))
+    bounds = group.ours.adopted if group.ours.has_adopted else group.bounds
+    if (bounds is None or bounds.max == 0) and group.annotations.pool_max is None and not group.unreadable.faults:
         # No value says that it may grow; Cluster Autoscaler does not balance it either.
         return Reason.of(Rule.NO_BOUNDS)
-    if not rule.labels and not (group.template is not None and group.template.complete):
+    if not rule.labels and not (group.template.node is not None and group.template.node.complete):
         return Reason.of(Rule.NO_CPU_AND_MEMORY)
     return None
 
 
 def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     """Return the groups by zone index if all names have one, else by zone name. Never in the order of a list."""
-    if all(group.zone_index is not None for group in groups):
-        return tuple(sorted(groups, key=lambda group: (group.zone_index, group.key)))
-    return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
+    if all(group.identity.zone_index is not None for group in groups):
+        return tuple(sorted(groups, key=lambda group: (group.identity.zone_index, group.key)))
+    return tuple(sorted(groups, key=lambda group: (group.identity.zone or "", group.key)))
 
 
 # Annotations on which the members have to agree, by the field of NodeGroup that holds the value.
@@ -206,7 +206,7 @@ class _Candidate(NamedTuple):
         for field, annotation in _ANNOTATIONS.items():
             values: dict[Any, NodeGroup] = {}
             for group in self.groups:
-                value = getattr(group, field)
+                value = getattr(group.annotations, field)
                 if value is not None:
                     values.setdefault(value, group)
             if len(values) > 1:
@@ -220,7 +220,9 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
     """Return the pool, valid or not; a reason: its groups do not participate, without a number or a desired node."""
     pool, new_intents = _with_new_intents(candidate)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
-    problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
+    problems = [
+        _unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.unreadable.faults
+    ]
     weighted, weight_problems = with_shares(pool.groups)
     pool, problems = pool._replace(groups=weighted), problems + weight_problems
     annotated = pool.annotated(problems)
@@ -233,7 +235,7 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
         return Reason.of(Rule.SWITCHED_OFF, fields=fields)
     pool_min, pool_max = (None if origin is None else origin.value for origin in (low, top))
-    notes = dict.fromkeys(fault for group in pool.groups for fault in group.notes)
+    notes = dict.fromkeys(fault for group in pool.groups for fault in group.unreadable.notes)
     warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, pool_min, top, problems, warnings)
@@ -248,7 +250,10 @@ def _pool(candidate: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | R
 def _dry_run(pool: _Candidate, rule: PoolRule, annotated: bool | None) -> bool | None:
     """Return the pool's own setting; None: it has none. One member that says true, or is unreadable, is enough."""
     field = _ANNOTATIONS["dry_run"]
-    is_held = any(group.dry_run or any(fault.field == field for fault in group.faults) for group in pool.groups)
+    is_held = any(
+        group.annotations.dry_run or any(fault.field == field for fault in group.unreadable.faults)
+        for group in pool.groups
+    )
     return True if is_held else rule.dry_run if annotated is None else annotated
 
 
@@ -259,8 +264,8 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
     """
     reports, desired_bounds, groups = [], dict(pool.state.desired_bounds), []
     for group in pool.groups:
-        owner, published = group.owner, group.published
-        if group.bounds_held and owner is not None and not owner.takes_ours:
+        owner, published = group.owner.numbers, group.ours.published
+        if group.owner.bounds_held and owner is not None and not owner.takes_ours:
             desired_bounds.pop(owner.ref.id, None)  # no value of Evenkeel's is there any more
         if owner is not None and is_new_intent(group, pool.state):
             bounds = owner.bounds
@@ -268,7 +273,11 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
             reports.append(Problem.of(ProblemKind.NEW_WISH, owner=str(owner.ref), min=bounds.min, max=bounds.max))
         if owner is not None and owner.takes_ours and published is not None:
             is_revert = published.bounds == group.bounds or is_put_back(group, pool.state)
-            group = group if is_revert else replace(group, published=replace(published, bounds=None))
+            group = (
+                group
+                if is_revert
+                else replace(group, ours=replace(group.ours, published=replace(published, bounds=None)))
+            )
         groups.append(group)
     if desired_bounds == pool.state.desired_bounds and all(map(is_, groups, pool.groups)):
         return pool, reports
@@ -278,8 +287,8 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
 def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
     fields: dict[str, list[str]] = {}
     for group in groups:
-        if group.bounds_held and group.owner is not None:
-            fields.setdefault(str(group.owner.ref), []).append(group.owner.max_field)
+        if group.owner.bounds_held and group.owner.numbers is not None:
+            fields.setdefault(str(group.owner.numbers.ref), []).append(group.owner.numbers.max_field)
     return [Problem.of(ProblemKind.BOUNDS_HELD, owner=owner, fields=tuple(places)) for owner, places in fields.items()]
 
 
@@ -302,12 +311,13 @@ def _check_numbers(
     problems += [
         Problem.of(ProblemKind.NO_ZONE, group=str(group.key))
         for group in pool.groups
-        if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
+        if group.identity.zone is None and not any(fault.field == "zone" for fault in group.unreadable.faults)
     ]
     warnings += [
         Problem.of(ProblemKind.AUTOSCALER_BESIDE_KARPENTER, group=str(group.key))
         for group in pool.groups
-        if group.max_only and (group.replicas_by == "cluster-autoscaler" or group.autoscaler_failure is not None)
+        if group.owner.max_only
+        and (group.managers.replicas_by == "cluster-autoscaler" or group.status.autoscaler_failure is not None)
     ]
     zones = count_zones(pool.groups)
     if not problems and pool_max is not None and pool_max < zones:

@@ -22,7 +22,7 @@ def raise_together(
         Bucket(
             level=draft.requested,
             room=draft.room if limits is None else min(draft.room, limits[i]),
-            weight=draft.group.weight if weighted else 1,
+            weight=draft.group.annotations.weight if weighted else 1,
             tie=draft.tie,
         )
         for i, draft in enumerate(drafts)
@@ -42,7 +42,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     if not pool.pool.autoscaler:
         return
     for draft in pool.groups:
-        unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
+        unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.pool_max and pool.may_add:
             pool.add(draft.probe, draft.probe)  # first: a requested machine is on its way, and leaves no probe
             draft.requested = draft.probe
@@ -73,7 +73,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
     before = [draft.requested for draft in healthy]
-    own = [max(0, (draft.group.zone_min or 0) - draft.requested) for draft in healthy]
+    own = [max(0, (draft.group.annotations.zone_min or 0) - draft.requested) for draft in healthy]
     allowed -= sum(more for _, more in raise_together(healthy, allowed, own, weighted=False))
     allowed -= sum(more for _, more in raise_together(healthy, allowed))
     for draft, start in zip(healthy, before, strict=True):

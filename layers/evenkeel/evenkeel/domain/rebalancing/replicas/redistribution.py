@@ -86,19 +86,19 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     if lowest > draft.alive + held:
         count = lowest - draft.alive - held
         if draft.replicas_are_ours:
-            if draft.group.bounds_held:
+            if draft.group.owner.bounds_held:
                 rule = Rule.STUCK_BY_BOUNDS
             else:
-                rule = Rule.STUCK_BY_WORKER if draft.group.worker_range else Rule.STUCK_BY_OWNER
+                rule = Rule.STUCK_BY_WORKER if draft.group.owner.worker_range else Rule.STUCK_BY_OWNER
             draft.add_reason(rule, count=count, minimum=lowest)
         else:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)
     # The owner of the bounds may keep a max above that (an OpenShift MachineAutoscaler: 1). Next to an autoscaler those
     # replicas stay: it would order each of them again in its next loop, and a moved one twice where bounds are held.
-    stay = draft.group.bounds_held
-    offered = pool.pool.autoscaler and draft.group.fencing_enabled
+    stay = draft.group.owner.bounds_held
+    offered = pool.pool.autoscaler and draft.group.annotations.fencing_enabled
     offered = offered and (stay or pool.pool.on_failure is OnFailure.RELEASE)
-    floor = min(draft.requested if stay else draft.group.owner_min_max, draft.requested) if offered else 0
+    floor = min(draft.requested if stay else draft.group.owner.least_max, draft.requested) if offered else 0
     if floor > lowest:
         draft.stuck_kept += floor - lowest
         draft.add_reason(Rule.STUCK_OFFERED, count=floor - lowest, offered=floor)
@@ -133,9 +133,9 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     for i, draft in enumerate(pool.groups):
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.on_failure is OnFailure.HOLD)
         group = draft.group
-        if draft.state is State.FROZEN or held or (pool.pool.autoscaler and group.bounds_held):
+        if draft.state is State.FROZEN or held or (pool.pool.autoscaler and group.owner.bounds_held):
             continue
-        if group.launched is None:
+        if group.status.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]
             ages = sorted((machine.created_at.timestamp() for machine in coming if not machine.preserved), reverse=True)
             unmade, protected = group.waiting - len(ages), group.running + group.preserved

@@ -165,13 +165,18 @@ def _closed_since(pool: PoolDraft) -> datetime | None:
     groups = [
         draft.group
         for draft in pool.groups
-        if draft.state in (State.HEALTHY, State.PROBING) and draft.group.bounds_are_read and not draft.group.bounds_held
+        if draft.state in (State.HEALTHY, State.PROBING)
+        and draft.group.owner.bounds_are_read
+        and not draft.group.owner.bounds_held
     ]
     if any(_is_open(group) for group in groups):
         return None
-    return max([group.published.at for group in groups if group.published is not None], default=pool.now - RELEASE_KEPT)
+    return max(
+        [group.ours.published.at for group in groups if group.ours.published is not None],
+        default=pool.now - RELEASE_KEPT,
+    )
 
 
 def _is_open(group: NodeGroup) -> bool:
-    bounds = (group.copied if group.two_objects else None) or group.bounds
-    return bounds is not None and bounds.max > max(group.requested, group.owner_min_max)
+    bounds = (group.owner.copied if group.owner.two_objects else None) or group.bounds
+    return bounds is not None and bounds.max > max(group.requested, group.owner.least_max)

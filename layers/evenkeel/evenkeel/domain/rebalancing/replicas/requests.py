@@ -117,7 +117,7 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
         return Reason.of(Rule.PODS_DO_NOT_FIT)
     if draft.state is not State.HEALTHY:
         return Reason.of(Rule.IN_STATE, state=draft.state.value)
-    return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.closed_because is not None else None
+    return Reason.of(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.template.closed_because is not None else None
 
 
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
@@ -174,6 +174,6 @@ def _spare(draft: Draft, minimum: int, kept_nodes: KeptNodes | None) -> int:
     stay = 0 if kept_nodes is None else kept_nodes.by_group.get(group.key, 0)
     if stay:
         draft.add_reason(Rule.KEPT_FOR_PODS, count=stay)
-        if group.launched is not None:
+        if group.status.launched is not None:
             return 0  # no machine can be named
     return max(0, min(nodes - max(minimum, kept + stay), draft.requested - draft.owner_min))

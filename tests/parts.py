@@ -1,0 +1,72 @@
+"""Values made of parts: tests name a part's field where the product names the part."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from evenkeel.domain.model.groups import NodeGroup
+
+T = TypeVar("T")
+
+_PARTS: Mapping[type, tuple[str, ...]] = {
+    NodeGroup: (
+        "identity",
+        "status",
+        "ours",
+        "managers",
+        "owner",
+        "options",
+        "template",
+        "annotations",
+        "unreadable",
+    ),
+}
+# Fields whose name is also that of the part: what is no part is this field of it.
+_SAME_NAME = {"owner": "numbers", "template": "node"}
+
+
+def replace(item: T, **fields: Any) -> T:
+    """``dataclasses.replace``, also of the fields of an item's parts."""
+    top, parts = _split(type(item), fields)
+    for part, values in parts.items():
+        top[part] = dataclasses.replace(top.get(part, getattr(item, part)), **values)
+    changed: T = dataclasses.replace(item, **top)  # type: ignore[type-var]
+    return changed
+
+
+def make(cls: type[T], **fields: Any) -> T:
+    """A value of the class, from its fields and those of its parts."""
+    top, parts = _split(cls, fields)
+    types = {field.name: field.type for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for part, values in parts.items():
+        top[part] = dataclasses.replace(top[part], **values) if part in top else types[part](**values)  # type: ignore[operator]
+    return cls(**top)
+
+
+def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The fields of the class itself, and those of each part."""
+    top: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    own = {field.name: field.type for field in dataclasses.fields(cls)}
+    for name, value in fields.items():
+        part, leaf = _leaves(cls).get(name, ("", name))
+        if name in own and (name not in _SAME_NAME or cls not in _PARTS or isinstance(value, own[name])):  # type: ignore[arg-type]
+            top[name] = value
+        elif name in own:
+            parts.setdefault(name, {})[_SAME_NAME[name]] = value
+        elif part:
+            parts.setdefault(part, {})[leaf] = value
+        else:
+            top[name] = value  # the class refuses it
+    return top, parts
+
+
+@cache
+def _leaves(cls: type) -> Mapping[str, tuple[str, str]]:
+    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    return {
+        field.name: (part, field.name)
+        for part in reversed(_PARTS.get(cls, ()))
+        for field in dataclasses.fields(types[part])  # type: ignore[arg-type]
+    }
