@@ -329,7 +329,7 @@ class Played:
 
     def next_check(self) -> float | None:
         """In how many seconds time alone may change something, after the last look."""
-        moment = self.seen.look_at if self.seen else None
+        moment = self.seen.check_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()
 
 

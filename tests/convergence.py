@@ -83,7 +83,7 @@ class Home:
     @property
     def why(self) -> str:
         """What the last look says of converge, in words."""
-        told = self.last.converging if self.last else None
+        told = self.last.convergence.report if self.last else None
         return sentence(told.why) if told is not None and told.why is not None else ""
 
     def reasons(self, zone: str) -> str:
@@ -151,7 +151,7 @@ class Home:
 
     def _awaits(self) -> bool:
         """Whether time alone will have a step begin."""
-        soon = self.last.converging if self.last else None
+        soon = self.last.convergence.report if self.last else None
         return (
             soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")
         )
@@ -166,7 +166,7 @@ class Home:
         assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
         move = id if written.journal_delta and written.requested != before.requested else before.ours.move
         self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
-        self._reconcile(zone, {ref.name for ref in written.removes})
+        self._reconcile(zone, {ref.name for ref in written.removal.machines})
 
     # -- machine controllers
     def _make(self, zone: str, *, has_node: bool = False, age: timedelta = timedelta(0)) -> None:

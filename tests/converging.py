@@ -66,7 +66,7 @@ class World:
 
     def controllers(self, *, boots: bool, drains: bool) -> None:
         """Machines are made, deleted (those that are named first), become nodes, and are gone."""
-        named = {ref.name for patch in self.cluster.applied for ref in patch.plan.removes}
+        named = {ref.name for patch in self.cluster.applied for ref in patch.plan.removal.machines}
         for key, found in list(self.cluster.groups.items()):
             machines = list(self._with_machines(found).machines or ())
             staying = [machine for machine in machines if not machine.deleting]

@@ -432,13 +432,13 @@ class FakeCluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        if patch.plan.removes:
-            return tuple(machine.name for machine in patch.plan.removes)
+        if patch.plan.removal.machines:
+            return tuple(machine.name for machine in patch.plan.removal.machines)
         return deletion_candidates(
             self.groups[patch.plan.group.key].machines or (),
             patch.requested or 0,
-            may_remove_running=patch.plan.may_remove_running,
-            keeps=patch.plan.keeps,
+            may_remove_running=patch.plan.removal.may_remove_running,
+            keeps=patch.plan.removal.keeps,
             provision_timeout=PROVISION_TIMEOUT,
             now=NOW,
         )

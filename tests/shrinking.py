@@ -96,22 +96,25 @@ class Machines(FakeCluster):
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         staying = self.staying(patch.plan.group.key)
-        if not patch.plan.removes:
+        if not patch.plan.removal.machines:
             return deletion_candidates(
                 staying,
                 patch.requested or 0,
-                may_remove_running=patch.plan.may_remove_running,
-                keeps=patch.plan.keeps,
+                may_remove_running=patch.plan.removal.may_remove_running,
+                keeps=patch.plan.removal.keeps,
                 provision_timeout=PROVISION_TIMEOUT,
                 now=self._clock.now(),
             )
-        if not set(patch.plan.removes) <= {machine.ref for machine in staying}:
+        if not set(patch.plan.removal.machines) <= {machine.ref for machine in staying}:
             raise ConflictError("a machine is gone since it was read")
-        return tuple(ref.name for ref in patch.plan.removes)
+        return tuple(ref.name for ref in patch.plan.removal.machines)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         group = patch.plan.group.key
-        if patch.plan.removes and disagree(self.staying(group), self.groups[group].requested, ours) is not None:
+        if (
+            patch.plan.removal.machines
+            and disagree(self.staying(group), self.groups[group].requested, ours) is not None
+        ):
             raise ConflictError("others would go")
         for machine in self.staying(group):
             if machine.name in names:
@@ -307,7 +310,7 @@ class Valley:
         total = sum(each.requested for each in self.cluster.groups.values()) - before + patch.requested
         if total < self.minimum:
             self.faults.append(f"{total} left of at least {self.minimum}")
-        names = {ref.name for ref in plan.removes}
+        names = {ref.name for ref in plan.removal.machines}
         marked = {machine.name for machine in self.cluster.staying(plan.group.key) if machine.marked}
         running = {machine.name for machine in self.cluster.staying(plan.group.key) if machine.has_node}
         if len(names) != before - patch.requested or not names <= marked:

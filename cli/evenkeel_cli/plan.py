@@ -100,7 +100,7 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     _print(planned, before, output)
-    code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
+    code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
     if planned.refusals:  # requests wait for an invalid pool or for another request of their pool
         fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:

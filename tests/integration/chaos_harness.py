@@ -779,7 +779,7 @@ class ChaosHarness:
             outcome = self.outcomes[-1]
             # Where bounds stand on an object of their own, a run may end before the owner has copied them.
             planned = outcome.plan is not None and all(
-                pool.valid and all(is_complete(group) for group in pool.changes) for pool in outcome.plan.pools
+                pool.mode.valid and all(is_complete(group) for group in pool.changes) for pool in outcome.plan.pools
             )
             if planned and not outcome.unreachable and not outcome.rejected:
                 cluster.check_after_run()

@@ -130,7 +130,7 @@ class TestZone:
         estate.patch(CAPI_DEPLOYMENTS, emptied, {"spec": {"replicas": 0}}, manager="cluster-autoscaler")
         estate.live(3)
         found = estate.pool()
-        assert (estate.replicas, found.problems) == ([0, 1, 1], ())
+        assert (estate.replicas, found.report.problems) == ([0, 1, 1], ())
         assert {plan.group.identity.zone for plan in found.groups} == set(ZONES)
 
 

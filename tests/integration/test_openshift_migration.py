@@ -170,5 +170,5 @@ def test_a_machine_autoscaler_moves_nothing_after_the_move(moving: Moving) -> No
     moving.wait()
     _, pool = moving.run()
     assert [moving.capi(name)["metadata"]["annotations"][KEYS[1]] for name in moving.names()] == before
-    assert {share.owner.ref.kind for origin in pool.origins for share in origin.owners} == set()
+    assert {share.owner.ref.kind for origin in pool.report.origins for share in origin.owners} == set()
     assert {plan.group.identity.kind for plan in pool.groups} == {"MachineSet"}

@@ -218,7 +218,7 @@ class Scene:
 def rules(pool: PoolPlan) -> list[Rule]:
     return [
         why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule
-        for note in pool.notes
+        for note in pool.report.notes
         if note.rule is not Rule.BOUNDS_UNREAD
     ]
 
@@ -370,7 +370,7 @@ def test_a_quota_is_told_in_its_words_and_not_asked_again() -> None:
     scene.live(30)
     assert scene.cluster.api.requests.count(method="PATCH", path_contains="/shoots/") == 1
     pool = scene.pool()
-    assert any("quota exceeded: cpu" in text for text in sentences(pool.notes))
+    assert any("quota exceeded: cpu" in text for text in sentences(pool.report.notes))
     assert Rule.RELIEF_REFUSED in rules(pool)
     assert scene.maximum == 9
 

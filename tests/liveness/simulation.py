@@ -469,7 +469,7 @@ class Simulation:
         self.state = replace(
             self.state, groups={**self.state.groups, **made.states}, pools={**self.state.pools, **made.pool_states}
         )
-        self._look_at = made.look_at
+        self._look_at = made.check_at
         of_key = {group.key: group for group in self.groups}
         for planned in in_safe_order(made.changes):
             self._writes.append(_Write(planned=planned, version=of_key[planned.group.key].version))

@@ -82,18 +82,18 @@ def test_no_pool_is_asked_for_more_than_it_has_room_for_and_no_group_that_is_clo
     found = planned(*seen, stage)
     without = {pool.id: pool for pool in planned(seen[0], None, stage).pools}
     for pool in found.pools:
-        if pool.demand is None:
+        if pool.demand.advice is None:
             continue
         states = {group.group.key: group.state for group in pool.groups}
-        nodes = pool.demand.asked.nodes
+        nodes = pool.demand.advice.asked.nodes
         assert all(states[group] in (State.HEALTHY, State.PROBING) for group in nodes)
         assert all(states[group] is State.HEALTHY or nodes[group] == 1 for group in nodes)
         if nodes:
-            assert pool.valid
+            assert pool.mode.valid
             assert pool.max is not None
             assert sum(group.requested for group in without[pool.id].groups) + sum(nodes.values()) <= pool.max
         frozen = {group for group, state in states.items() if state is State.FROZEN}
-        assert not any(said.group in frozen for said in pool.demand.nodes if said.needed is None)
+        assert not any(said.group in frozen for said in pool.demand.advice.nodes if said.needed is None)
 
 
 @given(looked_at(), STAGES)
@@ -103,7 +103,7 @@ def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workloa
     assert found.demand is not None
     if found.demand.unread is not None or found.demand.look_again is not None:
         return
-    asked = [each for pool in found.pools if pool.demand for each in pool.demand.asked.pending]
+    asked = [each for pool in found.pools if pool.demand.advice for each in pool.demand.advice.asked.pending]
     told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
     told += [each.pod for each in found.demand.not_counted]
     waiting = [each for each in workload.pods if not each.node]
@@ -114,7 +114,7 @@ def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workloa
 @given(looked_at(), STAGES)
 def test_it_can_be_said(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
-    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand))]
+    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand.advice))]
     of_cluster = cluster_demand(found.demand)
     assert of_cluster is not None
     assert all(line.endswith(".") and "{" not in line for lines in (*said, of_cluster.says) for line in lines)

@@ -52,7 +52,7 @@ def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) 
     announced: list[tuple[int, tuple[tuple[str, str], ...]]] = []  # after so many steps
     made: list[tuple[str, str]] = []
     for _ in range(120):
-        told = home.look(60).converging
+        told = home.look(60).convergence.report
         if told is not None and not told.begins:
             announced.append((len(made), told.course))
         if told is not None and told.begins and told.step is not None:

@@ -84,7 +84,9 @@ def test_every_rule_that_sets_a_number_has_a_name_to_stand_before_its_reason(mon
 def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        told = without(" ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.problems])
+        told = without(
+            " ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.report.problems]
+        )
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
@@ -100,7 +102,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
 def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.problems)
+        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.report.problems)
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan)).lower()
             for reason in plan.reasons:

@@ -47,10 +47,10 @@ def test_no_plan_adds_more_than_max_step_and_what_it_leaves_is_counted_once(
     assert added(pool) <= step
     if added(free) <= step:
         assert [planned.requested for planned in pool.groups] == [planned.requested for planned in free.groups]
-        assert pool.request_later == 0
-    if pool.scale_request is not None and free.scale_request is not None:
-        assert pool.missing <= free.missing
-        assert pool.request_later + pool.missing <= nodes
+        assert pool.request.later == 0
+    if pool.request.current is not None and free.request.current is not None:
+        assert pool.request.missing <= free.request.missing
+        assert pool.request.later + pool.request.missing <= nodes
 
 
 class Steps(Town):
@@ -164,8 +164,8 @@ def test_what_is_left_to_later_runs_is_told_and_counted_once() -> None:
     for strategy in ("Balanced", "Backward-Compatible"):
         pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))
         assert sum(planned.requested for planned in pool.groups) == 5
-        assert sentences(pool.notes) == ["max_step is 5: later runs add 53 nodes"]
-        assert pool.problems == ()
+        assert sentences(pool.report.notes) == ["max_step is 5: later runs add 53 nodes"]
+        assert pool.report.problems == ()
 
 
 def test_in_dry_run_no_chain_of_checks_begins() -> None:

@@ -134,13 +134,13 @@ def test_what_an_interrupted_move_owes_is_placed_by_the_next_plan_or_stays_owed(
     wanted = min(owed, max(0, pool.max - before(pool)))
     takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
     gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
-    assert takes + pool.unplaced >= wanted
-    assert pool.unplaced <= wanted
-    assert pool.starved >= pool.unplaced
+    assert takes + pool.replicas.unplaced >= wanted
+    assert pool.replicas.unplaced <= wanted
+    assert pool.report.starved >= pool.replicas.unplaced
     if now_set_to is not OnFailure.RELEASE and before(pool) <= pool.max:
-        assert after(pool) + pool.unplaced == before(pool) + wanted
+        assert after(pool) + pool.replicas.unplaced == before(pool) + wanted
     if now_set_to is not OnFailure.MOVE:
-        assert takes == wanted - pool.unplaced
+        assert takes == wanted - pool.replicas.unplaced
         assert gives == 0
 
 
@@ -173,19 +173,19 @@ def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(worl
         owed = known.still_unplaced(planned.group for planned in pool.groups) if known else 0
         now = _stopped(now, pool, done, Move(id=f"move-{number}", unplaced=owed, steps=pool.moves))
     (last,) = now.plan().pools
-    assert after(last) + last.unplaced == total
+    assert after(last) + last.replicas.unplaced == total
     assert last.max is not None
     assert after(last) <= last.max
     for planned in last.groups:
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
     # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
-    if last.unplaced == 0:
+    if last.replicas.unplaced == 0:
         known = last.remembered.move
         owed = known.still_unplaced(planned.group for planned in last.groups) if known else 0
         end = _stopped(now, last, 99, Move(id="last", unplaced=owed, steps=last.moves))
         assert sum(group.requested for group in end.observation.groups) == total
         (quiet,) = end.plan().pools
-        assert quiet.unplaced == 0
+        assert quiet.replicas.unplaced == 0
         assert quiet.moves == {}
 
 

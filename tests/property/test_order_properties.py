@@ -133,7 +133,7 @@ def test_orders_keep_to_the_pool_maximum_and_closed_zones_get_none(
     for pool, before in zip(with_pods.pools, plain.pools, strict=True):
         requested, without = (sum(each.requested for each in one.groups) for one in (pool, before))
         if requested != without:
-            assert pool.valid
+            assert pool.mode.valid
             assert pool.max is not None
             assert without < requested <= pool.max
         for each, bare in zip(pool.groups, before.groups, strict=True):

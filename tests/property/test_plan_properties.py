@@ -57,7 +57,7 @@ def test_a_pool_is_never_shrunk_below_its_minimum_by_us(world: World) -> None:
     after = sum(planned.requested for planned in found.groups)
     if after < min(before, found.min):
         # Only where no healthy zone has room for what the fenced ones gave up.
-        assert found.starved >= min(before, found.min) - after
+        assert found.report.starved >= min(before, found.min) - after
 
 
 @given(pools())
@@ -237,7 +237,7 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
     assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
     for pool in found.pools:
         assert all(sentences(planned.reasons) and all(sentences(planned.reasons)) for planned in pool.groups)
-        assert pool.valid or (problems_of(pool.problems) and not pool.changes)
+        assert pool.mode.valid or (problems_of(pool.report.problems) and not pool.changes)
     assert all(skipped.reason for skipped in found.skipped)
 
 
@@ -302,5 +302,5 @@ def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_th
 @given(clusters())
 def test_what_was_applied_and_changed_nothing_has_no_news(world: World) -> None:
     for pool in world.plan().pools:
-        if pool.valid and not pool.changes and not pool.starved and not pool.overcommitted:
+        if pool.mode.valid and not pool.changes and not pool.report.starved and not pool.report.overcommitted:
             assert pool.digest(applied=False) == ""

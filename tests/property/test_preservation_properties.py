@@ -90,7 +90,7 @@ def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
     names = deletion_candidates(
         [read_machine(GARDENER, item, NOW) for item in items],
         planned.requested,
-        may_remove_running=planned.may_remove_running,
+        may_remove_running=planned.removal.may_remove_running,
         provision_timeout=planned.provision_timeout,
         now=NOW,
     )
@@ -131,7 +131,7 @@ def test_no_healthy_node_goes_in_the_place_of_a_preserved_machine_whatever_lower
         kinds = gone(planned, machines[planned.group.key.name])
         assert not PRESERVED & set(kinds)
         nodes_gone += sum(kind in NODES for kind in kinds)
-        if not planned.may_remove_running:
+        if not planned.removal.may_remove_running:
             assert not NODES & set(kinds)
     assert nodes_gone <= gives_back
 

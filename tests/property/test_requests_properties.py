@@ -65,10 +65,10 @@ def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
     before, pool = _before(world), _asked(world, wanted, only)
     assert pool.max is not None
     added = {planned.group.key.name: planned.requested - before[planned.group.key.name] for planned in pool.groups}
-    if pool.scale_request is None:
+    if pool.request.current is None:
         assert not any(added.values())
         return
-    assert sum(added.values()) + pool.missing == wanted
+    assert sum(added.values()) + pool.request.missing == wanted
     for planned in pool.groups:
         grown = added[planned.group.key.name]
         assert grown >= 0
@@ -85,7 +85,7 @@ def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
 @given(pools(), nodes)
 def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, wanted)
-    if pool.scale_request is None or pool.max is None:
+    if pool.request.current is None or pool.max is None:
         return
     sizes = dict(before)
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
@@ -117,7 +117,7 @@ def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World
     first, *others = world.observation.groups
     frozen = replace(first, frozen_because=stated("rolling out"), bounds=Bounds(0, first.requested + 3))
     pool = _asked(replace(world, observation=Observation(groups=(frozen, *others))), wanted)
-    if pool.scale_request is None or pool.max is None or not pool.moves:
+    if pool.request.current is None or pool.max is None or not pool.moves:
         return
     written = [planned for planned in pool.groups if planned.state is not State.FROZEN]
     insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned in written)
@@ -137,14 +137,14 @@ def test_the_order_of_the_groups_is_irrelevant(world: World, wanted: int, chance
 @given(pools(), nodes)
 def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, -wanted)
-    if pool.scale_request is None or pool.min is None:
+    if pool.request.current is None or pool.min is None:
         return
     gone = {planned.group.key.name: before[planned.group.key.name] - planned.requested for planned in pool.groups}
     total = sum(planned.requested for planned in pool.groups)
-    assert sum(gone.values()) + pool.missing == wanted
+    assert sum(gone.values()) + pool.request.missing == wanted
     for planned in pool.groups:
         if gone[planned.group.key.name]:
-            assert planned.may_remove_running
+            assert planned.removal.may_remove_running
             assert planned.state is not State.FROZEN
             assert planned.requested >= _floor(planned.group)
             assert total >= pool.min
@@ -165,9 +165,9 @@ def _floor(member: NodeGroup) -> int:
 def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int) -> None:
     """With the journal written and every group marked, the same request changes nothing more."""
     pool = _asked(world, wanted)
-    if pool.scale_request is None:
+    if pool.request.current is None:
         return
-    assert sum(pool.moves.values()) == (wanted - pool.missing if wanted > 0 else wanted + pool.missing)
+    assert sum(pool.moves.values()) == (wanted - pool.request.missing if wanted > 0 else wanted + pool.request.missing)
     id = ulid(NOW, b"0123456789")
     move = Move(id=id, unplaced=sum(pool.moves.values()), steps=pool.moves, request="r")
     done = tuple(
@@ -179,6 +179,6 @@ def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int
         )
         for planned in pool.groups
     )
-    state = replace(world.state, pools={pool.id: PoolState(move=move)}, scale_requests=(pool.scale_request,))
+    state = replace(world.state, pools={pool.id: PoolState(move=move)}, scale_requests=(pool.request.current,))
     (again,) = plan(Observation(groups=done), state, world.policy, NOW).pools
     assert again.moves == {}

@@ -46,7 +46,7 @@ def test_each_number_comes_from_the_first_who_says_it(
     for number, said, entry, total, field in zip(
         (pool.min, pool.max), annotated, ruled, totals, (POOL_MIN, POOL_MAX), strict=True
     ):
-        (origin,) = [origin for origin in pool.origins if origin.field == field]
+        (origin,) = [origin for origin in pool.report.origins if origin.field == field]
         expected = (said, Source.ANNOTATION), (entry, Source.RECORD), (total, Source.OWNER)
         assert (number, origin.source) == next(pair for pair in expected if pair[0] is not None)
         assert origin.value == number
@@ -56,7 +56,7 @@ def test_each_number_comes_from_the_first_who_says_it(
 def test_what_one_object_says_for_all_zones_counts_once(bounds: Bounds, zones: int) -> None:
     pool = only([shared("abcde"[i], bounds) for i in range(zones)], NOTHING)
     assert (pool.min, pool.max) == (bounds.min, bounds.max)
-    assert [len(origin.owners) for origin in pool.origins] == [1, 1]
+    assert [len(origin.owners) for origin in pool.report.origins] == [1, 1]
 
 
 @given(st.lists(BOUNDS, min_size=1, max_size=4), st.lists(BOUNDS, min_size=1, max_size=4))
@@ -115,7 +115,7 @@ class Owners(RuleBasedStateMachine):
     def run(self, written: int, annotated: bool, ends: bool) -> None:
         """A run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.look()
-        told = {problem.facts["owner"] for problem in plan.problems if problem.kind == "new-wish"}
+        told = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-wish"}
         assert told == {str(self.groups[zone].owner.numbers.ref) for zone in self.unheard}  # type: ignore[union-attr]
         self.unheard.clear()
         self.state = opened(plan, "01")

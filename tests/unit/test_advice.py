@@ -55,14 +55,14 @@ def the_pool(planned: Plan) -> PoolPlan:
 
 
 def asked(planned: Plan) -> dict[str, int]:
-    advice = the_pool(planned).demand
+    advice = the_pool(planned).demand.advice
     assert advice is not None
     return {group.name: nodes for group, nodes in advice.asked.nodes.items()}
 
 
 def needed(planned: Plan) -> dict[str, str]:
     """Each node of the pool, and why it is needed."""
-    advice = the_pool(planned).demand
+    advice = the_pool(planned).demand.advice
     assert advice is not None
     return {said.node: "" if said.needed is None else sentence(said.needed) for said in advice.nodes}
 
@@ -84,7 +84,7 @@ class TestGrowth:
     ) -> None:
         agent = pod("agent", cpu="1500m", owner=Owner("DaemonSet", "agent"))
         seen = Workload(pods=pods(2, cpu="3"), daemon_sets=(agent,), autoscaler_sought=True)
-        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand
+        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand.advice
         assert advice is not None
         assert len(advice.asked.blocked) == blocked
 
@@ -146,7 +146,7 @@ class TestGrowth:
 
     def test_pods_too_young_to_be_judged_ask_for_nothing_yet(self) -> None:
         planned = look(groups(1, 1, 1), Workload(pods=(pod(created_at=NOW),)))
-        assert the_pool(planned).demand is None
+        assert the_pool(planned).demand.advice is None
         assert planned.demand is not None
         assert planned.demand.look_again is not None
 
@@ -166,7 +166,7 @@ class TestNodes:
     def test_an_invalid_pool_gets_none_and_gives_none(self) -> None:
         members = groups(2, 1, 1)
         planned = look(members, Workload(pods=pods(3), nodes=(ours("n1"),)), maximum=2, minimum=3)
-        assert not the_pool(planned).valid
+        assert not the_pool(planned).mode.valid
         assert asked(planned) == {}
         assert needed(planned) == {"n1": "no change: its pool is invalid"}
 
@@ -197,7 +197,7 @@ class TestNothingFollows:
     def test_with_demand_off_pods_are_not_even_looked_at(self) -> None:
         planned = look(groups(1, 1, 1), Workload(pods=pods(5)), stage=DemandStage.OFF)
         assert planned.demand is None
-        assert the_pool(planned).demand is None
+        assert the_pool(planned).demand.advice is None
 
     def test_pods_that_could_not_be_read_are_one_sentence_and_the_plan_is_the_same(self) -> None:
         plain = look(groups(4, 0, 2), None)
@@ -214,7 +214,7 @@ class TestNothingFollows:
         assert planned.demand is not None
         assert planned.demand.unread is not None
         assert "default/blue, default/red" in sentence(planned.demand.unread)
-        assert all(pool.demand is None for pool in planned.pools)
+        assert all(pool.demand.advice is None for pool in planned.pools)
 
 
 def test_half_a_list_of_groups_ends_no_clock_and_an_invalid_pool_does() -> None:

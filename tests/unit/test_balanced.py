@@ -232,8 +232,10 @@ def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
     assert "may grow by 0 of the pool's 0 free nodes" in reasons(found, "a")
-    assert found.overcommitted
-    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
+    assert found.report.overcommitted
+    assert any(
+        "over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.report.problems)
+    )
 
 
 def test_a_probing_zone_gets_room_for_one_machine() -> None:
@@ -287,7 +289,7 @@ def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximu
 def test_a_raise_to_the_minimum_leaves_the_one_node_that_owners_insist_on() -> None:
     found = pool_plan(zones((0, 0, 0), least_max=1), numbers(4, 4), fenced=("b", "c"))
     assert (requested(found), maxima(found)) == ((2, 0, 0), (2, 1, 1))
-    assert found.starved == 2
+    assert found.report.starved == 2
 
 
 def test_the_fence_follows_requested_down_at_every_look() -> None:
@@ -301,7 +303,7 @@ def test_a_raise_to_the_minimum_leaves_the_room_that_frozen_groups_keep() -> Non
     found = pool_plan([frozen, group("b"), group("c")], numbers(12, 12))
     assert requested(found) == (2, 3, 3)
     assert sum(maxima(found)) == 12
-    assert found.starved == 4
+    assert found.report.starved == 4
 
 
 def test_the_minimum_is_levelled_over_what_is_there() -> None:

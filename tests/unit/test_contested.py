@@ -70,7 +70,7 @@ def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() ->
     assert (first.state, first.requested) == (State.FENCED, 4)
     assert first.bounds.max == 4
     assert "replicas unchanged: argocd reverted them 3 times" in "; ".join(sentences(first.reasons))
-    assert pool.contested == (str(key("a")),)
+    assert pool.report.contested == (str(key("a")),)
     healthy = GroupState(contested_since=NOW, contested_replicas=True)
     raised = pool_plan([group("a", 1), group("b", 1)], numbers(6, 12), states={key("a"): healthy})
     assert [planned.requested for planned in raised.groups] == [1, 5]
@@ -97,7 +97,7 @@ def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
     assert first.bounds == first.group.bounds
     assert "argocd reverted Evenkeel's bounds 3 times" in sentences(first.reasons)[0]
     assert "resume" in sentences(first.reasons)[0]
-    assert pool.contested == (str(key("a")),)
+    assert pool.report.contested == (str(key("a")),)
     assert pool.digest(applied=True) != ""
 
 

@@ -111,8 +111,8 @@ def test_a_full_pool_stays_as_it_is_and_says_why_unless_the_record_lets_one_step
     assert sum(home.requested) == 10
     found = home.look(15)
     assert sum(home.requested) == 10
-    assert not found.overcommitted
-    assert found.problems == ()
+    assert not found.report.overcommitted
+    assert found.report.problems == ()
     home.until_quiet()
     assert home.requested == (3, 3, 3)
 
@@ -186,7 +186,7 @@ def test_a_node_that_does_not_get_well_goes_again_by_name_and_nothing_goes_for_i
         home.look(60)
         assert home.requested == (4, 3, 9)
     found = home.look(120)
-    assert [group.removes for group in found.groups] == [(new,), (), ()]
+    assert [group.removal.machines for group in found.groups] == [(new,), (), ()]
     home.drain()
     home.look(60)
     assert (home.requested, home.memory.step) == ((3, 3, 9), None)
@@ -300,8 +300,8 @@ def test_a_failed_launch_that_is_preserved_is_not_cancelled() -> None:
         home.drain()
         assert home.requested == (4, 3, 9)
     assert home.went == []
-    assert found.converging is not None
-    assert found.converging.hangs_since is not None
+    assert found.convergence.report is not None
+    assert found.convergence.report.hangs_since is not None
     (kept,) = (each for each in home.machines("a") if each.preserved)
     assert home.why.startswith("no machine of a may be drained: keeps 1 replica of machines that Gardener preserves")
     whole = Plan(now=home.now, pools=(found,), skipped=(), states={})
@@ -321,8 +321,8 @@ def test_a_preserved_launch_that_only_its_scalables_status_tells_of_is_told_as_o
     for _ in range(20):
         found = home.look(60)
     assert home.requested == (4, 3, 9)
-    assert found.converging is not None
-    assert found.converging.hangs_since is not None
+    assert found.convergence.report is not None
+    assert found.convergence.report.hangs_since is not None
     assert home.why.startswith("no machine of a may be drained: keeps 1 replica of machines that Gardener preserves")
 
 
@@ -393,7 +393,7 @@ def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, 
         home.look(60)
         if home.groups[dead].requested:
             home.fail(dead)
-            tries += home.last is not None and home.last.step is not None
+            tries += home.last is not None and home.last.convergence.step is not None
         home.boot(back, "c", "d")
         home.drain()
     assert home.requested == ((0, 3, 3, 3) if dead == "a" else (3, 0, 3, 3))
@@ -618,8 +618,8 @@ def test_a_drain_that_hangs_is_told_and_no_second_one_begins() -> None:
     for _ in range(60):
         found = home.look(60)
         assert home.requested == (1, 4, 4)
-    assert found.converging is not None
-    assert found.converging.hangs_since is not None
+    assert found.convergence.report is not None
+    assert found.convergence.report.hangs_since is not None
     assert home.bounds("a")[0] == 0  # its new node is kept no longer than that
     home.until_quiet()
     assert home.requested == (3, 3, 3)
@@ -725,8 +725,8 @@ def test_an_autoscaler_that_fills_the_new_one_keeps_both_nodes_and_the_step_wait
         found = home.look(60)
         assert home.requested == (1, 4, 5)
     assert home.why.startswith("no machine of c may be drained: ")
-    assert found.converging is not None
-    assert found.converging.hangs_since is not None
+    assert found.convergence.report is not None
+    assert found.convergence.report.hangs_since is not None
     assert home.bounds("b")[1] > 4  # others are not kept from ordering any more
     for zone in "abc":
         assert not any(each.deleting for each in home.machines(zone))
@@ -962,7 +962,7 @@ def test_a_pass_by_hand_waits_for_no_clock_and_works_where_level_is_off() -> Non
     home.policy = replace(home.policy, convergence_requested={"workers": home.now})
     found = home.look()
     assert home.requested == (1, 4, 5)
-    assert found.converging is not None
+    assert found.convergence.report is not None
     for _ in range(12):
         home.boot()
         home.drain()
@@ -1004,8 +1004,11 @@ def test_a_pass_by_hand_ends_where_demand_is_bound_to_a_source_whatever_was_held
 def test_the_course_says_all_steps_that_would_follow() -> None:
     home = Home((0, 4, 5))
     found = home.look()
-    assert found.converging is not None
-    assert found.converging.course == (("c", "a"), ("b", "a"), ("c", "a")) or len(found.converging.course) == 3
+    assert found.convergence.report is not None
+    assert (
+        found.convergence.report.course == (("c", "a"), ("b", "a"), ("c", "a"))
+        or len(found.convergence.report.course) == 3
+    )
 
 
 def test_without_a_view_of_the_pods_nothing_is_moved_and_it_says_so() -> None:
@@ -1014,7 +1017,7 @@ def test_without_a_view_of_the_pods_nothing_is_moved_and_it_says_so() -> None:
     found = home.look(SETTLED)
     assert home.requested == (0, 4, 5)
     assert "its pods are unknown" in home.why
-    assert found.asks
+    assert found.convergence.asks
 
 
 def asked(home: Home, nodes: int) -> None:
@@ -1038,7 +1041,7 @@ def test_nodes_that_somebody_gives_back_in_the_middle_wait_for_the_end_of_the_st
     asked(home, -1)
     found = home.look(15)
     assert home.requested == (1, 4, 5)
-    assert any(problem.kind is ProblemKind.REQUEST_BEHIND_MOVE for problem in found.problems)
+    assert any(problem.kind is ProblemKind.REQUEST_BEHIND_MOVE for problem in found.report.problems)
     home.boot()
     home.look(60)
     assert home.requested == (1, 4, 4)

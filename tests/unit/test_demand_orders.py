@@ -77,8 +77,8 @@ def test_an_operators_request_precedes_pods_and_removals() -> None:
     found = planned(request=request)
     assert changes(found)["spare"] == 2
     (spare,) = (pool for pool in found.pools if pool.id.name == "spare")
-    assert spare.scale_request is not None
-    assert spare.scale_request.id == "r1"
+    assert spare.request.current is not None
+    assert spare.request.current.id == "r1"
 
 
 def test_a_pool_with_an_operators_request_gives_no_node_back_beside_it() -> None:

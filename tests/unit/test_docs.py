@@ -364,8 +364,8 @@ def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
     }
     listing = Listing(flavour=FLAVOURS["cluster-api"], objects={"MachineDeployment": [item]})
     found = pool_plan([one.group for one in read_groups(listing)[0]])
-    assert not found.valid
-    assert problems_of(found.problems)[0].endswith(line)
+    assert not found.mode.valid
+    assert problems_of(found.report.problems)[0].endswith(line)
 
 
 @pytest.mark.parametrize("row", list(rows("errors.md", "record")), ids=lambda row: row[0])

@@ -161,7 +161,7 @@ def test_numbers_from_files_are_those_from_the_api(kind: str, tmp_path: Path) ->
     (told,) = planned(estate, tmp_path)["pools"]
     pool = estate.pool()
     assert (pool.min, pool.max) == (told["min"], told["max"])
-    assert [share.owner.ref.kind for origin in pool.origins for share in origin.owners] == [
+    assert [share.owner.ref.kind for origin in pool.report.origins for share in origin.owners] == [
         owner["kind"] for origin in told["numbersFrom"].values() for owner in origin["owners"]
     ]
 

@@ -477,7 +477,7 @@ class TestChecksThatDoNotKnow:
     def test_what_pods_and_nodes_showed_stays_while_they_are_not_read(self, kind: IncidentKind) -> None:
         before = ClusterHealth(incidents=(Incident(kind=kind, since=NOW, pool=WORKERS),))
         planned = plan_of([group("a", 2)], numbers(1, 12))
-        assert planned.pools[0].demand is None
+        assert planned.pools[0].demand.advice is None
         unread = replace(planned, demand=Advice(unread=Reason.of(Rule.WORKLOAD_UNREAD, error="away")))
         assert evaluate(before, unread, {}, 5 * MINUTE).incidents == before.incidents
         assert evaluate(before, planned, {}, 5 * MINUTE).incidents == (), "nobody asks for demand any more"

@@ -69,13 +69,13 @@ class TestWhoTakesThem:
     def test_with_every_zone_failing_they_stay_and_the_pool_starves(self) -> None:
         found = pool_plan(zones([3, 2], [1, 1]), MOVE, fenced="ab")
         assert requested(found) == (3, 2)
-        assert found.starved == 3
+        assert found.report.starved == 3
         assert "no healthy zone can take over" in reasons(found, "a")
 
     def test_the_operators_cap_on_a_zone_is_kept_and_what_does_not_fit_stays(self) -> None:
         found = pool_plan([group("a", 5, running=2), group("b", 3, zone_max=4)], MOVE, fenced="a")
         assert requested(found) == (4, 4)
-        assert found.starved == 2
+        assert found.report.starved == 2
 
     def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
         groups = [
@@ -179,7 +179,7 @@ class TestWhatIsOwed:
         found = owing(groups, Move(id="m", steps={str(key("a")): -3, str(key("b")): 3}), fenced="a")
         assert sum(requested(found)) == 8
         assert requested(found)[0] == 2
-        assert found.unplaced == 0
+        assert found.replicas.unplaced == 0
 
     def test_it_is_placed_also_where_the_pool_is_on_release_now(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 3)]
@@ -190,19 +190,19 @@ class TestWhatIsOwed:
         groups = [group("a", 2, move="m"), group("b", 3, zone_max=4)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
         assert requested(found) == (2, 4)
-        assert (found.unplaced, found.starved) == (2, 2)
+        assert (found.replicas.unplaced, found.report.starved) == (2, 2)
 
     def test_what_pool_maximum_no_longer_allows_is_no_longer_owed(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 9)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
         assert requested(found) == (2, 10)
-        assert found.unplaced == 0
+        assert found.replicas.unplaced == 0
 
     def test_it_comes_before_what_is_stuck_now(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 4, running=1), group("c", 0, zone_max=4)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="ab")
         assert requested(found) == (2, 3, 4)
-        assert (found.unplaced, found.starved) == (0, 2)
+        assert (found.replicas.unplaced, found.report.starved) == (0, 2)
 
 
 class TestWhileItIsUnderWay:

@@ -393,7 +393,7 @@ class TestWhatIsHeld:
             assert [planned.requested for planned in pool.groups] == [5, 3, 3], minute
             assert state.groups[key("a")].failure_class is kind, minute
             if pool.groups[0].state is State.FENCED:
-                assert pool.starved == 3, minute
+                assert pool.report.starved == 3, minute
         assert pool.groups[0].state is State.FENCED
 
     def test_a_timeout_takes_its_place_once_the_machines_say_so_no_more(self) -> None:

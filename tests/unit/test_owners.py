@@ -116,7 +116,7 @@ def test_a_pool_of_no_member_in_which_nobody_wants_a_node_takes_no_part_until_so
     none = [owned(zone, Bounds(0, 0)) for zone in "ab"]
     assert house(none).ask("status")["pools"] == []
     running = pool_plan([none[0], owned("b", Bounds(0, 0), requested=1)], numbers())
-    assert (running.valid, running.max) == (True, 0)
+    assert (running.mode.valid, running.max) == (True, 0)
 
 
 def test_a_memory_without_annotations_is_enough_to_know_what_is_ours() -> None:
@@ -209,7 +209,7 @@ def controlled(item: Object, kind: str = "Cluster", group: str = "provisioning.e
 
 def notes_of(*items: Object) -> Sequence[str]:
     (found, *_) = read(*items)
-    return problems_of(pool_plan([found.group], numbers(0, 9)).problems)
+    return problems_of(pool_plan([found.group], numbers(0, 9)).report.problems)
 
 
 def test_a_controller_of_an_unknown_kind_is_told_by_kind_and_name_with_what_to_do_and_the_group_goes_on() -> None:
@@ -252,7 +252,7 @@ def test_who_controls_the_owner_of_the_bounds_is_told_as_well() -> None:
 
 def test_a_pool_tells_of_an_unknown_controller_once() -> None:
     found = [one.group for one in read(*(controlled(objects.cluster_api(zone, 1)) for zone in ZONES))]
-    assert len(problems_of(pool_plan(found, numbers(0, 9)).problems)) == 1
+    assert len(problems_of(pool_plan(found, numbers(0, 9)).report.problems)) == 1
 
 
 @pytest.mark.parametrize("owners", ["x", [1], [{"controller": True}], {"controller": True}, [{"controller": "yes"}]])
@@ -260,7 +260,7 @@ def test_owner_references_of_any_shape_stop_nothing(owners: Any) -> None:
     item = objects.cluster_api(ZONES[0], 1)
     item["metadata"]["ownerReferences"] = owners
     (found,) = read(item)
-    assert pool_plan([found.group], numbers(0, 9)).valid
+    assert pool_plan([found.group], numbers(0, 9)).mode.valid
 
 
 # -- Karpenter
@@ -298,9 +298,9 @@ def test_only_its_max_is_written() -> None:
 def test_an_autoscaler_beside_karpenter_is_told() -> None:
     (found,) = read(member(ZONES[0], 3))
     beside = replace(found.group, replicas_by="cluster-autoscaler")
-    kinds = [problem.kind for problem in pool_plan([beside], numbers(0, 9)).problems]
+    kinds = [problem.kind for problem in pool_plan([beside], numbers(0, 9)).report.problems]
     assert kinds == [ProblemKind.AUTOSCALER_BESIDE_KARPENTER]
-    assert not pool_plan([found.group], numbers(0, 9)).problems
+    assert not pool_plan([found.group], numbers(0, 9)).report.problems
 
 
 # -- numbers that break a rule
@@ -428,7 +428,7 @@ def test_a_pool_of_very_many_owners_is_told_in_few_words() -> None:
     many = [
         replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
     ]
-    (origin, _) = pool_plan(many, numbers()).origins
+    (origin, _) = pool_plan(many, numbers()).report.origins
     found = house(many).ask("status")["pools"][0]["numbersFrom"]["max"]
     assert len(origin.owners) == 400
     assert len(found["owners"]) == MOST_NAMED
@@ -535,8 +535,8 @@ def test_an_option_that_means_nothing_is_told_and_changes_nothing(option: str, v
     (found,) = read(item)
     assert getattr(found.group, option) is None
     assert [fault.field for fault in found.group.unreadable.notes] == [getattr(CLUSTER_API.autoscaler, option)]
-    assert pool_plan([found.group], numbers()).valid
-    assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
+    assert pool_plan([found.group], numbers()).mode.valid
+    assert "the default counts" in problems_of(pool_plan([found.group], numbers()).report.problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY
 
 

@@ -127,16 +127,16 @@ def test_a_look_is_asked_for_at_the_end_of_a_backoff() -> None:
     state = in_backoff()
     assert state.backoff_until is not None
     found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), states={key("a"): state})
-    assert found.look_at == state.backoff_until + timedelta(seconds=1)
+    assert found.check_at == state.backoff_until + timedelta(seconds=1)
 
 
 def test_a_look_is_asked_for_when_the_last_word_about_a_fenced_zone_ends() -> None:
     found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), fenced=("a",), impaired=("a",))
-    assert found.look_at == NOW + 30 * MINUTE + timedelta(seconds=1)
+    assert found.check_at == NOW + 30 * MINUTE + timedelta(seconds=1)
 
 
 def test_a_pool_in_which_time_changes_nothing_asks_for_no_look() -> None:
-    assert plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12)).look_at is None
+    assert plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12)).check_at is None
 
 
 class TestNoZoneIsHealthy:
@@ -189,9 +189,9 @@ def test_what_runs_have_added_in_the_last_seconds_counts_for_max_step(
     found = plan_of(groups, policy, adopted={pool_plan(groups, policy).id: state})
     (pool,) = found.pools
     assert sum(requested(pool)) == adds
-    assert pool.added == (5 if adds else 0), "with those of the last seconds"
+    assert pool.replicas.added == (5 if adds else 0), "with those of the last seconds"
     if adds < 5:
-        assert found.look_at == added_at + 15 * SECOND
+        assert found.check_at == added_at + 15 * SECOND
 
 
 def test_machines_that_try_zones_nobody_sees_count_for_max_step() -> None:
@@ -297,6 +297,6 @@ class TestHalfAList:
         state = ClusterState(pools=dict(first.pool_states))
         empty = plan(Observation(groups=()), state, numbers(0, 20), NOW + MINUTE)
         (pool,) = empty.pools
-        assert (pool.awaits_check, pool.groups, empty.look_at) == (True, (), NOW + 2 * MINUTE)
+        assert (pool.awaits_check, pool.groups, empty.check_at) == (True, (), NOW + 2 * MINUTE)
         waited = replace(state, pools={pool.id: pool.remembered})
         assert plan(Observation(groups=()), waited, numbers(0, 20), NOW + 2 * MINUTE).pools == ()

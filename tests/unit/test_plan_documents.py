@@ -118,7 +118,7 @@ def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_i
     assert told["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]
     assert "outcome" not in told["pools"][0]["groups"][0]
     asked = replace(pool, scale_request=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
-    told = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, look_at=NOW))
+    told = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, check_at=NOW))
     assert told["lookAt"] == "2026-01-15T12:00:00Z"
     assert told["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
 

@@ -38,10 +38,10 @@ from tests.parts import replace
 
 def problem(found: PoolPlan) -> str:
     """The only problem of an invalid pool that nothing is written for."""
-    assert not found.valid
+    assert not found.mode.valid
     assert not found.changes
-    assert len(problems_of(found.problems)) == 1, problems_of(found.problems)
-    return problems_of(found.problems)[0]
+    assert len(problems_of(found.report.problems)) == 1, problems_of(found.report.problems)
+    return problems_of(found.report.problems)[0]
 
 
 # -- membership
@@ -193,8 +193,8 @@ def test_a_group_that_cannot_be_compared_is_in_no_pool_and_told_what_to_do(field
 def test_what_cannot_be_read_of_nodes_does_no_harm_to_a_labelled_pool() -> None:
     fault = Fault(object="MD x", field="f", value="'v'", problem="p")
     found = pool_plan(zones((1, 1), bounds=((0, 4), (0, 4)), template_faults=(fault,)), SIMILAR)
-    assert found.valid
-    assert problems_of(found.problems) == ()
+    assert found.mode.valid
+    assert problems_of(found.report.problems) == ()
 
 
 def test_a_bound_that_cannot_be_read_makes_the_pool_of_its_likes_invalid() -> None:
@@ -332,8 +332,8 @@ def test_a_new_pool_that_is_smaller_than_its_zones_is_refused() -> None:
 def test_an_existing_pool_that_is_smaller_than_its_zones_is_sized_and_warned_about(strategy, trace) -> None:
     members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
     found = pool_plan(members, numbers(0, 2, strategy))
-    assert found.valid
-    assert "it is used all the same, because the pool exists" in problems_of(found.problems)[0]
+    assert found.mode.valid
+    assert "it is used all the same, because the pool exists" in problems_of(found.report.problems)[0]
 
 
 def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_them() -> None:
@@ -367,7 +367,7 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     known = {before.id: replace(before.remembered, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools
-    assert after.unplaced_before == 3
+    assert after.replicas.unplaced_before == 3
     assert sum(requested(after)) == 6 + 3
 
 
@@ -393,8 +393,8 @@ def test_a_minimum_above_the_maximum_is_refused() -> None:
 def test_a_member_without_a_zone_is_refused_once_each() -> None:
     members = [replace(member, zone=None) for member in zones((1, 1))]
     found = pool_plan(members, numbers(0, 4))
-    assert not found.valid
-    assert [text.split(":")[0] for text in problems_of(found.problems)] == [str(key("a")), str(key("b"))]
+    assert not found.mode.valid
+    assert [text.split(":")[0] for text in problems_of(found.report.problems)] == [str(key("a")), str(key("b"))]
 
 
 def test_a_fault_of_one_member_leaves_the_whole_pool_alone_and_no_other() -> None:
@@ -404,11 +404,11 @@ def test_a_fault_of_one_member_leaves_the_whole_pool_alone_and_no_other() -> Non
     good, bad = plan_of(broken + fine, numbers(0, 4)).pools
     assert problem(bad) == "default/workers-a: max-size is 'x': not an integer"
     assert requested(bad) == (1, 1)
-    assert good.valid
+    assert good.mode.valid
     assert good.changes
 
 
 def test_every_fault_of_a_pool_is_named() -> None:
     faults = [Fault(object="x", field=name, value="'?'", problem="bad") for name in ("pool-min", "pool-max")]
     members = [group("a", faults=(faults[0],), pool_max=1), group("b", faults=(faults[1],), pool_max=2)]
-    assert len(pool_plan(members, numbers(0, 4)).problems) == 3
+    assert len(pool_plan(members, numbers(0, 4)).report.problems) == 3

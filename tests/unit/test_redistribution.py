@@ -57,7 +57,7 @@ def test_hold_fences_and_leaves_replicas_alone() -> None:
 
 def test_the_node_that_an_owner_insists_on_offering_is_not_released_to_be_ordered_again_in_the_next_loop() -> None:
     beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), least_max=1), numbers(0, 12), fenced=("a",))
-    assert (requested(beside), maxima(beside)[0], beside.starved) == ((1, 3, 3), 1, 1)
+    assert (requested(beside), maxima(beside)[0], beside.report.starved) == ((1, 3, 3), 1, 1)
     assert "cluster-autoscaler would order them again" in reasons(beside, "a")
     again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), least_max=1), numbers(0, 12), fenced=("a",))
     assert requested(again) == (1, 4, 4)
@@ -96,15 +96,15 @@ def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group() -> N
 def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation() -> None:
     found = pool_plan(zones((5, 3), running=(2, 2)), numbers(0, 12), fenced=("a", "b"))
     assert requested(found) == (5, 3)
-    assert found.starved == 4
+    assert found.report.starved == 4
     assert "keeps 3 stuck replicas: no healthy zone can take over" in reasons(found, "a")
-    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.problems)
+    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.report.problems)
 
 
 def test_healthy_zones_at_their_own_cap_take_nothing() -> None:
     found = pool_plan(zones((5, 3), running=(2, 3), zone_max=3), numbers(0, 12), fenced=("a",))
     assert requested(found) == (5, 3)
-    assert found.starved == 3
+    assert found.report.starved == 3
 
 
 def test_the_worker_keeps_its_minimum_in_the_failing_zone() -> None:
@@ -159,7 +159,7 @@ def test_a_machine_that_tells_a_quota_itself_is_missing_also_while_its_zone_is_t
     quota = MachineFailure(code="VcpuLimitExceeded", message="", at=NOW - timedelta(minutes=6))
     a = replace(a, machines=(replace(machine, failure=quota),))
     tried = {key("a"): after_backoff(FailureClass.QUOTA)}
-    assert pool_plan([a, b], numbers(0, 12), states=tried).starved == 1
+    assert pool_plan([a, b], numbers(0, 12), states=tried).report.starved == 1
 
 
 # -- overshoot
@@ -169,13 +169,13 @@ def test_above_the_pool_maximum_replicas_without_a_machine_go() -> None:
     found = pool_plan(zones((6, 4, 4), running=(4, 4, 4)), numbers(0, 12))
     assert requested(found) == (4, 4, 4)
     assert "took back 2 replicas without a machine" in reasons(found, "a")
-    assert not found.overcommitted
+    assert not found.report.overcommitted
 
 
 def test_running_nodes_above_the_pool_maximum_are_left_to_scale_down() -> None:
     found = pool_plan(zones((6, 4, 4)), numbers(0, 12))
     assert requested(found) == (6, 4, 4)
-    assert found.overcommitted
+    assert found.report.overcommitted
 
 
 def test_only_the_surplus_is_taken_back() -> None:
@@ -237,7 +237,7 @@ def test_above_the_pool_maximum_what_is_held_stays(why: str) -> None:
         zones((6, 4), running=(4, 4)), numbers(0, 9, on_failure=treatment), states={key("a"): in_backoff(kind)}
     )
     assert requested(found) == (6, 4)
-    assert found.overcommitted
+    assert found.report.overcommitted
 
 
 def test_what_was_released_is_not_said_to_be_taken_back() -> None:
@@ -313,10 +313,10 @@ def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
 def test_where_no_zone_is_healthy_the_minimum_is_what_probing_zones_are_tried_with_one_machine_each() -> None:
     found = pool_plan(zones((1, 1, 0)), numbers(5, 12), probing=("a", "b", "c"))
     assert requested(found) == (2, 2, 1)
-    assert found.starved == 0
+    assert found.report.starved == 0
     again = pool_plan(zones((2, 2, 1), running=(1, 1, 0)), numbers(9, 12), probing=("a", "b", "c"))
     assert requested(again) == (2, 2, 1)
-    assert again.starved == 4
+    assert again.report.starved == 4
     beside = pool_plan(zones((1, 1, 0)), numbers(5, 12), probing=("a",))
     assert requested(beside)[0] == 1
 
@@ -324,7 +324,7 @@ def test_where_no_zone_is_healthy_the_minimum_is_what_probing_zones_are_tried_wi
 def test_a_minimum_that_finds_no_room_is_starved() -> None:
     found = pool_plan(zones((0, 0), zone_max=1), numbers(5, 12))
     assert requested(found) == (1, 1)
-    assert found.starved == 3
+    assert found.report.starved == 3
 
 
 def test_what_a_fenced_zone_gives_up_below_the_minimum_is_raised_elsewhere() -> None:

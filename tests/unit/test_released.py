@@ -172,7 +172,7 @@ class TestOrder:
         request = ScaleRequest(id="r1", nodes=nodes, at=play.now, pool="workers")
         play.state = replace(play.state, scale_requests=(request,))
         found = play.look(ORDERS - CLOSES)
-        assert (found.scale_request, sum(requested(found))) == (request, 6 + nodes)
+        assert (found.request.current, sum(requested(found))) == (request, 6 + nodes)
 
     def test_pods_that_need_fewer_nodes_get_fewer(self) -> None:
         play = released(waiting=1)
@@ -196,7 +196,7 @@ class TestOrder:
         play = released()
         play.look(15, b=4, c=5)
         assert memory(play) is None
-        assert play.look(60).asks_waiting is False
+        assert play.look(60).release.asks_waiting is False
 
     def test_the_released_zone_itself_counts_once_it_grows_again(self) -> None:
         play = released()
@@ -416,8 +416,8 @@ class TestWhoIsWaitedFor:
 
     def test_pods_are_asked_for_only_once_the_autoscaler_had_its_time(self) -> None:
         play = released(waiting=None)
-        assert play.look(CLOSES - 1).asks_waiting is False
-        assert play.look(1).asks_waiting is True
+        assert play.look(CLOSES - 1).release.asks_waiting is False
+        assert play.look(1).release.asks_waiting is True
 
 
 STOPS: dict[str, dict[str, object]] = {
@@ -443,11 +443,11 @@ class TestStopping:
         before = requested(found)
         play.policy = replace(play.policy, **STOPS[why])  # type: ignore[arg-type]
         found = play.look(5)
-        assert (found.opens, requested(found), sum(maxima(found))) == (True, before, 12)
+        assert (found.mode.opens, requested(found), sum(maxima(found))) == (True, before, 12)
         assert Rule.OPENED in rules(found, "b")
         (pool,) = play.state.pools.values()
         assert (pool.closed_at, pool.release is None) == (None, False)
-        assert play.look(60).opens is False
+        assert play.look(60).mode.opens is False
 
     def test_a_pool_that_is_live_in_a_cluster_in_dry_run_goes_on(self) -> None:
         play = released()
@@ -496,7 +496,7 @@ class TestStopping:
         play.look(CLOSES)
         play.policy = replace(play.policy, restoring=True, paused={"workers": None})
         found = play.look(5)
-        assert found.opens is False
+        assert found.mode.opens is False
         (pool,) = play.state.pools.values()
         assert pool.closed_at is None
 

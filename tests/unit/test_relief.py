@@ -136,7 +136,7 @@ class Seed:
 
 def notes(pool: PoolPlan) -> list[Rule]:
     """The rules of relief's notes, with why where there is none."""
-    told = [note for note in pool.notes if note.rule is not Rule.BOUNDS_UNREAD]
+    told = [note for note in pool.report.notes if note.rule is not Rule.BOUNDS_UNREAD]
     assert all(sentence(note) for note in told)
     return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in told]
 
@@ -156,8 +156,8 @@ def test_a_dead_zone_is_waited_for_and_then_the_others_may_have_what_the_pool_ma
     pool = seed.look()
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
-    assert seed.seen.look_at is not None
-    assert seed.seen.look_at <= NOW + PATIENCE
+    assert seed.seen.check_at is not None
+    assert seed.seen.check_at <= NOW + PATIENCE
     assert seed.look(4).relief is None
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
@@ -170,7 +170,7 @@ def test_what_was_written_is_not_written_again_and_is_no_wish() -> None:
     for _ in range(3):
         pool = seed.look(3)
         assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
-    assert [share.wish for origin in pool.origins for share in origin.owners] == [0, 9]
+    assert [share.wish for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
 def test_the_shoot_is_asked_for_only_where_a_zone_is_dead_for_long_or_something_of_ours_stands() -> None:
@@ -288,7 +288,7 @@ def test_a_shoot_that_cannot_be_read_keeps_nobody_from_planning() -> None:
     seed = dead_for_long(1, 3, 3)
     seed.unread = Reason.of(Rule.SHOOT_UNREAD, said="no answer")
     pool = seed.look()
-    assert (pool.relief, notes(pool), pool.valid) == (None, [Rule.SHOOT_UNREAD], True)
+    assert (pool.relief, notes(pool), pool.mode.valid) == (None, [Rule.SHOOT_UNREAD], True)
 
 
 def test_a_limit_of_the_cloud_profile_is_kept() -> None:
@@ -307,7 +307,7 @@ def test_a_refusal_is_told_with_its_words_and_not_tried_until_something_changes(
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
     pool = seed.look(1)
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
-    assert "quota exceeded: cpu" in sentence(pool.notes[-1])
+    assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
     assert seed.look(58).relief is None
     assert seed.look(2).relief is not None, "after an hour it is asked again"
     seed.shoot_fields = {"generation": 2}

@@ -50,8 +50,8 @@ def test_exactly_the_named_go_with_the_bounds_in_one_journaled_patch() -> None:
     pool = removed(zones([5, 5, 5]), named("m7"))
     assert requested(pool) == (4, 5, 5)
     gone = pool.groups[0]
-    assert [ref.name for ref in gone.removes] == ["m7"]
-    assert not gone.may_remove_running
+    assert [ref.name for ref in gone.removal.machines] == ["m7"]
+    assert not gone.removal.may_remove_running
     (patch,) = patches(gone)
     assert patch.requested == 4
     assert patch.bounds == gone.bounds
@@ -71,7 +71,7 @@ def test_what_was_done_of_it_counts_and_what_was_not_is_judged_anew() -> None:
             Observation(groups=tuple(members)), ClusterState(pools={pool.id: state}), numbers(0, 100), NOW
         ).pools
         assert [one.requested for one in left.groups] == [one.requested for one in members]
-        assert left.unplaced == 0
+        assert left.replicas.unplaced == 0
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told
     pool = removed(zones([5, 1, 0]), named("m"), numbers(8, 100))
     assert sum(requested(pool)) == 8
     assert requested(pool)[0] == 5
-    kinds = {problem.kind for problem in pool.problems}
+    kinds = {problem.kind for problem in pool.report.problems}
     assert not kinds & {ProblemKind.REQUEST_UNMET, ProblemKind.REQUEST_EXPIRED}
 
 

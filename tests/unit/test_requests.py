@@ -96,8 +96,8 @@ class TestWhoMayGrow:
     def test_pool_maximum_holds_and_what_does_not_fit_is_told(self) -> None:
         pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
         assert sum(requested(pool)) == 14
-        assert pool.missing == 5
-        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.problems)
+        assert pool.request.missing == 5
+        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.report.problems)
 
     def test_only_groups_that_the_pods_fit_are_raised(self) -> None:
         pool = grown(zones((0, 3, 6)), asked(3, f"{POOL}-b", str(key("c"))))
@@ -124,7 +124,7 @@ class TestWhoMayGrow:
         pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
-        assert pool.missing == 3
+        assert pool.request.missing == 3
 
     def test_a_max_that_was_cut_because_we_ordered_machines_is_no_limit(self) -> None:
         ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
@@ -134,7 +134,7 @@ class TestWhoMayGrow:
         first, second = zones((0, 0))
         pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
         assert requested(pool) == (1, 2)
-        assert pool.missing == 2
+        assert pool.request.missing == 2
 
     def test_beside_an_autoscaler_the_max_of_who_grows_is_what_is_requested(self) -> None:
         pool = grown(zones((1, 3, 6)), asked(1))
@@ -152,8 +152,8 @@ class TestGivingBack:
         assert requested(pool) == (0, 5)
         pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
         assert sum(requested(pool)) == 3
-        assert pool.missing == 3
-        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.problems)
+        assert pool.request.missing == 3
+        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.report.problems)
 
     def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
@@ -162,18 +162,18 @@ class TestGivingBack:
         unseen = replace(group("b", 0), invisible_at_zero=True)
         pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
         assert requested(pool) == (0, 1)
-        assert pool.missing == 1
+        assert pool.request.missing == 1
 
     def test_only_who_gives_back_may_lose_running_nodes(self) -> None:
         pool = grown(zones((1, 6)), asked(-2))
-        assert [one.may_remove_running for one in pool.groups] == [False, True]
+        assert [one.removal.may_remove_running for one in pool.groups] == [False, True]
 
 
 class TestRequests:
     def test_the_oldest_goes_first_and_the_next_waits_for_the_next_look(self) -> None:
         pool = grown(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE))
         assert sum(requested(pool)) == 4
-        assert pool.scale_request == asked(4, at=-2 * MINUTE)
+        assert pool.request.current == asked(4, at=-2 * MINUTE)
 
     def test_whoever_waits_is_told_so(self) -> None:
         (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
@@ -222,11 +222,13 @@ class TestRequests:
         policy = numbers(0, 20, BALANCED, OnFailure.MOVE)
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
-        assert pool.scale_request is None
+        assert pool.request.current is None
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
-        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
-        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(pool.problems)
+        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).request.current is None
+        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(
+            pool.report.problems
+        )
 
 
 class TestAfterACrash:
@@ -250,7 +252,7 @@ class TestAfterACrash:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
         assert requested(pool) == (2, 2)
-        assert pool.scale_request.nodes == 0
+        assert pool.request.current.nodes == 0
 
     def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:
         first, second = zones((3, 5))
@@ -266,9 +268,9 @@ class TestAfterACrash:
             NOW + 2 * SCALE_REQUEST_KEPT,
         )
         assert requested(later.pools[0]) == (0, 0)
-        assert later.pools[0].missing == 4
+        assert later.pools[0].request.missing == 4
         assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(
-            later.pools[0].problems
+            later.pools[0].report.problems
         )
 
     def test_its_hour_begins_when_it_was_asked_for_however_often_it_was_begun(self) -> None:
@@ -276,7 +278,7 @@ class TestAfterACrash:
         request = ScaleRequest(id="r", nodes=4, at=NOW - SCALE_REQUEST_KEPT - MINUTE, pool=POOL)
         pool = grown(zones((0, 0)), request, pools=pools)
         assert requested(pool) == (0, 0)
-        assert pool.missing == 4
+        assert pool.request.missing == 4
 
     def test_a_restore_carries_it_out_and_does_not_wait_for_what_finds_no_room(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
@@ -295,7 +297,7 @@ class TestAfterACrash:
             pool = grown(members, policy=policy, pools={ID: before})
             assert sum(requested(pool)) == expected
             assert not any(planned.leaves for planned in pool.groups)
-            assert pool.request_later == 7 - expected
+            assert pool.request.later == 7 - expected
             assert (closed(pool, opened(pool, BEGUN)).move is None) == (expected == 6), "a patch may still arrive"
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
@@ -354,14 +356,14 @@ def test_what_a_preserved_machine_holds_is_no_node_to_give_back() -> None:
     assert requested(grown([a, b], asked(-1))) == (4, 2), "the largest by nodes, not by replicas"
     found = grown([a, b], asked(-5), policy=numbers(3, 100))
     assert requested(found) == (3, 2), "PoolMinimum asks for nodes"
-    assert found.missing == 3
+    assert found.request.missing == 3
 
 
 def test_a_preserved_node_is_not_given_back() -> None:
     a, b = machines(zones((3,))[0]), group("b", 0)
     kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
     found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], asked(-3))
-    assert (requested(found), found.missing) == ((2, 0), 2)
+    assert (requested(found), found.request.missing) == ((2, 0), 2)
 
 
 class TestPodsThatCannotBePlacedAgain:
@@ -385,12 +387,12 @@ class TestPodsThatCannotBePlacedAgain:
     def test_their_node_stays_and_others_go(self) -> None:
         (pool,) = self.given_back(2).pools
         (plan_of_group,) = pool.groups
-        assert (requested(pool), pool.missing) == ((1,), 0)
+        assert (requested(pool), pool.request.missing) == ((1,), 0)
         names = deletion_candidates(
             plan_of_group.group.machines or (),
             1,
             may_remove_running=True,
-            keeps=plan_of_group.keeps,
+            keeps=plan_of_group.removal.keeps,
             provision_timeout=15 * MINUTE,
             now=NOW,
         )
@@ -398,18 +400,18 @@ class TestPodsThatCannotBePlacedAgain:
 
     def test_what_cannot_be_given_back_without_them_is_reported(self) -> None:
         (pool,) = self.given_back(3).pools
-        assert (requested(pool), pool.missing) == ((1,), 1)
+        assert (requested(pool), pool.request.missing) == ((1,), 1)
         assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in said(pool, "a")
 
     def test_where_no_machine_can_be_named_no_node_of_the_group_goes(self) -> None:
         (pool,) = self.given_back(2, launched=3).pools
-        assert (requested(pool), pool.missing) == ((3,), 2)
+        assert (requested(pool), pool.request.missing) == ((3,), 2)
 
     def test_pods_are_read_for_it_and_while_they_cannot_be_the_request_waits(self) -> None:
         assert self.given_back(2, reads=False).asks
         found = self.given_back(2, reads=False, unread="no right to list pods")
         (pool,), (refusal,) = found.pools, found.refusals
-        assert (requested(pool), pool.scale_request, refusal.waits) == ((3,), None, True)
+        assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
         assert "it waits: pods cannot be read" in problem_words(refusal.problem)
 
     def test_a_request_that_cannot_read_pods_holds_no_other_one_up(self) -> None:

@@ -323,7 +323,7 @@ class TestPlans:
         move = Move(id="m", steps={str(give.key): -3})
         found = _restored([give], move=move)
         assert all(planned.leaves for planned in found.groups)
-        assert found.unplaced == 3
+        assert found.replicas.unplaced == 3
 
     def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
@@ -338,9 +338,9 @@ class TestPlans:
         one = plan_of(observation, state, replace(policy, restoring_pools=("workers",)), NOW)
         none = plan_of(observation, state, replace(policy, restoring=True), NOW)
         assert (set(both.states), set(one.states), set(none.states)) == ({goes.key, stays.key}, {stays.key}, set())
-        assert both.look_at is not None
-        assert one.look_at == both.look_at
-        assert none.look_at is None
+        assert both.check_at is not None
+        assert one.check_at == both.check_at
+        assert none.check_at is None
 
     def test_what_a_move_gave_up_is_not_forgotten_over_groups_that_have_left_the_pool(self) -> None:
         id = PoolId("cluster-api", "default", "", "workers")
@@ -348,7 +348,7 @@ class TestPlans:
         adopted: dict[str, Bounds | None] = {str(loose.key): Bounds(0, 9)}
         state = ClusterState(pools={id: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
         (pool,) = plan_of(Observation(groups=(loose,)), state, numbers(0, 9), NOW).pools
-        assert (pool.id, pool.unplaced, pool.groups[0].leaves) == (id, 3, True)
+        assert (pool.id, pool.replicas.unplaced, pool.groups[0].leaves) == (id, 3, True)
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:

@@ -15,7 +15,7 @@ from tests.builders import drafted, group, numbers
 def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tuple[Bounds | None, list[str]]:
     """What becomes of a strategy's numbers for one group, and what is said of it besides the strategy's own word."""
     pool = drafted([group("a", requested, **fields)], numbers(0, 9))
-    pool.sizes = [Size(minimum, maximum, Reason.of(Rule.SAID, text="so says the strategy"))]
+    pool.bounds.sizes = [Size(minimum, maximum, Reason.of(Rule.SAID, text="so says the strategy"))]
     publish(pool)
     (draft,) = pool.groups
     return draft.bounds, sentences(draft.reasons)[1:]

@@ -92,7 +92,7 @@ def test_a_capability_plugs_in_at_named_points_and_is_planned_again_with_what_it
     seen: list[tuple[str, int]] = []
 
     def step(pool: PoolDraft) -> None:
-        seen.append(("bounds", len(pool.waited_for or ())))
+        seen.append(("bounds", len(pool.release.waited_for or ())))
 
     def moment(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]:
         return replace(planned, starved=7), NOW + MINUTE
@@ -107,5 +107,5 @@ def test_a_capability_plugs_in_at_named_points_and_is_planned_again_with_what_it
     check = Check(Observation(groups=tuple(zones((1, 2, 2)))), ClusterState(), numbers(0, 9), NOW)
     plan = run_pipeline(check, [capability])
     assert seen == [("bounds", 0), ("bounds", 1)], "once without an answer, once with it"
-    assert (plan.pools[0].starved, plan.look_at, plan.clock_skew) == (7, NOW + MINUTE, MINUTE)
+    assert (plan.pools[0].report.starved, plan.check_at, plan.clock_skew) == (7, NOW + MINUTE, MINUTE)
     assert maxima(plan.pools[0]) == maxima(pool_plan(zones((1, 2, 2)), numbers(0, 9)))

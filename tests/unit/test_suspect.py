@@ -207,8 +207,8 @@ def test_an_option_that_cannot_be_read_is_the_default_and_is_told(flavour: str, 
     assert getattr(found, option) is None
     assert [fault.field for fault in found.unreadable.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
     planned = pool_plan([found], numbers(0, 9))
-    assert planned.valid
-    assert "the default counts" in problems_of(planned.problems)[0]
+    assert planned.mode.valid
+    assert "the default counts" in problems_of(planned.report.problems)[0]
     assert planned.groups[0].provision_timeout == Policy(strategy=numbers().strategy).provision_timeout
 
 

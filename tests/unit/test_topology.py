@@ -54,7 +54,7 @@ def test_bounds_that_are_held_stay_and_the_pool_says_whose_they_are_and_what_wou
     found = pool_plan([topology("a", nodes=4), topology("b", nodes=0)], wants(minimum=0, maximum=8))
     assert [plan.bounds for plan in found.groups] == [Bounds(0, 4), Bounds(0, 4)]
     assert not any(plan.changes for plan in found.groups)
-    (problem,) = [text for text in problems_of(found.problems) if "write_topology" in text]
+    (problem,) = [text for text in problems_of(found.report.problems) if "write_topology" in text]
     assert "Cluster default/demo" in problem
     for zone in "ab":
         assert f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]" in problem
@@ -327,6 +327,6 @@ def test_who_owns_what_is_read_from_whatever_stands_there(fields: Any) -> None:
 
 def test_problem_kinds_are_lived_with() -> None:
     found = pool_plan([topology("a"), topology("b")], wants(minimum=0, maximum=8))
-    assert found.valid
-    assert [problem.kind for problem in found.problems] == [ProblemKind.BOUNDS_HELD]
+    assert found.mode.valid
+    assert [problem.kind for problem in found.report.problems] == [ProblemKind.BOUNDS_HELD]
     assert found.remembered.desired_bounds == {}

@@ -61,8 +61,8 @@ def test_headroom_is_levelled_by_percentages_of_the_pool() -> None:
 @pytest.mark.parametrize("weights", [("60", "50"), ("100", 1), ("70", "30", 2)])
 def test_percentages_that_leave_other_zones_nothing_make_the_pool_invalid(weights: tuple[int | str, ...]) -> None:
     found = pool_plan(weighed(*weights), numbers(0, 40))
-    assert not found.valid
-    assert problems_of(found.problems)[0].startswith("evenkeel.dev/weight: the zones name 1")
+    assert not found.mode.valid
+    assert problems_of(found.report.problems)[0].startswith("evenkeel.dev/weight: the zones name 1")
 
 
 @given(st.lists(st.integers(1, 33), min_size=1, max_size=3), st.lists(st.integers(1, 1000), max_size=3))

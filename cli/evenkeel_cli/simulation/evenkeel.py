@@ -206,13 +206,13 @@ class _Cluster(_Port):
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         group, plan = self.groups[patch.plan.group.key], patch.plan
-        if plan.removes:
-            return tuple(machine.name for machine in plan.removes)
+        if plan.removal.machines:
+            return tuple(machine.name for machine in plan.removal.machines)
         return deletion_candidates(
             self.world.machines_of(group),
             patch.requested or 0,
-            may_remove_running=plan.may_remove_running,
-            keeps=plan.keeps,
+            may_remove_running=plan.removal.may_remove_running,
+            keeps=plan.removal.keeps,
             provision_timeout=plan.provision_timeout,
             now=self.world.time,
         )

@@ -202,7 +202,7 @@ class Call:
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
         """Return the pools in dry run, by their own setting or their cluster's."""
         is_dry = stored.is_dry(self.stack_dry_run)
-        dry = [pool for pool in pools if (is_dry if pool.dry_run is None else pool.dry_run)]
+        dry = [pool for pool in pools if (is_dry if pool.mode.dry_run is None else pool.mode.dry_run)]
         return [pool for pool in dry if not stored.control.restores(pool.id)]
 
     def with_dry_run(

@@ -141,7 +141,7 @@ def _mode(call: Call, preview: Preview) -> list[str]:
     if preview.stored.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
     if preview.stored.is_dry(call.stack_dry_run):
-        live = [pool.id.name for pool in preview.plan.pools if pool.dry_run is False]
+        live = [pool.id.name for pool in preview.plan.pools if pool.mode.dry_run is False]
         except_for = f", but of pool {', '.join(live)}" if live else ", and numbers stay as they are"
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written{except_for}."]
     return []
@@ -201,21 +201,21 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """Return the pool in sentences: its numbers and their sources, the rest of PoolMaximum, its problems."""
     pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
-    for origin in planned.origins:
+    for origin in planned.report.origins:
         name = "PoolMaximum" if origin.field == POOL_MAX else "PoolMinimum"
         sentences.append(f"{name} is {origin.value}: {origin_words(origin)}.")
         sentences += chain_words(origin)
-    sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.notes)]
-    if planned.valid and planned.max is not None:
+    sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.report.notes)]
+    if planned.mode.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.stored.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
-    if not planned.valid:
+    if not planned.mode.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    sentences += [f"Problem: {problem_words(problem)}." for problem in planned.problems]
-    level = pool_level(planned.converging)
+    sentences += [f"Problem: {problem_words(problem)}." for problem in planned.report.problems]
+    level = pool_level(planned.convergence.report)
     sentences += level.says if level else ()
-    of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand)
+    of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand.advice)
     return [*sentences, *(of_pool.says if of_pool else ()), *(of_cluster.says if of_cluster else ())]
 
 
@@ -248,7 +248,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
         about[reason.rule.topic].append(explain_reason(reason))
     begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
-    minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.valid else [])
+    minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.mode.valid else [])
     return [
         _because(
             f"Node group {group.key} in zone {group.identity.zone or '?'} is {plan.state.value}{begin}{end}",
@@ -266,7 +266,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
 
 
 def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
+    if not pool.mode.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
         return []
     return [f"strategy: {pool.strategy.sentence_of_min.format(minimum=pool.min)}"]
 
@@ -345,7 +345,7 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     """Return how far the group may grow, by its max; if it may not, the necessary change."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
-    holds = [] if pool.valid else ["its pool is invalid"]
+    holds = [] if pool.mode.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
         holds.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
     unseen = [] if group.template.closed_because is None else [sentence(group.template.closed_because)]
@@ -376,7 +376,7 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     if plan.is_throttled:
         obstacles.append("other clusters could not get what it buys, so it tries one machine first")
     requested = sum(plan.requested for plan in pool.groups)
-    if pool.valid and pool.max is not None and requested >= pool.max:
+    if pool.mode.valid and pool.max is not None and requested >= pool.max:
         obstacles.append(_pool_is_full(pool, requested, pool.max))
     if group.annotations.zone_max is not None and plan.requested >= group.annotations.zone_max:
         obstacles.append(f"evenkeel.dev/zone-max is {group.annotations.zone_max}")

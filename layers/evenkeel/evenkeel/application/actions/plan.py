@@ -8,7 +8,7 @@ def plan(call: Call, _fields: Fields) -> Answer:
     """Return the plan of the cluster as it is now."""
     preview = call.preview(with_demand=True)
     control = preview.stored.control
-    invalid = sum(not pool.valid for pool in preview.plan.pools)
+    invalid = sum(not pool.mode.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {
         "dryRun": call.is_dry(preview.record, control),

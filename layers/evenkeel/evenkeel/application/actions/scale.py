@@ -91,7 +91,7 @@ def level(call: Call, fields: LevelFields) -> Answer:
     wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))
     preview = preview_of(call.clusters, wanted, call.now, call.remaining, with_demand=True)
     pool = find_pool(preview, fields.pool)
-    converging = pool.converging
+    converging = pool.convergence.report
     if converging is None:
         raise BadRequestError(
             f"pool is {quote(fields.pool)}: it is invalid, or too few of its groups are here: plan it"

@@ -184,7 +184,7 @@ def _mode(control: ControlRecord, dry_run: bool, now: datetime) -> str:
 def _exceptions(preview: Preview | None, dry_run: bool) -> str:
     """Return the pools whose own dry-run setting differs from their cluster's."""
     pools = preview.plan.pools if preview else ()
-    names = [pool.id.name for pool in pools if pool.dry_run is (not dry_run)]
+    names = [pool.id.name for pool in pools if pool.mode.dry_run is (not dry_run)]
     return f" (not so pool {', '.join(names)})" if names else ""
 
 
@@ -238,7 +238,7 @@ def _pending_pods(preview: Preview | None) -> str:
         return "; its pods are not read"
     pending = sum(len(unfit.pods) for unfit in preview.plan.demand.unmet)
     for pool in preview.plan.pools:
-        pending += sum(len(group.pods) for group in pool.demand.asked.pending) if pool.demand else 0
+        pending += sum(len(group.pods) for group in pool.demand.advice.asked.pending) if pool.demand.advice else 0
     return f"; {counted(pending, 'pod')} without a node" if pending else ""
 
 

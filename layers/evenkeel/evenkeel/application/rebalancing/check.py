@@ -256,7 +256,7 @@ class CheckClusters:
             self._check_alone(run.cluster)
             return None
         run.plan = planned.plan
-        if stored.control.fixes or is_missed(stored.timer, planned.plan.now, planned.plan.look_at):
+        if stored.control.fixes or is_missed(stored.timer, planned.plan.now, planned.plan.check_at):
             return _Change("a look is due")
         if self._would_write(stored, planned, run):
             return _Change("scan")

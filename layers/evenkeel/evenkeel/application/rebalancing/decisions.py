@@ -56,7 +56,7 @@ def _group(plan: GroupPlan) -> GroupDocument:
 
 
 def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
-    origin = next((origin for origin in pool.origins if origin.field == field), None)
+    origin = next((origin for origin in pool.report.origins if origin.field == field), None)
     if origin is None:
         return None
     is_min = field == POOL_MIN
@@ -81,30 +81,30 @@ def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
 
 
 def _pool(pool: PoolPlan) -> PlannedPoolDocument:
-    request = pool.scale_request
+    request = pool.request.current
     return PlannedPoolDocument(
         name=pool.id.name,
         strategy=pool.strategy.name,
         min=pool.min,
         max=pool.max,
-        valid=pool.valid,
-        problems=tuple(problem_words(problem) for problem in pool.problems),
-        problem_rules=tuple(problem_json(problem) for problem in pool.problems),
-        starved=pool.starved,
-        overcommitted=pool.overcommitted,
+        valid=pool.mode.valid,
+        problems=tuple(problem_words(problem) for problem in pool.report.problems),
+        problem_rules=tuple(problem_json(problem) for problem in pool.report.problems),
+        starved=pool.report.starved,
+        overcommitted=pool.report.overcommitted,
         numbers_from=OriginsDocument(min=_origin(pool, POOL_MIN), max=_origin(pool, POOL_MAX))
-        if pool.origins
+        if pool.report.origins
         else None,
-        notes=tuple(sentences(pool.notes)),
-        note_rules=tuple(reason_json(note) for note in pool.notes),
+        notes=tuple(sentences(pool.report.notes)),
+        note_rules=tuple(reason_json(note) for note in pool.report.notes),
         growth=None
         if request is None
         else ScaleRequestDocument(
-            request=request.id, nodes=request.nodes, missing=pool.missing, later=pool.request_later
+            request=request.id, nodes=request.nodes, missing=pool.request.missing, later=pool.request.later
         ),
         groups=tuple(_group(group) for group in pool.groups),
-        demand=pool_demand(pool.demand),
-        level=pool_level(pool.converging),
+        demand=pool_demand(pool.demand.advice),
+        level=pool_level(pool.convergence.report),
     )
 
 
@@ -127,7 +127,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
             for skipped in plan.skipped
         ),
-        look_at=plan.look_at,
+        check_at=plan.check_at,
         refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
         demand=cluster_demand(plan.demand),
     )
@@ -149,7 +149,9 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
     ``outcomes`` has the groups that were tried, or in dry run would be. A group that follows a failed one waits.
     """
     # Demand and convergence are left out: they change from minute to minute, and are no decision.
-    document: PoolDocument = _pool(replace(pool, demand=None, converging=None))
+    document: PoolDocument = _pool(
+        replace(pool, demand=replace(pool.demand, advice=None), convergence=replace(pool.convergence, report=None))
+    )
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)

@@ -183,7 +183,7 @@ def is_settled(stored: StoredCluster, observation: Observation, plan: Plan) -> b
     relief = any(pool.remembered.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
-    wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
+    wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)
     control = stored.control.model_copy(update={"live": None, "rollout": ""})  # these have no end
     is_free = control == _FREE and not is_affected(stored.record, state.offerings, zones_of(observation))
     # An incident that opens only after a while counts at once: a quick check does not see how long it lasts.
@@ -192,7 +192,7 @@ def is_settled(stored: StoredCluster, observation: Observation, plan: Plan) -> b
     )
     # Pods change while the node groups do not: a quick check does not see them.
     awaited = awaited or stored.record.demand_stage is not DemandStage.OFF
-    return is_free and not (relief or awaited or has_ends or wrong or incident or plan.look_at or plan.states)
+    return is_free and not (relief or awaited or has_ends or wrong or incident or plan.check_at or plan.states)
 
 
 def zones_of(observation: Observation) -> frozenset[str]:

@@ -96,7 +96,7 @@ class Rebalance(RunPorts):
             self.clock.now() + skew,
             wrote=summary.written > 0,
             doubtful=summary.doubtful,
-            wanted=summary.plan.look_at if summary.plan else None,
+            wanted=summary.plan.check_at if summary.plan else None,
         )
         if seconds is not None:
             reason = "second look after a write" if summary.written or summary.doubtful else "a look is due"

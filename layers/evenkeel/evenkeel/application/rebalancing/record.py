@@ -94,9 +94,9 @@ def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[Deta
     """Return the detail-types of a decision; ``state``: of the pool before it."""
     is_failing = set(state.is_failing)
     events = {
-        DetailType.POOL_INVALID: not pool.valid,
-        DetailType.POOL_STARVED: pool.starved > 0,
-        DetailType.WRITE_CONTESTED: bool(pool.contested),
+        DetailType.POOL_INVALID: not pool.mode.valid,
+        DetailType.POOL_STARVED: pool.report.starved > 0,
+        DetailType.WRITE_CONTESTED: bool(pool.report.contested),
         DetailType.NODE_GROUPS_REBALANCED: wrote,
         DetailType.NODE_GROUP_FENCED: any(
             plan.state is State.FENCED and str(plan.group.key) not in is_failing for plan in pool.groups

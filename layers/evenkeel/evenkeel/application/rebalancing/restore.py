@@ -53,7 +53,8 @@ def unfinished_passes(requested: Mapping[str, datetime], plan: Plan) -> dict[str
     under_way = [
         pool.id
         for pool in plan.pools
-        if pool.awaits_check or (pool.converging is not None and (pool.converging.step or pool.converging.course))
+        if pool.awaits_check
+        or (pool.convergence.report is not None and (pool.convergence.report.step or pool.convergence.report.course))
     ]
     return {
         name: at

@@ -133,11 +133,11 @@ class Run:
         )
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self._stays_dry(pool) and not (pool.opens or self.stored.control.restores(pool.id))
+        return self._stays_dry(pool) and not (pool.mode.opens or self.stored.control.restores(pool.id))
 
     def _stays_dry(self, pool: PoolPlan) -> bool:
         """Return whether it is in dry run, unless it is restored. Its own setting precedes its cluster's."""
-        return self.summary.dry_run if pool.dry_run is None else pool.dry_run
+        return self.summary.dry_run if pool.mode.dry_run is None else pool.mode.dry_run
 
     # Lease
 

@@ -39,7 +39,9 @@ class ScaleRequests:
 
     def keep_in_time(self, pool: PoolPlan) -> None:
         """Store when a request begins that is over an hour old, so that a crash does not end it."""
-        request = self.run_state.scale_requests.get(pool.scale_request.id) if pool.scale_request is not None else None
+        request = (
+            self.run_state.scale_requests.get(pool.request.current.id) if pool.request.current is not None else None
+        )
         if request is not None and request.scale_request().is_over(self.now):
             self.run_state.save_scale_request(request.model_copy(update={"stepped_at": self.now}))
 
@@ -48,14 +50,14 @@ class ScaleRequests:
 
         It comes before the journal is closed, because a request in neither would be repeated. A dry run closes none.
         """
-        if pool.scale_request is None or not pool.valid:
+        if pool.request.current is None or not pool.mode.valid:
             return False
-        request = self.run_state.scale_requests.get(pool.scale_request.id)
+        request = self.run_state.scale_requests.get(pool.request.current.id)
         if request is None or request.done:
             return not dry_run
-        if pool.request_later and not dry_run:
+        if pool.request.later and not dry_run:
             if not pool.keeps_journal:
-                self._save_rest(request, pool.missing + pool.request_later)
+                self._save_rest(request, pool.request.missing + pool.request.later)
             return False
         self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
         return True
@@ -82,11 +84,11 @@ class ScaleRequests:
 def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
     """Return the result of a whole request, also if it took several runs, for `status`."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
-    missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
+    missing = f", {pool.request.missing} more {unplaced}" if pool.request.missing else ""
     less = sum(request.less.values())
     taken_off = f", {less} taken off by {', '.join(sorted(request.less))}" if less else ""
     if dry_run and request.left is not None:
-        more = f"{request.left - pool.missing} more{missing}{taken_off}"
+        more = f"{request.left - pool.request.missing} more{missing}{taken_off}"
         return f"{counted(request.added)} in pool {pool.id}, dry run: {more}"
-    placed = counted(abs(request.nodes) - pool.missing - less)
+    placed = counted(abs(request.nodes) - pool.request.missing - less)
     return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}{taken_off}"

@@ -89,11 +89,11 @@ def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int],
     """Return a pool. ``left``: the number of groups that there is room for."""
     groups = [_group(plan, outcomes) for plan in sorted(pool.groups, key=_worst_first)[: left[0]]]
     left[0] -= len(groups)
-    problems = pool.problems[:_MOST_NAMED] if not pool.valid else ()
+    problems = pool.report.problems[:_MOST_NAMED] if not pool.mode.valid else ()
     return {
         "name": _cut(str(pool.id)),
         "dryRun": dry_run,
-        "valid": pool.valid,
+        "valid": pool.mode.valid,
         "problems": [_cut(problem_words(problem)) for problem in problems],
         "groups": groups,
     }

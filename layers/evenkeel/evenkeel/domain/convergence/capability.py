@@ -10,13 +10,13 @@ from evenkeel.domain.rebalancing.capability import Capability, Inputs, Planned, 
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     """Return the machines that may be drained, for the pools that ask; none while pods are not read whole."""
-    asks = {group: coming for pool in planned.values() for group, coming in pool.plan.asks.items()}
+    asks = {group: coming for pool in planned.values() for group, coming in pool.plan.convergence.asks.items()}
     workload = check.observation.workload
     if not asks or workload is None or not workload.whole:
         return {}
     offers = [offer for _, offer in offers_of(check, planned.values())]
     choices = choose(check.observation, offers, asks, check.now)
-    return {id: inputs[id]._replace(choices=choices) for id, pool in planned.items() if pool.plan.asks}
+    return {id: inputs[id]._replace(choices=choices) for id, pool in planned.items() if pool.plan.convergence.asks}
 
 
 CONVERGENCE = Capability(

@@ -71,10 +71,10 @@ def update_step(pool: PoolDraft) -> None:
         order = _excused_if_alone(pool, step.order, drafts.get(step.order.source))
         after = _cancelled(pool, order, drafts)
         convergence = replace(convergence, step=Ordered(order=order) if after is None else after)
-        pool.surge = pool.pool.converge.surge
+        pool.convergence.surge = pool.pool.converge.surge
     elif isinstance(step, Draining) and (destination := drafts.get(step.order.destination)) is not None:
         destination.protected = not step.is_undone
-    pool.convergence = convergence
+    pool.convergence.state = convergence
 
 
 def _by_key(pool: PoolDraft) -> dict[str, Draft]:
@@ -229,7 +229,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
     if reason is None or destination.state is State.FROZEN or destination.requested <= least:
         return None
     destination.requested -= 1
-    destination.step_max = destination.requested  # a raise in the same patch would hide the cancelled replica
+    destination.growth.step = destination.requested  # a raise in the same patch would hide the cancelled replica
     destination.protected = False
     destination.add_reason(Rule.STEP_TAKEN_BACK, why=reason)
     return Cancelling(order=order, replicas_after_cancel=destination.requested)
@@ -239,9 +239,9 @@ def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> Non
     """Keep autoscalers from ordering in both zones (principle 3): they count no machine that others ordered."""
     if not pool.pool.autoscaler:
         return
-    destination.step_max = destination.requested
+    destination.growth.step = destination.requested
     if source is not None and not _is_alone(pool, source):
-        source.step_max = source.requested
+        source.growth.step = source.requested
 
 
 def _has_arrived(order: Order, destination: Draft) -> bool:
@@ -292,25 +292,27 @@ def converge(pool: PoolDraft) -> None:
     requested_at = pool.pool.convergence_requested
     is_pass = requested_at is not None and pool.now < requested_at + PASS_LASTS
     pairs = rebalance_pairs(pool, pool.groups, _least_replicas(pool))
-    step = pool.convergence.step
+    step = pool.convergence.state.step
     if isinstance(step, Draining):
         _await_drain(pool, step)
     elif isinstance(step, Ordered | Cancelling):
         continue_step(pool, step)
     if not is_pass and pool.pool.level is not Level.CONVERGE:
-        pool.convergence = replace(pool.convergence, uneven_since=None)
+        pool.convergence.state = replace(pool.convergence.state, uneven_since=None)
         return
-    if pool.convergence.step is None:
-        since = (pool.convergence.uneven_since or pool.now) if pairs else None
-        pool.convergence = replace(pool.convergence, uneven_since=since)
+    if pool.convergence.state.step is None:
+        since = (pool.convergence.state.uneven_since or pool.now) if pairs else None
+        pool.convergence.state = replace(pool.convergence.state, uneven_since=since)
         reason = start_step(pool, pairs, is_pass=is_pass) if pairs else None
-        pool.converging = Converging(left=_left(pool), why=reason, begins=pool.step is not None, step=pool.step)
-    if pool.converging is not None:
-        pool.converging = replace(pool.converging, course=_course(pool))
+        pool.convergence.report = Converging(
+            left=_left(pool), why=reason, begins=pool.convergence.step is not None, step=pool.convergence.step
+        )
+    if pool.convergence.report is not None:
+        pool.convergence.report = replace(pool.convergence.report, course=_course(pool))
 
 
 def _left(pool: PoolDraft) -> int:
-    return max(0, pool.pool.converge.per_hour - len(pool.convergence.spent(pool.now)))
+    return max(0, pool.pool.converge.per_hour - len(pool.convergence.state.spent(pool.now)))
 
 
 def _await_drain(pool: PoolDraft, step: Draining) -> None:
@@ -319,10 +321,10 @@ def _await_drain(pool: PoolDraft, step: Draining) -> None:
     deadline = since + (destination or pool.pool).provision_timeout
     is_late = pool.now >= deadline
     if not is_late:
-        pool.look_at.append(deadline)
+        pool.check_at.append(deadline)
     elif destination is not None:
         destination.protected = False
-    pool.converging = Converging(
+    pool.convergence.report = Converging(
         left=_left(pool),
         step=step,
         why=Reason.of(Rule.STEP_DRAINS, machine=str(machine), group=group, since=since),
@@ -344,20 +346,22 @@ def continue_step(pool: PoolDraft, step: Ordered | Cancelling) -> None:
         # test_a_replica_that_another_zone_takes_on_does_not_complete_the_step
         order = replace(order, source_replicas=min(order.source_replicas, source.requested))
         step = replace(step, order=order)
-        pool.convergence = replace(pool.convergence, step=step)
+        pool.convergence.state = replace(pool.convergence.state, step=step)
     report = Converging(left=_left(pool), step=step)
     deadline = _deadline(order, destination)
     is_late = pool.now >= deadline
     if not is_late:
-        pool.look_at.append(deadline)
+        pool.check_at.append(deadline)
     if not _has_arrived(order, destination) or not (is_late or _is_ready(order, destination)):
         is_kept = is_late and isinstance(step, Ordered) and destination.state is not State.FROZEN
         reason = Reason.of(Rule.STEP_AWAITS_NODE, zone=destination.group.identity.zone, until=deadline)
-        pool.converging = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
+        pool.convergence.report = _kept(report, destination, deadline) if is_kept else replace(report, why=reason)
     elif pool.requested - 1 < pool.pool.min:
-        pool.convergence = replace(pool.convergence, step=None)  # PoolMinimum was raised: the pool needs the new node
+        pool.convergence.state = replace(
+            pool.convergence.state, step=None
+        )  # PoolMinimum was raised: the pool needs the new node
     else:
-        pool.converging = _delete(pool, order, drafts, report, deadline)
+        pool.convergence.report = _delete(pool, order, drafts, report, deadline)
 
 
 def _kept(report: Converging, destination: Draft, deadline: datetime) -> Converging:
@@ -392,10 +396,10 @@ def _delete(pool: PoolDraft, order: Order, drafts: Drafts, report: Converging, d
             draft.add_reason(Rule.STEP_UNDONE, group=order.source)
         else:
             draft.add_reason(Rule.STEP_GIVES, zone=drafts[order.destination].group.identity.zone)
-        if draft.step_max is not None:
-            draft.step_max = draft.requested
-        pool.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
-        return replace(report, step=pool.step, draining_group=draft.key, machine=choice.machine)
+        if draft.growth.step is not None:
+            draft.growth.step = draft.requested
+        pool.convergence.step = Deleting(order=order, draining_group=draft.key, machine=choice.machine)
+        return replace(report, step=pool.convergence.step, draining_group=draft.key, machine=choice.machine)
     hangs = reason is not None and pool.now >= deadline
     return replace(report, why=reason, hangs_since=deadline if hangs else None)
 
@@ -427,7 +431,7 @@ def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None
         destination.protected = True
         destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
         _cap_zones(pool, source, destination)
-        pool.surge = pool.pool.converge.surge
+        pool.convergence.surge = pool.pool.converge.surge
         order = Order(
             source=source.key,
             destination=destination.key,
@@ -436,7 +440,7 @@ def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None
             source_replicas=source.requested,
             excused_replicas=source.requested,
         )
-        pool.step = Starting(order=_excused_if_alone(pool, order, source))
+        pool.convergence.step = Starting(order=_excused_if_alone(pool, order, source))
         return None
     return reason
 
@@ -457,20 +461,20 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     Evenkeel's own scale-down surely does: it keeps a clock for the node. An autoscaler may not, so it gets
     ``IDLE_GOES`` since the zones differ. test_a_node_that_no_autoscaler_takes_does_not_keep_the_pool_uneven
     """
-    nodes = () if pool.advice is None else pool.advice.nodes
+    nodes = () if pool.demand.advice is None else pool.demand.advice.nodes
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
-    until = (pool.convergence.uneven_since or pool.now) + IDLE_GOES
+    until = (pool.convergence.state.uneven_since or pool.now) + IDLE_GOES
     is_ours = any(node.since is not None for node in idle)
     if not idle or not (is_ours or (pool.pool.autoscaler and pool.now < until)):
         return None
     if not is_ours:
-        pool.look_at.append(until)
+        pool.check_at.append(until)
     return Reason.of(Rule.CONVERGE_IDLE, zone=source.group.identity.zone, node=idle[0].node)
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     """Return the hold, window, budget or settling time to wait for. A pass waits only for later holds."""
-    convergence, policy, now = pool.convergence, pool.pool.converge, pool.now
+    convergence, policy, now = pool.convergence.state, pool.pool.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
     if held is not None and now < held and not is_before:
@@ -478,14 +482,14 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     if is_pass:
         return None
     if convergence.uneven_since is not None and now < (until := convergence.uneven_since + SETTLES):
-        pool.look_at.append(until)
+        pool.check_at.append(until)
         return Reason.of(Rule.CONVERGE_SETTLES, until=until)
     opens = policy.opens(now)
     if opens != now:
         return Reason.of(Rule.CONVERGE_WINDOW, until=opens)
     if (spent := convergence.spent(now)) and len(spent) >= policy.per_hour:
         until = min(spent) + BUDGET
-        pool.look_at.append(until)
+        pool.check_at.append(until)
         return Reason.of(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
     return None
 
@@ -515,7 +519,7 @@ def zone_doubt(drafts: Iterable[Draft], source: Draft | None = None) -> Reason |
 def _doubt(draft: Draft) -> Reason | None:
     if draft.state is State.PROBING:
         return _in_state(draft)
-    return None if draft.throttled_max is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
+    return None if draft.growth.throttled is None else Reason.of(Rule.CONVERGE_CAUTIOUS, zone=draft.group.identity.zone)
 
 
 def _in_state(draft: Draft) -> Reason:
@@ -525,7 +529,7 @@ def _in_state(draft: Draft) -> Reason:
 def _in_progress(pool: PoolDraft) -> Reason | None:
     """Return a reason if the pool has a move, a request or a change: the journal holds one of them at a time."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
-    is_requested = pool.request is not None or pool.pool.scale_request is not None
+    is_requested = pool.request.current is not None or pool.pool.scale_request is not None
     return Reason.of(Rule.CONVERGE_BEHIND) if pool.moves or is_requested or changes else None
 
 
@@ -554,7 +558,7 @@ def rebalance_pairs(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str
     test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.owner.bounds_held]
-    last = pool.convergence.last_drain
+    last = pool.convergence.state.last_drain
 
     def turn(draft: Draft) -> tuple[float, float, bool, int]:
         failed = draft.doubted_since
@@ -586,9 +590,9 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     """
     if draft.drain_blocked_by is not None:
         return Choice(why=draft.drain_blocked_by)
-    if draft.key in pool.choices:
-        return pool.choices[draft.key]
-    pool.asks[draft.key] = "" if coming is None else coming.key
+    if draft.key in pool.convergence.choices:
+        return pool.convergence.choices[draft.key]
+    pool.convergence.asks[draft.key] = "" if coming is None else coming.key
     if not pool.pool.converge.blind:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
@@ -605,12 +609,12 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Return source and destination of each step until the zones are level, without the one that is in progress."""
-    played = [replace(draft, step_max=None) for draft in pool.groups]
-    step = pool.convergence.step
+    played = [replace(draft, growth=replace(draft.growth, step=None)) for draft in pool.groups]
+    step = pool.convergence.state.step
     one_less = ""  # a group whose requested replicas the present step will lower, or has raised
-    if isinstance(pool.step, Starting) and step is None:
-        one_less = pool.step.order.destination
-    elif step is not None and step.is_open and pool.step is None:
+    if isinstance(pool.convergence.step, Starting) and step is None:
+        one_less = pool.convergence.step.order.destination
+    elif step is not None and step.is_open and pool.convergence.step is None:
         one_less = step.order.source
     for draft in played:
         draft.requested -= draft.key == one_less

@@ -26,7 +26,7 @@ RESTS = timedelta(hours=3)
 
 def hold_level(pool: PoolDraft) -> None:
     """Raise the mins of the smaller zones to requested, and those of the fuller ones to the level below them."""
-    pool.held_until = None if pool.pool.level is Level.OFF else pool.pool.state.held_until
+    pool.bounds.held_until = None if pool.pool.level is Level.OFF else pool.pool.state.held_until
     if pool.pool.level is Level.OFF or not pool.pool.autoscaler:
         return
     minima = level_minima(
@@ -38,22 +38,26 @@ def hold_level(pool: PoolDraft) -> None:
         if draft.key not in minima:
             continue
         low = minima[draft.key]
-        if low > pool.sizes[i].min:
-            pool.sizes = [*pool.sizes[:i], pool.sizes[i]._replace(min=low), *pool.sizes[i + 1 :]]
+        if low > pool.bounds.sizes[i].min:
+            pool.bounds.sizes = [
+                *pool.bounds.sizes[:i],
+                pool.bounds.sizes[i]._replace(min=low),
+                *pool.bounds.sizes[i + 1 :],
+            ]
             rule = Rule.LEVEL_KEPT if low == draft.requested else Rule.LEVEL_GIVES
-            draft.add_reason(rule, min=low, until=pool.held_until)
+            draft.add_reason(rule, min=low, until=pool.bounds.held_until)
 
 
 def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
     """Return True if a hold of these mins applies or starts, and note in the draft until when."""
-    until = pool.held_until
+    until = pool.bounds.held_until
     holds, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:
         if holds:
-            pool.held_until = None  # the zones are level: the next hold need not wait
+            pool.bounds.held_until = None  # the zones are level: the next hold need not wait
         return False
     helps = _helps(pool, minima)
-    pool.asks_idle = helps is None and pool.advice is not None
+    pool.demand.asks_idle = helps is None and pool.demand.advice is not None
     if helps is False:
         return False  # the hold keeps its end: needed nodes do not prolong it
     if rests and until is not None:
@@ -62,7 +66,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
                 draft.add_reason(Rule.LEVEL_RESTS, until=until + RESTS)
         return False
     if _a_node_went(pool) or (helps and not holds):
-        pool.held_until = pool.now + HELD
+        pool.bounds.held_until = pool.now + HELD
         return True
     return holds
 

@@ -38,7 +38,7 @@ class Advised:
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
     idle: Unneeded | None = None  # None: unneeded nodes were not searched
-    look_at: datetime | None = None  # the next check, if orders follow
+    check_at: datetime | None = None  # the next check, if orders follow
 
 
 def advise(
@@ -78,7 +78,7 @@ def advise(
         beside_another=beside_another,
     )
     waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
-    removal = idle.look_at + timedelta(seconds=1) if idle and idle.look_at and stage.removes else None
+    removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
     times = [time for time in (result.look_again or waits, result.retry_at, removal) if time is not None]
     # While all pending pods are too young, the result has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
@@ -89,7 +89,7 @@ def advise(
             for pool in asked
         },
         idle=idle,
-        look_at=min(times, default=None) if stage.orders else None,
+        check_at=min(times, default=None) if stage.orders else None,
     )
 
 

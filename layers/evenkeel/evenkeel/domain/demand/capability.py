@@ -38,9 +38,9 @@ from evenkeel.domain.rebalancing.restore import is_restored
 
 def keep_unplaceable(pool: PoolDraft) -> None:
     """Note the nodes that a request to give nodes back leaves alone, because their pods have no other place."""
-    pool.pods_unread = bool(pool.observation.workload_unread)
-    if pool.request is not None and pool.request.gives_number:
-        pool.kept = kept_nodes(pool.observation, pool.now)
+    pool.request.pods_unread = bool(pool.observation.workload_unread)
+    if pool.request.current is not None and pool.request.current.gives_number:
+        pool.request.kept = kept_nodes(pool.observation, pool.now)
 
 
 def offers_of(check: Check, planned: Iterable[PlannedPool]) -> list[tuple[PoolPlan, PoolOffer]]:
@@ -94,7 +94,7 @@ def _orders(
 
 def _answer(check: Check, planned: Planned, inputs: Inputs) -> Inputs:
     """Return the nodes that pods want of those that pools released, for the pools that ask."""
-    if check.observation.workload is None or not any(pool.plan.asks_waiting for pool in planned.values()):
+    if check.observation.workload is None or not any(pool.plan.release.asks_waiting for pool in planned.values()):
         return {}
     waited_for = nodes_for_released(check.observation, offers_of(check, planned.values()), check.now)
     return {id: inputs[id]._replace(waited_for=nodes) for id, nodes in waited_for.items()}
@@ -107,21 +107,23 @@ def _with_demand(check: Check, advised: Advised | None, plan: Plan) -> Plan:
         plan = replace(plan, states={**plan.states, **clocks})
     if advised is None:
         return plan
-    moments = [moment for moment in (plan.look_at, advised.look_at) if moment is not None]
+    moments = [moment for moment in (plan.check_at, advised.check_at) if moment is not None]
     return replace(
         plan,
-        pools=tuple(replace(pool, demand=_advice_of(pool, advised)) for pool in plan.pools),
+        pools=tuple(
+            replace(pool, demand=replace(pool.demand, advice=_advice_of(pool, advised))) for pool in plan.pools
+        ),
         demand=advised.cluster,
-        look_at=min(moments, default=None),
+        check_at=min(moments, default=None),
     )
 
 
 def _advice_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
     """Return the advice about a pool, with what of it the plan carries out."""
-    advice, request = advised.pools.get(pool.id), pool.scale_request
+    advice, request = advised.pools.get(pool.id), pool.request.current
     if advice is None:
         return None
-    removed = {ref for group in pool.groups for ref in group.removes}
+    removed = {ref for group in pool.groups for ref in group.removal.machines}
     machines = {removal.node: removal.machine for removal in advised.idle.go} if advised.idle is not None else {}
     return replace(
         advice,

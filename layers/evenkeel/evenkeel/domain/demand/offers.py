@@ -22,7 +22,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     limit it: they are for an autoscaler, and follow.
     """
     room = pool.free_on_request
-    is_busy = pool.moves or (pool.request is not None and not pool.request.is_of_plan)
+    is_busy = pool.moves or (pool.request.current is not None and not pool.request.current.is_of_plan)
     busy = Reason.of(Rule.POOL_BUSY) if is_busy else None
     groups = tuple(_offer_of(pool, draft, room, busy) for draft in pool.groups)
     return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min, orders=pool.pool.state.orders)
@@ -45,7 +45,7 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         closed=None if limit and draft.state is State.PROBING else unhealthy or unknown,
         held=_held_because(draft, unhealthy, blocked),
         waits=busy or blocked,
-        marked=draft.marked,
+        marked=draft.machines.marked,
         unneeded_for=UNNEEDED_TIME if group.options.unneeded_time is None else group.options.unneeded_time,
         unready_for=UNREADY_TIME if group.options.unready_time is None else group.options.unready_time,
         threshold=_threshold(group.options.utilization_threshold),
@@ -76,7 +76,7 @@ def _unhealthy_because(draft: Draft) -> Reason | None:
 def _coming(draft: Draft) -> int:
     """Return the provisioning machines, the replicas that may still get one, and those that this plan adds."""
     group = draft.group
-    provisioning = draft.coming
+    provisioning = draft.machines.coming
     if group.status.launched is None:
         machines = group.machines or ()
         provisioning = sum(not (machine.has_node or machine.deleting or machine.preserved) for machine in machines)
@@ -84,7 +84,7 @@ def _coming(draft: Draft) -> int:
     # the provision timeout fences the group.
     may_be_made = draft.state in (State.HEALTHY, State.PROBING)
     unmade = max(0, group.waiting - provisioning) if may_be_made else 0
-    return draft.coming + unmade + max(0, draft.requested - group.requested)
+    return draft.machines.coming + unmade + max(0, draft.requested - group.requested)
 
 
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:

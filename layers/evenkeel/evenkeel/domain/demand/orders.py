@@ -96,7 +96,7 @@ def nodes_for_released(
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
     if advised.cluster.unread is not None or advised.cluster.look_again is not None:
         return {}
-    asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.asks_waiting}
+    asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.release.asks_waiting}
     is_decided = not any(pod.reason.rule in _UNDECIDED for pod in advised.cluster.not_counted)
     return {
         id: {str(group): nodes for group, nodes in pool.nodes.items()}
@@ -113,16 +113,16 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
 def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
     release = plan.remembered.release
     # Once Evenkeel has ordered the whole release again, the autoscaler orders what pods need beyond it.
-    ordered = release if release is not None and release.ordered and not plan.untaken else None
+    ordered = release if release is not None and release.ordered and not plan.release.untaken else None
     able = {
         group.group.key
         for group in plan.groups
         if group.state is State.HEALTHY and (ordered is None or not _seems_broken(group.group, ordered))
     }
-    room = offer.room if ordered else min(offer.room, plan.untaken)
+    room = offer.room if ordered else min(offer.room, plan.release.untaken)
     return replace(
         offer,
-        room=room if plan.asks_waiting else 0,
+        room=room if plan.release.asks_waiting else 0,
         groups=tuple(group if group.group in able else replace(group, room=0) for group in offer.groups),
     )
 

@@ -52,7 +52,7 @@ def next_timer(
         now: The time.
         wrote: The check has written to the cluster.
         doubtful: The answer to a write was lost.
-        wanted: When time alone may change the plan (``look_at``).
+        wanted: When time alone may change the plan (``check_at``).
     """
     doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
     if doubtful and (doubted is None or now - doubted > _SAME_MATTER):

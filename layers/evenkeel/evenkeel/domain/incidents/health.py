@@ -70,7 +70,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, after: timedelta
     known = {incident.key: incident for incident in before.incidents}
     incidents: list[Incident] = []
     for pool in plan.pools:
-        if pool.valid and not pool.judged:  # the list may be partial: known incidents stay
+        if pool.mode.valid and not pool.mode.judged:  # the list may be partial: known incidents stay
             incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
             continue
         check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, after=after, demand=plan.demand)
@@ -136,7 +136,7 @@ class _PoolCheck:
     def incidents(self) -> Iterator[Incident]:
         for row in _POOL_KINDS:
             before = self.before(row.kind)
-            if row.needs_pods and self.pool.demand is None:
+            if row.needs_pods and self.pool.demand.advice is None:
                 incident = before if self.demand is not None else None
             else:
                 incident = row.find(self)
@@ -181,13 +181,13 @@ class _PoolCheck:
     def homeless(self) -> int:
         """The nodes that no group of the pool can be asked for."""
         frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
-        return self.pool.unplaced + (0 if frozen else self.pool.unmet_minimum)
+        return self.pool.replicas.unplaced + (0 if frozen else self.pool.report.unmet_minimum)
 
     @property
     def untaken(self) -> int:
         """The released replicas that no autoscaler has ordered although it had the time."""
-        due = self.pool.taker_due
-        return self.pool.untaken if due is not None and self.now >= due else 0
+        due = self.pool.release.taker_due
+        return self.pool.release.untaken if due is not None and self.now >= due else 0
 
     @property
     def missing_since(self) -> datetime | None:
@@ -300,9 +300,9 @@ class _PoolCheck:
         return can_grow and self.now - calm >= self.after
 
     def _no_pod_waits(self) -> bool:
-        demand, pool = self.demand, self.pool.demand
+        demand, pool = self.demand, self.pool.demand.advice
         if demand is None or pool is None:
-            return demand is None and not self.pool.autoscaler
+            return demand is None and not self.pool.mode.autoscaler
         return not (demand.unmet or demand.not_counted or pool.asked.pending)
 
     def _worst(self, concerned: list[GroupPlan], before: Incident | None) -> GroupState | None:
@@ -320,9 +320,11 @@ class _PoolCheck:
     # The other kinds
 
     def find_invalid(self) -> Incident | None:
-        if self.pool.valid or not self.pool.problems:  # a restored pool without members has no problem
+        if self.pool.mode.valid or not self.pool.report.problems:  # a restored pool without members has no problem
             return None
-        return replace(self.incident(IncidentKind.INVALID, self.now), problems=self.pool.problems[:_MOST_PROBLEMS])
+        return replace(
+            self.incident(IncidentKind.INVALID, self.now), problems=self.pool.report.problems[:_MOST_PROBLEMS]
+        )
 
     def find_refused(self) -> Incident | None:
         refused = {
@@ -349,15 +351,19 @@ class _PoolCheck:
 
     def find_over_committed(self) -> Incident | None:
         """Return the incident that more than PoolMaximum stays requested. Evenkeel itself cancels stuck replicas."""
-        if not self.pool.overcommitted:
+        if not self.pool.report.overcommitted:
             return None
         snapshot = self.pool.remembered.seen
-        problems = tuple(problem for problem in self.pool.problems if problem.kind is ProblemKind.OVER_COMMITTED)
+        problems = tuple(problem for problem in self.pool.report.problems if problem.kind is ProblemKind.OVER_COMMITTED)
         since = self.now if snapshot is None else snapshot.since
         return replace(self.incident(IncidentKind.OVER_COMMITTED, since), problems=problems)
 
     def find_drain_hangs(self) -> Incident | None:
-        hanging = [node.hangs for node in self.pool.demand.nodes if node.hangs is not None] if self.pool.demand else []
+        hanging = (
+            [node.hangs for node in self.pool.demand.advice.nodes if node.hangs is not None]
+            if self.pool.demand.advice
+            else []
+        )
         if not hanging:
             return None
         groups = {str(drain.group) for drain in hanging}
@@ -366,9 +372,9 @@ class _PoolCheck:
 
     def find_ineffective_order(self) -> Incident | None:
         """Return the incident that ordered nodes do not help their pods, or that DaemonSets would fill new ones."""
-        if self.pool.demand is None:
+        if self.pool.demand.advice is None:
             return None
-        asked = self.pool.demand.asked
+        asked = self.pool.demand.advice.asked
         orders = asked.ineffective[:_MOST_PROBLEMS]
         ordered_for = {pod for order in asked.ineffective for pod in order.pods}
         blocked = [each for each in asked.blocked if not ordered_for.intersection(each.pods)]
@@ -388,7 +394,7 @@ class _PoolCheck:
         return replace(self.incident(IncidentKind.INEFFECTIVE_ORDER, self.now, groups), problems=tuple(problems))
 
     def find_step_hangs(self) -> Incident | None:
-        report = self.pool.converging
+        report = self.pool.convergence.report
         if report is None or report.step is None or report.hangs_since is None:
             return None
         groups = (report.draining_group, report.step.order.source)
@@ -406,7 +412,7 @@ def _after_the_delay(check: _PoolCheck, incident: Incident) -> bool:
 
 def _if_no_group_can_take_over(check: _PoolCheck, *_: object) -> bool:
     since = check.missing_since
-    return check.pool.starved > 0 or (since is not None and check.now - since >= check.after)
+    return check.pool.report.starved > 0 or (since is not None and check.now - since >= check.after)
 
 
 class _PoolKind(NamedTuple):

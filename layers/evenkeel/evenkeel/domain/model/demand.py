@@ -192,7 +192,7 @@ class Unneeded:
     hanging: tuple[HangingDrain, ...] = ()  # by name
 
     @property
-    def look_at(self) -> datetime | None:
+    def check_at(self) -> datetime | None:
         """Return when the passing of time may let a node be removed."""
         times = (reason.facts.get("until") for reason in self.waits.values())
         return min((time for time in times if isinstance(time, datetime)), default=None)

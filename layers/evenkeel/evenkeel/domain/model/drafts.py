@@ -22,6 +22,25 @@ from evenkeel.domain.model.values import LARGEST_COUNT
 _CAP_RULES = (Rule.CAUTIOUS_MAX, Rule.SLOW_START_MAX, Rule.STEP_MAX, Rule.WORKER_SHARE, Rule.ZONE_MAX)
 
 
+@dataclass(kw_only=True, slots=True)
+class MachineCounts:
+    """Machines of a group that are no Ready nodes."""
+
+    coming: int = 0  # without a node, on their way
+    starting: int = 0  # whose node is not Ready yet, and may still become so
+    held: int = 0  # without a node, whose own failure another zone would have too
+    marked: tuple[str, ...] = ()  # with a delete mark of Evenkeel's
+
+
+@dataclass(kw_only=True, slots=True)
+class GrowthCaps:
+    """The most replicas of a group while its zone is in doubt. None: no cap."""
+
+    throttled: int | None = None  # other clusters have reported no capacity: one more than it requested then
+    slow_start: int | None = None  # its zone delivers again: the running nodes, and those that may be on their way
+    step: int | None = None  # a step of converge is open: no autoscaler orders here meanwhile
+
+
 @dataclass(kw_only=True, slots=True)  # not frozen: the steps change it, and a check makes one for each group
 class Draft(GroupPlan):
     """The plan of a group as the steps so far leave it, and what they decide by."""
@@ -30,19 +49,13 @@ class Draft(GroupPlan):
     reasons: list[Reason] = field(default_factory=list)
     moves_elsewhere: bool = True  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int = 0
-    coming: int = 0  # machines without a node that are on their way
-    starting: int = 0  # machines whose node is not Ready yet, and may still become so
-    held: int = 0  # machines without a node whose own failure another zone would have too
+    machines: MachineCounts = field(default_factory=MachineCounts)
+    growth: GrowthCaps = field(default_factory=GrowthCaps)
     replicas_are_ours: bool = True  # False: another writer owns them
     contested: bool = False  # another writer reverts what Evenkeel writes
-    # Caps on growth that come from doubt in the zone. None: no cap.
-    throttled_max: int | None = None  # other clusters have reported no capacity: one more than it requested then
-    slow_start_max: int | None = None  # its zone delivers again: the running nodes, and those that may be on their way
-    step_max: int | None = None  # a step of converge is open: no autoscaler orders here meanwhile
     protected: bool = False  # a machine has come with a step of converge: min keeps it
     fence_ends: datetime | None = None
     doubted_since: datetime | None = None  # of a probing group: its last failure
-    marked: tuple[str, ...] = ()  # machines with a delete mark of Evenkeel's
     stuck_kept: int = 0  # stuck replicas that stay because no healthy group can take them
     closes: bool = False  # max is lower than the strategy says, so that no autoscaler orders
 
@@ -59,7 +72,13 @@ class Draft(GroupPlan):
     def _caps(self) -> tuple[int | None, ...]:
         share = self.group.owner.worker_range
         owner_max = None if share is None else share.max
-        return self.throttled_max, self.slow_start_max, self.step_max, owner_max, self.group.annotations.zone_max
+        return (
+            self.growth.throttled,
+            self.growth.slow_start,
+            self.growth.step,
+            owner_max,
+            self.group.annotations.zone_max,
+        )
 
     @property
     def caps(self) -> list[tuple[Rule, int]]:
@@ -99,7 +118,7 @@ class Draft(GroupPlan):
     @property
     def probe(self) -> int:
         """Return how far a probing group may grow: by one machine, unless one is on its way already."""
-        return 0 if self.group.running - self.starting + self.group.preserved < self.requested else 1
+        return 0 if self.group.running - self.machines.starting + self.group.preserved < self.requested else 1
 
     @property
     def kept_room(self) -> int:
@@ -145,12 +164,12 @@ class Draft(GroupPlan):
             return Reason.of(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.identity.kind)
         if self.requested != group.requested:
             return Reason.of(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)
-        return None if group.machines is None else disagree(group.machines, group.requested, self.marked)
+        return None if group.machines is None else disagree(group.machines, group.requested, self.machines.marked)
 
     @property
     def alive(self) -> int:
         """Return the replicas with a node, a machine on its way to one, or a preserved machine: they stay."""
-        return min(self.group.requested, self.group.running + self.group.preserved + self.coming)
+        return min(self.group.requested, self.group.running + self.group.preserved + self.machines.coming)
 
     @property
     def stuck(self) -> int:
@@ -166,13 +185,83 @@ class Draft(GroupPlan):
     def missing(self) -> int:
         """Return the stuck replicas that no group takes over: kept by a fence, or held while the group is tried."""
         if self.state in (State.HEALTHY, State.PROBING):
-            return min(self.held, self.stuck)
+            return min(self.machines.held, self.stuck)
         return self.stuck_kept
 
     @property
     def is_held(self) -> bool:
         """Return True if its replicas stay although its machines fail: another zone would fail the same way."""
         return self.state is State.FENCED and not self.moves_elsewhere
+
+
+@dataclass(kw_only=True, slots=True)
+class RequestDraft:
+    """The request that a pool carries out, in numbers of nodes."""
+
+    current: ScaleRequest | None = None
+    waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
+    kept: KeptNodes | None = None  # nodes that it leaves alone; None: no request needs it, or pods were not read
+    pods_unread: bool = False  # pods were requested and could not be read
+    unmet: int = 0  # nodes that find no room, or have to stay
+    later: int = 0  # nodes that are left to later runs
+
+
+@dataclass(kw_only=True, slots=True)
+class ReplicasDraft:
+    """The changes of a pool's replicas, in numbers of nodes."""
+
+    added: int = 0  # by this plan: to a minimum, as a probe, on request
+    later: int = 0  # left to later runs by max_step
+    unplaced: int = 0  # given up, by this plan or an earlier move, and taken on by no group
+    missing: int = 0  # of PoolMinimum, that no group can take
+    unchanged_since: datetime | None = None  # since when requested is unchanged, removals of this plan included
+    raises: bool = False  # requested is unchanged for long enough to be raised
+
+
+@dataclass(kw_only=True, slots=True)
+class ReleaseDraft:
+    """Replicas that wait to be ordered again (``domain.rebalancing.replicas.release``)."""
+
+    stored: Release | None = None  # an earlier release that is not ordered again yet
+    planned: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
+    untaken: int = 0  # replicas of the stored one that no group has gained since
+    waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
+    asks_waiting: bool = False  # the plan depends on that
+    closed: bool = False  # no autoscaler may order in the pool: Evenkeel orders the released nodes
+    orders_at: datetime | None = None  # when Evenkeel orders it; None: it is ordered, or waits
+    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
+
+
+@dataclass(kw_only=True, slots=True)
+class BoundsDraft:
+    """What the bounds of a pool follow from."""
+
+    pool_max: int = 0  # PoolMaximum less the reserved room, before the first step
+    grower: str = ""  # key of the group that others have raised most since the last check
+    sizes: Sequence[Size] = ()  # of the strategy, group by group
+    publication: Publication | None = None  # of Balanced
+    deal_ends: datetime | None = None  # when time alone may change that
+    held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
+
+
+@dataclass(kw_only=True, slots=True)
+class ConvergenceDraft:
+    """The step of a pool's convergence."""
+
+    state: ConvergenceState = field(default_factory=ConvergenceState)
+    step: Step | None = None  # as this plan's patch is to leave it
+    surge: int = 0  # nodes above PoolMaximum that an open step may have
+    report: Converging | None = None
+    choices: Choices = field(default_factory=dict)  # machines that may be drained, of the groups that were asked for
+    asks: dict[str, str] = field(default_factory=dict)  # groups to ask for -> where a node is to come
+
+
+@dataclass(kw_only=True, slots=True)
+class DemandDraft:
+    """The advice that a pool's requests for pods follow from."""
+
+    advice: PoolAdvice | None = None  # None: not requested, or pods were not read
+    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
 
 
 @dataclass(kw_only=True, slots=True)
@@ -184,48 +273,14 @@ class PoolDraft:
     observation: Observation
     groups: list[Draft]
     snapshot: MemberSnapshot
-    grower: str = ""  # key of the group that others have raised most since the last check
-    pool_max: int = 0  # PoolMaximum less the reserved room, before the first step
     opens: bool = False  # Evenkeel stops acting on it: its bounds open to autoscalers, and nothing else is written
-    # requests
-    request: ScaleRequest | None = None  # the one that this pool carries out
-    request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
-    kept: KeptNodes | None = None  # nodes that a request leaves alone; None: no request needs it, or pods were not read
-    pods_unread: bool = False  # pods were requested and could not be read
-    unmet: int = 0  # nodes of the request that find no room, or have to stay
-    request_later: int = 0  # nodes of the request that are left to later runs
-    # replicas
-    added: int = 0  # nodes that this plan adds: to a minimum, as a probe, on request
-    later: int = 0  # nodes that max_step leaves to later runs
-    unplaced: int = 0  # replicas given up, by this plan or an earlier move, that no group takes on
-    stood_since: datetime | None = None  # since when requested is unchanged, removals of this plan included
-    raises: bool = False  # requested is unchanged for long enough to be raised
-    missing: int = 0  # nodes of PoolMinimum that no group can take
-    # release (``domain.rebalancing.replicas.release``)
-    release: Release | None = None  # an earlier release that is not ordered again yet
-    releases: Release | None = None  # the same, as this plan's writes leave it; None: it releases nothing
-    untaken: int = 0  # replicas of the first that no group has gained since
-    waited_for: Mapping[str, int] | None = None  # nodes that pods want of those, by group; None: pods were not read
-    asks_waiting: bool = False  # the plan depends on that
-    closed: bool = False  # no autoscaler may order in it: Evenkeel orders the released nodes
-    orders_at: datetime | None = None  # when Evenkeel orders it; None: it is ordered, or waits
-    open_for: Mapping[str, int] = field(default_factory=dict)  # nodes that an autoscaler may still order, by group
-    # bounds
-    sizes: Sequence[Size] = ()  # of the strategy, group by group
-    publication: Publication | None = None  # of Balanced
-    deal_ends: datetime | None = None  # when time alone may change that
-    held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
-    # convergence
-    convergence: ConvergenceState = field(default_factory=ConvergenceState)
-    step: Step | None = None  # as this plan's patch is to leave it
-    surge: int = 0  # nodes above PoolMaximum that an open step may have
-    converging: Converging | None = None  # its report
-    choices: Choices = field(default_factory=dict)  # machines that may be drained, of the groups that were asked for
-    asks: dict[str, str] = field(default_factory=dict)  # groups to ask for -> where a node is to come
-    # demand
-    advice: PoolAdvice | None = None  # None: not requested, or pods were not read
-    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
-    look_at: list[datetime] = field(default_factory=list)  # when time alone may change the plan
+    request: RequestDraft = field(default_factory=RequestDraft)
+    replicas: ReplicasDraft = field(default_factory=ReplicasDraft)
+    release: ReleaseDraft = field(default_factory=ReleaseDraft)
+    bounds: BoundsDraft = field(default_factory=BoundsDraft)
+    convergence: ConvergenceDraft = field(default_factory=ConvergenceDraft)
+    demand: DemandDraft = field(default_factory=DemandDraft)
+    check_at: list[datetime] = field(default_factory=list)  # when time alone may change the plan
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -236,14 +291,14 @@ class PoolDraft:
     @property
     def surged_max(self) -> int:
         """Return PoolMaximum, and the node above it that an open step may have."""
-        return self.pool.max + self.surge
+        return self.pool.max + self.convergence.surge
 
     @property
     def starved(self) -> int:
         """Return how many nodes find no healthy zone that can take them."""
         if all(draft.state is State.FROZEN for draft in self.groups):
-            return self.unplaced  # paused or hibernated: its nodes do not wait for a zone
-        return self.missing + self.unplaced + sum(draft.missing for draft in self.groups)
+            return self.replicas.unplaced  # paused or hibernated: its nodes do not wait for a zone
+        return self.replicas.missing + self.replicas.unplaced + sum(draft.missing for draft in self.groups)
 
     @property
     def added_lately(self) -> int:
@@ -256,34 +311,34 @@ class PoolDraft:
     def may_add(self) -> int:
         """Return how many nodes this plan may still add. A move between zones is no addition."""
         step = self.pool.max_step
-        return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.added)
+        return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.replicas.added)
 
     def add(self, added: int, wanted: int) -> int:
         """Count nodes that this plan adds, and return how many of the wanted ones max_step leaves to later runs.
 
         If max_step is not used up, missing nodes have another cause.
         """
-        self.added += added
+        self.replicas.added += added
         return 0 if self.may_add else max(0, wanted - added)
 
     @property
     def moves(self) -> bool:
         """Return True if replicas go from one zone to another, or an earlier move still owes some."""
-        return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
+        return bool(self.replicas.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
 
     @property
     def awaited(self) -> Mapping[str, int] | None:
         """Return the nodes that pods wait for, by key of the group; None: unknown, or some pods are not counted."""
-        if self.advice is None or self.advice.not_counted:
+        if self.demand.advice is None or self.demand.advice.not_counted:
             return None
-        return {str(group): nodes for group, nodes in self.advice.asked.nodes.items()}
+        return {str(group): nodes for group, nodes in self.demand.advice.asked.nodes.items()}
 
     @property
     def idle(self) -> Mapping[str, int] | None:
         """Return the number of unneeded nodes by key of the group; None: they were not sought."""
-        if self.advice is None or not self.advice.nodes:
+        if self.demand.advice is None or not self.demand.advice.nodes:
             return None
-        return Counter(str(node.group) for node in self.advice.nodes if node.needed is None)
+        return Counter(str(node.group) for node in self.demand.advice.nodes if node.needed is None)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         """Add a problem to report."""
@@ -304,8 +359,8 @@ class PoolDraft:
         Where a strategy publishes no minima, the published ones are PoolMinimum dealt out, and no limit of the zone.
         """
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
-        if self.pool.strategy.publishes_minima and self.sizes:
-            sizes = zip(self.groups, self.sizes, strict=True)
+        if self.pool.strategy.publishes_minima and self.bounds.sizes:
+            sizes = zip(self.groups, self.bounds.sizes, strict=True)
             low = max(low, next(size.min for other, size in sizes if other is draft))
         return low
 

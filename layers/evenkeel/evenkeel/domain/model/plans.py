@@ -22,6 +22,15 @@ from evenkeel.domain.model.relief import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState, Release
 
 
+@dataclass(kw_only=True, slots=True)
+class Removal:
+    """The machines that may go where a group's replicas are lowered."""
+
+    may_remove_running: bool = False  # on request: running nodes may go as well,
+    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
+    machines: tuple[MachineRef, ...] = ()  # exactly these go, running or not; empty: the first in order
+
+
 @dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
 class GroupPlan:
     """The plan of one group. ``bounds`` None: Evenkeel does not write them."""
@@ -34,9 +43,7 @@ class GroupPlan:
     rolling: Rolling | None = None
     failed_at: datetime | None = None  # of the failure that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
-    may_remove_running: bool = False  # on request: running nodes may go as well,
-    keeps: frozenset[MachineRef] = frozenset()  # but not those of these machines
-    removes: tuple[MachineRef, ...] = ()  # exactly these go, running or not; empty: the first in order
+    removal: Removal = field(default_factory=Removal)
     provision_timeout: timedelta = timedelta(minutes=15)
     short_provision: timedelta | None = None  # provision time of an autoscaler while the group is suspect
     leaves: bool = False  # write the adopted bounds back and remove Evenkeel's annotations
@@ -70,52 +77,101 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoolMode:
+    """Why a plan of a pool is whole or not, and written or not."""
+
+    valid: bool = True
+    judged: bool = True  # False: left alone whole, so unplaced replicas and requests are unknown
+    dry_run: bool | None = None  # True: it is not written; None: as the cluster
+    autoscaler: bool = True  # one orders nodes for pods
+    opens: bool = False  # paused or in dry run: its bounds open to autoscalers, and nothing else is written
+    closes: bool = False  # max of a group is lower than the strategy says, so that no autoscaler orders
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolReport:
+    """What a plan reports about a pool to people."""
+
+    origins: tuple[Origin, ...] = ()  # where min and max come from
+    notes: tuple[Reason, ...] = ()  # they need no action
+    problems: tuple[Problem, ...] = ()
+    starved: int = 0  # nodes that find no healthy zone that can take them
+    overcommitted: bool = False
+    contested: tuple[str, ...] = ()  # groups whose fields another writer reverts
+    unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestPlan:
+    """The rest of the request that a pool carries out, in numbers of nodes."""
+
+    current: ScaleRequest | None = None  # the part that is not done yet
+    missing: int = 0  # nodes that find no room, or have to stay
+    later: int = 0  # nodes that are left to later runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicasPlan:
+    """The changes of a pool's replicas, in numbers of nodes."""
+
+    unplaced_before: int = 0  # given up by an interrupted move, before this plan
+    unplaced: int = 0  # of those and of this plan's, the ones that no group takes on
+    added: int = 0  # by this plan and those of the last seconds, under max_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePlan:
+    """Released replicas of a pool that are to be ordered again."""
+
+    planned: Release | None = None  # of this plan's writes: stored before them
+    untaken: int = 0  # released replicas that are not ordered again
+    taker_due: datetime | None = None  # when they should be
+    asks_waiting: bool = False  # the plan depends on waiting pods, which were not read
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergencePlan:
+    """The step of a pool's convergence, as the plan's patch leaves it."""
+
+    step: Step | None = None  # stored before the patch
+    report: Converging | None = None  # None: not requested
+    # Groups whose drainable machine is needed -> the group where a machine comes first; empty: it is there.
+    asks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandPlan:
+    """The advice that a pool's plan follows."""
+
+    advice: PoolAdvice | None = None  # None: not requested, or unknown
+    asks_idle: bool = False  # the plan depends on unneeded nodes, which were not sought
+    orders: Mapping[str, PastOrder] | None = None  # stored once it has ordered for pods; None: it does not
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolPlan:
     """The plan of one pool."""
 
     id: PoolId
+    known_as: PoolId | None = None  # the former id under which its state is stored
     strategy: Strategy
     min: int | None = None
     max: int | None = None
-    valid: bool = True
     groups: tuple[GroupPlan, ...] = ()
     remembered: PoolState  # to store
-    dry_run: bool | None = None  # True: it is not written; None: as the cluster
-    origins: tuple[Origin, ...] = ()  # where min and max come from
-    notes: tuple[Reason, ...] = ()  # for people; they need no action
-    problems: tuple[Problem, ...] = ()
-    starved: int = 0
-    overcommitted: bool = False
-    known_as: PoolId | None = None  # the former id under which its state is stored
-    unplaced_before: int = 0  # replicas that an interrupted move gave up, before this plan
-    unplaced: int = 0  # of those and of this plan's, the ones that no group takes on
-    contested: tuple[str, ...] = ()  # groups whose fields another writer reverts
-    scale_request: ScaleRequest | None = None  # the part that is not done yet
-    missing: int = 0  # nodes of it that find no room, or have to stay
-    request_later: int = 0  # nodes of it that are left to later runs
-    added: int = 0  # nodes that this plan and those of the last seconds add under max_step
-    unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
+    mode: PoolMode = PoolMode()
+    report: PoolReport = PoolReport()
+    request: RequestPlan = RequestPlan()
+    replicas: ReplicasPlan = ReplicasPlan()
+    release: ReleasePlan = ReleasePlan()
+    convergence: ConvergencePlan = ConvergencePlan()
+    demand: DemandPlan = DemandPlan()
     relief: ReliefStep | None = None  # the write to its Shoot
-    autoscaler: bool = True  # one orders nodes for pods
-    closes: bool = False  # max of a group is lower than the strategy says, so that no autoscaler orders
-    opens: bool = False  # paused or in dry run: its bounds open to autoscalers, and nothing else is written
-    judged: bool = True  # False: left alone whole, so unplaced replicas and requests are unknown
-    demand: PoolAdvice | None = None  # None: not requested, or unknown
-    step: Step | None = None  # of converge, as this plan's patch leaves it: stored before it
-    converging: Converging | None = None  # None: not requested
-    # Groups whose drainable machine is needed -> the group where a machine comes first; empty: it is there.
-    asks: Mapping[str, str] = field(default_factory=dict)
-    asks_idle: bool = False  # it depends on unneeded nodes, which were not sought
-    asks_waiting: bool = False  # it depends on waiting pods, which were not read
-    releases: Release | None = None  # of this plan's writes: stored before them
-    untaken: int = 0  # released replicas that are not ordered again
-    taker_due: datetime | None = None  # when they should be
-    orders_after: Mapping[str, PastOrder] | None = None  # stored once it has ordered for pods; None: it does not
 
     @property
     def awaits_check(self) -> bool:
         """Return whether known groups or owners of it are absent, and a second check must agree."""
-        return self.valid and not self.judged
+        return self.mode.valid and not self.mode.judged
 
     @property
     def keeps_journal(self) -> bool:
@@ -123,9 +179,9 @@ class PoolPlan:
 
         A patch of the run that was interrupted may still arrive: the journal says then that it was done.
         """
-        move, request = self.remembered.move, self.scale_request
+        move, request = self.remembered.move, self.request.current
         is_begun = move is not None and request is not None and move.request == request.id
-        return is_begun and not self.moves and request is not None and self.request_later > request.later
+        return is_begun and not self.moves and request is not None and self.request.later > request.later
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -145,13 +201,13 @@ class PoolPlan:
     @property
     def new_intents(self) -> tuple[Problem, ...]:
         """Return the new desired bounds at owners of bounds: the check that finds them reports them, once."""
-        return tuple(problem for problem in self.problems if problem.kind is ProblemKind.NEW_WISH)
+        return tuple(problem for problem in self.report.problems if problem.kind is ProblemKind.NEW_WISH)
 
     @property
     def headroom(self) -> int:
         """Return the nodes by which the pool may still grow."""
         requested = sum(plan.requested for plan in self.groups)
-        return max(0, self.max - requested) if self.valid and self.max is not None else 0
+        return max(0, self.max - requested) if self.mode.valid and self.max is not None else 0
 
     @property
     def imbalance(self) -> int:
@@ -164,10 +220,12 @@ class PoolPlan:
         held = [str(plan.group.key) for plan in self.groups if plan.group.owner.bounds_held]
         report = {
             **({"held": held} if held else {}),  # left out if empty: else every pool would have a report
-            "problems": [] if self.valid else [[problem.kind, dict(problem.facts)] for problem in self.problems],
-            "starved": self.starved,
-            "overcommitted": self.overcommitted,
-            "contested": list(self.contested),
+            "problems": []
+            if self.mode.valid
+            else [[problem.kind, dict(problem.facts)] for problem in self.report.problems],
+            "starved": self.report.starved,
+            "overcommitted": self.report.overcommitted,
+            "contested": list(self.report.contested),
             **self._relief_report,
             "incident": [
                 [str(plan.group.key), "cautious" if plan.is_throttled else plan.state]
@@ -242,7 +300,7 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     taken_off: tuple[TakenOff, ...] = ()
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only changed ones
-    look_at: datetime | None = None  # when time alone may first change this plan
+    check_at: datetime | None = None  # when time alone may first change this plan
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # for other clusters
     demand: Advice | None = None  # None: not requested
     clock_skew: timedelta = timedelta(0)  # the API server's clock, which ``now`` follows, less Evenkeel's
@@ -250,14 +308,14 @@ class Plan:
     @property
     def asks(self) -> bool:
         """Return True if the plan depends on pods that were not read."""
-        return any(pool.asks or pool.asks_idle or pool.asks_waiting for pool in self.pools)
+        return any(pool.convergence.asks or pool.demand.asks_idle or pool.release.asks_waiting for pool in self.pools)
 
     @property
     def of_paused(self) -> "Plan":
         """Return the part that is carried out while the whole cluster is paused: pools open to autoscalers."""
         return Plan(
             now=self.now,
-            pools=tuple(pool for pool in self.pools if pool.opens),
+            pools=tuple(pool for pool in self.pools if pool.mode.opens),
             skipped=self.skipped,
             states={},
             clock_skew=self.clock_skew,

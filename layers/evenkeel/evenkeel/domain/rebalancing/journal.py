@@ -20,21 +20,21 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     state = pool.remembered
     if not pool.changes:
         return state
-    release = pool.releases or state.release
+    release = pool.release.planned or state.release
     adopted = {**state.adopted, **pool.adopted}
     state = replace(state, adopted=adopted, desired_bounds=_desired_bounds(pool), release=release)
-    if pool.closes and state.closed_at is None:
+    if pool.mode.closes and state.closed_at is None:
         state = replace(state, closed_at=time_of(id))
-    if pool.added:
-        state = replace(state, added_at=time_of(id), added=pool.added)
+    if pool.replicas.added:
+        state = replace(state, added_at=time_of(id), added=pool.replicas.added)
     if not pool.moves:
         return state
-    if pool.step is not None:  # the step is the journal: it owes nothing to another zone
-        return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.step, id))
-    move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
-    request = pool.scale_request
+    if pool.convergence.step is not None:  # the step is the journal: it owes nothing to another zone
+        return replace(state, move=Move(id=id), convergence=opened_step(state.convergence, pool.convergence.step, id))
+    move = Move(id=id, unplaced=pool.replicas.unplaced_before, steps=pool.moves)
+    request = pool.request.current
     if request is not None:
-        later = 0 if request.is_of_plan or request.nodes < 0 else pool.missing + pool.request_later
+        later = 0 if request.is_of_plan or request.nodes < 0 else pool.request.missing + pool.request.later
         begun = request.nodes + request.later - later
         move = replace(move, unplaced=begun, request=request.id, only=request.only, later=later)
     grows = request is not None and any(step > 0 for step in pool.moves.values())
@@ -42,7 +42,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if grows:
         if release is not None and request is not None and request.id == FOR_PODS:
             release = replace(release, ordered={str(plan.group.key): plan.requested for plan in pool.groups})
-        orders = orders if pool.orders_after is None else pool.orders_after
+        orders = orders if pool.demand.orders is None else pool.demand.orders
         state = replace(state, grew_at=time_of(id))
     return replace(state, move=move, release=release, orders=orders)
 
@@ -70,10 +70,12 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:
     """Return the state to store after the last patch: of a move only the unplaced replicas are left."""
-    if not pool.judged:
+    if not pool.mode.judged:
         return state
-    if pool.valid and not pool.closes:
+    if pool.mode.valid and not pool.mode.closes:
         state = replace(state, closed_at=None)
-    if state.move is None or pool.opens or pool.keeps_journal:
+    if state.move is None or pool.mode.opens or pool.keeps_journal:
         return state
-    return replace(state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None)
+    return replace(
+        state, move=replace(state.move, unplaced=pool.replicas.unplaced, steps={}) if pool.replicas.unplaced else None
+    )

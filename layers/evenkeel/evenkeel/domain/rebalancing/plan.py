@@ -8,7 +8,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import (
+    BoundsDraft,
+    ConvergenceDraft,
+    DemandDraft,
+    PoolDraft,
+    ReleaseDraft,
+    ReplicasDraft,
+    RequestDraft,
+)
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
@@ -77,7 +85,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         pool_states={
             plan.id: plan.remembered for plan in pool_plans if plan.remembered != stored.pools.get(plan.id, PoolState())
         },
-        look_at=min(moments, default=None),
+        check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,
     )
     for extend in extensions:
@@ -212,7 +220,7 @@ class _Pipeline:
         check = self._check
         planned = self._plan_steps(pool, given)
         plan, check_at = planned.plan, planned.check_at
-        if plan.opens:
+        if plan.mode.opens:
             return planned
         if is_restored(pool.id, check.policy):
             plan, check_at = restore_pool(plan, check.observation), []
@@ -239,20 +247,19 @@ class _Pipeline:
             observation=check.observation,
             groups=assess(pool, check.state, now),
             snapshot=snapshot,
-            grower=grower,
-            request=None if opens else given.request,
-            advice=given.advice,
-            choices=given.choices,
-            waited_for=given.waited_for,
             opens=opens,
-            unplaced=pool.unplaced if opens else 0,
-            convergence=pool.state.convergence,
-            look_at=[now + SECOND_CHECK] if others_changed else [],
+            check_at=[now + SECOND_CHECK] if others_changed else [],
+            bounds=BoundsDraft(grower=grower),
+            request=RequestDraft(current=None if opens else given.request),
+            demand=DemandDraft(advice=given.advice),
+            convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
+            release=ReleaseDraft(waited_for=given.waited_for),
+            replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
-        draft.pool_max = pool.max - draft.spoken_for()
+        draft.bounds.pool_max = pool.max - draft.spoken_for()
         for step in self._opening if opens else self._steps_of(pool.strategy):
             step(draft)
-        return PlannedPool(pool, draft, to_plan(draft), draft.look_at)
+        return PlannedPool(pool, draft, to_plan(draft), draft.check_at)
 
     def _steps_of(self, strategy: Strategy) -> tuple[Step, ...]:
         if strategy not in self._steps:

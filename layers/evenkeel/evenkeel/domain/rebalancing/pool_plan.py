@@ -7,7 +7,16 @@ from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.past_orders import PastOrder
-from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.plans import (
+    ConvergencePlan,
+    DemandPlan,
+    PoolMode,
+    PoolPlan,
+    PoolReport,
+    ReleasePlan,
+    ReplicasPlan,
+    RequestPlan,
+)
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
@@ -24,51 +33,53 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
-        problems=tuple(draft.problems),
-        starved=draft.starved,
-        overcommitted=draft.requested > draft.surged_max,
         groups=tuple(draft.groups),
         remembered=replace(
             pool.state,
             seen=draft.snapshot,
-            published=draft.publication,
-            held_until=draft.held_until,
-            convergence=draft.convergence,
-            release=draft.release,
-            orders=pool.state.orders if draft.advice is None else draft.advice.asked.orders,
+            published=draft.bounds.publication,
+            held_until=draft.bounds.held_until,
+            convergence=draft.convergence.state,
+            release=draft.release.stored,
+            orders=pool.state.orders if draft.demand.advice is None else draft.demand.advice.asked.orders,
         ),
-        dry_run=pool.dry_run,
-        origins=pool.origins,
-        notes=_notes(draft),
         known_as=pool.known_as,
-        autoscaler=pool.autoscaler,
-        unplaced_before=pool.unplaced,
-        unplaced=draft.unplaced,
-        contested=tuple([group.key for group in draft.groups if group.contested]),
-        scale_request=draft.request,
-        missing=draft.unmet,
-        closes=_closes(draft),
-        opens=draft.opens,
-        added=draft.added_lately + draft.added if draft.added and pool.max_step is not None else 0,
-        request_later=draft.request_later,
-        unmet_minimum=draft.missing,
-        step=draft.step,
-        converging=draft.converging,
-        asks=draft.asks,
-        asks_idle=draft.asks_idle,
-        asks_waiting=draft.asks_waiting,
-        releases=draft.releases,
-        untaken=lacking,
-        taker_due=taker_due,
-        orders_after=_orders_after(draft),
+        report=PoolReport(
+            problems=tuple(draft.problems),
+            starved=draft.starved,
+            overcommitted=draft.requested > draft.surged_max,
+            origins=pool.origins,
+            notes=_notes(draft),
+            contested=tuple([group.key for group in draft.groups if group.contested]),
+            unmet_minimum=draft.replicas.missing,
+        ),
+        mode=PoolMode(dry_run=pool.dry_run, autoscaler=pool.autoscaler, closes=_closes(draft), opens=draft.opens),
+        replicas=ReplicasPlan(
+            unplaced_before=pool.unplaced,
+            unplaced=draft.replicas.unplaced,
+            added=draft.added_lately + draft.replicas.added
+            if draft.replicas.added and pool.max_step is not None
+            else 0,
+        ),
+        request=RequestPlan(current=draft.request.current, missing=draft.request.unmet, later=draft.request.later),
+        convergence=ConvergencePlan(
+            step=draft.convergence.step, report=draft.convergence.report, asks=draft.convergence.asks
+        ),
+        demand=DemandPlan(asks_idle=draft.demand.asks_idle, orders=_orders_after(draft)),
+        release=ReleasePlan(
+            asks_waiting=draft.release.asks_waiting,
+            planned=draft.release.planned,
+            untaken=lacking,
+            taker_due=taker_due,
+        ),
     )
 
 
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     pool = draft.pool
     notes = [] if pool.dry_run is None else [Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE)]
-    if draft.later and pool.max_step is not None:
-        notes.append(Reason.of(Rule.MAX_STEP, later=draft.later, max_step=pool.max_step))
+    if draft.replicas.later and pool.max_step is not None:
+        notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.max_step))
     if pool.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # Zones with one owner share its numbers; a zone that is alone with its owner has them all.
@@ -83,9 +94,9 @@ def _closes(draft: PoolDraft) -> bool:
 
 
 def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
-    request = draft.request
+    request = draft.request.current
     is_order = request is not None and request.id == FOR_PODS and request.nodes > 0
-    return draft.advice.asked.orders_after if is_order and draft.advice is not None else None
+    return draft.demand.advice.asked.orders_after if is_order and draft.demand.advice is not None else None
 
 
 def left_alone(pool: AnyPool, rule: Rule, check: Check) -> PoolPlan:
@@ -98,14 +109,13 @@ def left_alone(pool: AnyPool, rule: Rule, check: Check) -> PoolPlan:
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
-        valid=isinstance(pool, Pool),
-        problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
         groups=tuple(drafts),
         remembered=pool.state,
-        dry_run=pool.dry_run,
-        origins=pool.origins,
         known_as=pool.known_as,
-        judged=False,
+        mode=PoolMode(valid=isinstance(pool, Pool), dry_run=pool.dry_run, judged=False),
+        report=PoolReport(
+            problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings, origins=pool.origins
+        ),
     )
 
 
@@ -122,9 +132,8 @@ def absent_pools(pools: Iterable[AnyPool], check: Check) -> list[PoolPlan]:
             id=id,
             strategy=check.policy.strategy,
             remembered=replace(state, seen=snapshot),
-            dry_run=None if rule is None else rule.dry_run,
-            notes=(Reason.of(Rule.FEW_MEMBERS),),
-            judged=False,
+            mode=PoolMode(dry_run=None if rule is None else rule.dry_run, judged=False),
+            report=PoolReport(notes=(Reason.of(Rule.FEW_MEMBERS),)),
         )
         plans.append(plan)
     return plans

@@ -81,7 +81,9 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     policy, now = check.policy, check.now
     before, restored = planned.remembered.relief, is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
-    if (before is None and not on) or not (planned.judged or restored):  # a list may be incomplete: nothing follows
+    if (before is None and not on) or not (
+        planned.mode.judged or restored
+    ):  # a list may be incomplete: nothing follows
         return planned, None
     relief = _watched(planned, before, check.state.groups, now, on=on)
     if relief is None:
@@ -123,7 +125,7 @@ def _storing(planned: PoolPlan, relief: Relief | None, *notes: Reason | None) ->
     remembered = planned.remembered
     if relief != remembered.relief:
         remembered = replace(remembered, relief=relief)
-    return replace(planned, remembered=remembered, notes=planned.notes + added)
+    return replace(planned, remembered=remembered, report=replace(planned.report, notes=planned.report.notes + added))
 
 
 def _watched(
@@ -221,7 +223,11 @@ class _Case:
 
     def _finish(self, relief: Relief | None, problems: Sequence[Problem], *notes: Reason | None) -> PoolPlan:
         planned = _storing(self.planned, relief, *notes)
-        return replace(planned, problems=(*planned.problems, *problems)) if problems else planned
+        return (
+            replace(planned, report=replace(planned.report, problems=(*planned.report.problems, *problems)))
+            if problems
+            else planned
+        )
 
     def _next(self, relief: Relief) -> datetime | None:
         """Return when a write is due that only waits for the one before."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from evenkeel.domain.model.groups import NodeGroup, PoolId, State
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.plans import GroupPlan, PoolMode, PoolPlan, ReplicasPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import adopted_bounds, is_called, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -41,11 +41,20 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     """
     move = planned.remembered.move
     unplaced = move.still_unplaced(observation.groups) if move else 0
-    begun = planned.scale_request is not None
-    if planned.valid and (planned.moves or planned.keeps_journal if begun else planned.unplaced < unplaced):
+    begun = planned.request.current is not None
+    if planned.mode.valid and (
+        planned.moves or planned.keeps_journal if begun else planned.replicas.unplaced < unplaced
+    ):
         return planned
     groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
-    return replace(planned, groups=groups, closes=False, starved=0, unplaced=0 if begun else unplaced, step=None)
+    return replace(
+        planned,
+        groups=groups,
+        mode=replace(planned.mode, closes=False),
+        report=replace(planned.report, starved=0),
+        replicas=replace(planned.replicas, unplaced=0 if begun else unplaced),
+        convergence=replace(planned.convergence, step=None),
+    )
 
 
 def restore_held(planned: PoolPlan) -> PoolPlan:
@@ -79,7 +88,7 @@ def with_left_groups(
     for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
-        if pool.opens:  # Evenkeel stops acting on it
+        if pool.mode.opens:  # Evenkeel stops acting on it
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.remembered)))
@@ -96,8 +105,10 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
         id=id,
         strategy=policy.strategy,
         remembered=pool,
-        dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run,
-        unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
+        mode=PoolMode(
+            dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run
+        ),
+        replicas=ReplicasPlan(unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0),
     )
 
 

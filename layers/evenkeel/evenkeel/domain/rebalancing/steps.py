@@ -99,13 +99,13 @@ def report(pool: PoolDraft) -> None:
         pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
         pool.problem(ProblemKind.STARVED, nodes=pool.starved)
-    if (waiting := pool.request_waits) is not None:
+    if (waiting := pool.request.waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
-    if (request := pool.request) is not None and pool.unmet:
+    if (request := pool.request.current) is not None and pool.request.unmet:
         if request.is_over(pool.now):
             pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
         else:
-            pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.unmet)
+            pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.request.unmet)
 
 
 def remember(pool: PoolDraft) -> None:
@@ -113,14 +113,14 @@ def remember(pool: PoolDraft) -> None:
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
     since = pool.now if planned and planned != pool.snapshot.planned else pool.snapshot.since
     pool.snapshot = replace(pool.snapshot, planned=planned, since=since)
-    if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
-        pool.look_at.append(pool.stood_since + pool.pool.standstill)
-    pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
-    if pool.later and pool.added_lately and pool.pool.state.added_at is not None:
-        pool.look_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second check comes
-    elif pool.request_later and not pool.added:
-        pool.look_at.append(pool.now + STEPS_APART)  # only the journal is closed
-    if pool.deal_ends is not None:
-        pool.look_at.append(pool.deal_ends)
-    if pool.held_until is not None and pool.now < pool.held_until:
-        pool.look_at.append(pool.held_until)
+    if pool.replicas.unchanged_since is not None and not pool.replicas.raises and pool.requested < pool.pool.min:
+        pool.check_at.append(pool.replicas.unchanged_since + pool.pool.standstill)
+    pool.check_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
+    if pool.replicas.later and pool.added_lately and pool.pool.state.added_at is not None:
+        pool.check_at.append(pool.pool.state.added_at + STEPS_APART)  # after what this plan adds, a second check comes
+    elif pool.request.later and not pool.replicas.added:
+        pool.check_at.append(pool.now + STEPS_APART)  # only the journal is closed
+    if pool.bounds.deal_ends is not None:
+        pool.check_at.append(pool.bounds.deal_ends)
+    if pool.bounds.held_until is not None and pool.now < pool.bounds.held_until:
+        pool.check_at.append(pool.bounds.held_until)

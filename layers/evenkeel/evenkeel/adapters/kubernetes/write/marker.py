@@ -33,15 +33,15 @@ class Marker:
 
     def candidates(self, patch: Patch) -> tuple[str, ...]:
         """Return the names of the machines that will go, in order (``domain.rebalancing.replicas.deletion``)."""
-        if patch.plan.removes:
+        if patch.plan.removal.machines:
             return self._named(patch.plan)
         group, requested = patch.plan.group, patch.requested or 0
         staying = [machine for machine, _ in self._staying(group)]
         names = deletion_candidates(
             staying,
             requested,
-            may_remove_running=patch.plan.may_remove_running,
-            keeps=patch.plan.keeps,
+            may_remove_running=patch.plan.removal.may_remove_running,
+            keeps=patch.plan.removal.keeps,
             provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
@@ -57,12 +57,12 @@ class Marker:
     def _named(self, plan: GroupPlan) -> tuple[str, ...]:
         """Return the machines that the plan names. Raises ConflictError where one is gone or preserved."""
         staying = {machine.ref: machine for machine, _ in self._staying(plan.group)}
-        for ref in plan.removes:
+        for ref in plan.removal.machines:
             machine = staying.get(ref)
             if machine is None or machine.preserved:
                 change = "is gone" if machine is None else "is preserved"
                 raise ConflictError(f"machine {ref} of {plan.group.key} {change} since it was read")
-        return tuple(ref.name for ref in plan.removes)
+        return tuple(ref.name for ref in plan.removal.machines)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and remove Evenkeel's marks from the others.
@@ -74,7 +74,7 @@ class Marker:
         if names:
             self._patcher.check_owner(self._objects.members[group.key], patch.plan)
         staying = self._staying(group)
-        if patch.plan.removes:
+        if patch.plan.removal.machines:
             reason = disagree((machine for machine, _ in staying), group.requested, ours)
             if reason is not None:
                 raise ConflictError(f"{group.key}: {sentence(reason)}")

@@ -25,7 +25,7 @@ def _balanced(pool: PoolDraft) -> list[Size]:
     deal = _Deal(pool.pool.max, pool.groups)
     last = pool.pool.state.published
     targets = {draft.key: draft.requested for draft in pool.groups}
-    grower = pool.grower or (last.grower if last else "")
+    grower = pool.bounds.grower or (last.grower if last else "")
     fresh = Publication(at=pool.now, basis=deal.basis, targets=targets, grower=grower)
     ends: datetime | None = None
     if last is None or last.basis != deal.basis:
@@ -47,7 +47,7 @@ def _balanced(pool: PoolDraft) -> list[Size]:
         publication = replace(publication, maxima=maxima)
     if ends is None and (publication.lent or deal.is_scarce) and pool.now < publication.stands_until:
         ends = publication.stands_until
-    pool.publication, pool.deal_ends = publication, ends
+    pool.bounds.publication, pool.bounds.deal_ends = publication, ends
     return sizes
 
 

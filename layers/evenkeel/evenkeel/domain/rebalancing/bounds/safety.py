@@ -13,7 +13,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 
 def size(pool: PoolDraft) -> None:
     """Let the pool's strategy size each of its groups."""
-    pool.sizes = pool.pool.strategy.size(pool)
+    pool.bounds.sizes = pool.pool.strategy.size(pool)
 
 
 def publish(pool: PoolDraft) -> None:
@@ -21,7 +21,7 @@ def publish(pool: PoolDraft) -> None:
 
     The bounds of a frozen group, and held ones, stay.
     """
-    for draft, proposal in zip(pool.groups, pool.sizes, strict=True):
+    for draft, proposal in zip(pool.groups, pool.bounds.sizes, strict=True):
         if draft.state is State.FROZEN:
             continue
         if draft.group.owner.bounds_held:
@@ -83,7 +83,7 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
         return None
     if pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
         return Rule.MOVE_UNDER_WAY
-    return Rule.CLOSED_FOR_ORDER if pool.closed and draft.state is not State.FENCED else None
+    return Rule.CLOSED_FOR_ORDER if pool.release.closed and draft.state is not State.FENCED else None
 
 
 def stays_closed(draft: Draft) -> bool:
@@ -96,11 +96,13 @@ def stays_closed(draft: Draft) -> bool:
 
 def _closed(pool: PoolDraft, draft: Draft, rule: Rule) -> int:
     """Return requested, and what pods want beyond the machines on their way: an autoscaler can order just that."""
-    more = pool.open_for.get(draft.key, 0)
+    more = pool.release.open_for.get(draft.key, 0)
     if more:
         draft.add_reason(Rule.OPEN_FOR_PODS, nodes=more)
         return draft.requested + more
-    orders = {} if rule is not Rule.CLOSED_FOR_ORDER else {"until": pool.orders_at, "nodes": pool.untaken}
+    orders = (
+        {} if rule is not Rule.CLOSED_FOR_ORDER else {"until": pool.release.orders_at, "nodes": pool.release.untaken}
+    )
     draft.add_reason(rule, **orders)
     return draft.requested
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from evenkeel.domain.model.drafts import Draft
+from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import CapacityReport
@@ -126,15 +126,17 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         moves_elsewhere=health.impaired_until is not None or stored.failure_class.moves_elsewhere,
         tie=tie,
         provision_timeout=timeout,
-        coming=group.on_its_way(now, timeout),
-        starting=sum(now < ready_by for ready_by in group.status.never_ready.values()),
-        held=_held(group),
         replicas_are_ours=not (group.owner.max_only or stored.contested_replicas or stored.replicas_applied_by),
         contested=stored.contested_since is not None,
         bounds=group.bounds,
         short_provision=group.options.short_provision,
         pins=group.ours.pinned,
-        marked=stored.marked,
+        machines=MachineCounts(
+            coming=group.on_its_way(now, timeout),
+            starting=sum(now < ready_by for ready_by in group.status.never_ready.values()),
+            held=_held(group),
+            marked=stored.marked,
+        ),
     )
     if health.throttled_requested is not None:
         _throttle(draft, health)
@@ -148,7 +150,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         rule = Rule.PROBING_AFTER_ARRIVAL if is_early else Rule.PROBING_AFTER_BACKOFF
         draft.add_reason(rule, **_failure(stored))
     if health.slow_start:
-        draft.slow_start_max = group.running - draft.starting + health.slow_start
+        draft.growth.slow_start = group.running - draft.machines.starting + health.slow_start
         draft.add_reason(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None:
         _explain_replicas(draft, stored)
@@ -170,10 +172,14 @@ def _throttle(draft: Draft, health: _Health) -> None:
         "others": sum(not report.cluster for report in reports),
     }
     if draft.state is State.FENCED:
-        draft.moves_elsewhere, draft.coming, draft.fence_ends = True, draft.group.waiting, stored.throttled_until
+        draft.moves_elsewhere, draft.machines.coming, draft.fence_ends = (
+            True,
+            draft.group.waiting,
+            stored.throttled_until,
+        )
         draft.add_reason(Rule.FENCED_BY_OTHERS, **facts, until=stored.throttled_until)
     elif health.throttled_requested is not None:
-        draft.throttled_max = health.throttled_requested + 1
+        draft.growth.throttled = health.throttled_requested + 1
         draft.add_reason(Rule.THROTTLED, **facts)
 
 

@@ -81,7 +81,7 @@ def remove(pool: PoolDraft, machines: Mapping[str, Sequence[MachineRef]]) -> int
         spare = min(pool.requested - pool.pool.min, draft.requested - pool.least_of(draft))
         going = tuple(named[: max(0, spare)])
         if going:
-            draft.removes = going
+            draft.removal.machines = going
             draft.requested -= len(going)
             draft.journal_delta -= len(going)
             draft.add_reason(Rule.REMOVES, machines=tuple(machine.name for machine in going))

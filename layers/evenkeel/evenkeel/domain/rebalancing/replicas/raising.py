@@ -43,7 +43,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
         return
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
-        if unseen and draft.room and pool.requested < pool.pool_max and pool.may_add:
+        if unseen and draft.room and pool.requested < pool.bounds.pool_max and pool.may_add:
             pool.add(draft.probe, draft.probe)  # first: a requested machine is on its way, and leaves no probe
             draft.requested = draft.probe
             draft.add_reason(Rule.PROBE_UNSEEN)
@@ -55,10 +55,10 @@ def wait_for_standstill(pool: PoolDraft) -> None:
     By then the autoscaler has ordered again what pods need. Raised at once, it would be ordered twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
-    pool.stood_since = pool.now if takes_away else pool.snapshot.since
+    pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
     first_seen = pool.pool.state.seen is None
-    ends = pool.stood_since + pool.pool.standstill
-    pool.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
+    ends = pool.replicas.unchanged_since + pool.pool.standstill
+    pool.replicas.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:
@@ -67,9 +67,9 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     Zones with a min of their own come first, up to that. Nodes that no group can take are missing.
     """
     requested, minimum = pool.requested, pool.pool.min
-    if not pool.raises or requested >= minimum:
+    if not pool.replicas.raises or requested >= minimum:
         return
-    wanted = max(0, min(minimum, pool.pool_max) - requested)
+    wanted = max(0, min(minimum, pool.bounds.pool_max) - requested)
     allowed = step = min(wanted, pool.may_add)
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
     before = [draft.requested for draft in healthy]
@@ -85,8 +85,8 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         draft.requested += draft.probe
         draft.add_reason(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     later = pool.add(step - allowed, wanted)
-    pool.missing = minimum - pool.requested - later
-    pool.later = max(pool.later, later)  # nodes of a group's own min count for PoolMinimum
+    pool.replicas.missing = minimum - pool.requested - later
+    pool.replicas.later = max(pool.replicas.later, later)  # nodes of a group's own min count for PoolMinimum
 
 
 def raise_to_own_minimum(pool: PoolDraft) -> None:
@@ -94,15 +94,15 @@ def raise_to_own_minimum(pool: PoolDraft) -> None:
 
     Backward-Compatible and Adaptive publish a min per zone, which Cluster Autoscaler does not enforce by default.
     """
-    if not pool.raises:
+    if not pool.replicas.raises:
         return
-    sized = zip(pool.groups, pool.sizes, strict=True)
+    sized = zip(pool.groups, pool.bounds.sizes, strict=True)
     healthy = [(draft, size.min) for draft, size in sized if draft.state is State.HEALTHY]
     drafts, minima = [draft for draft, _ in healthy], {draft.key: minimum for draft, minimum in healthy}
     short = [max(0, minimum - draft.requested) for draft, minimum in healthy]
     room = sum(min(draft.room, nodes) for draft, nodes in zip(drafts, short, strict=True))
-    wanted = min(pool.pool_max - pool.requested, room)
+    wanted = min(pool.bounds.pool_max - pool.requested, room)
     raised = raise_together(drafts, min(wanted, pool.may_add), short, weighted=False)
     for draft, more in raised:
         draft.add_reason(Rule.OWN_MINIMUM, count=more, minimum=minima[draft.key])
-    pool.later = pool.add(sum(more for _, more in raised), wanted)
+    pool.replicas.later = pool.add(sum(more for _, more in raised), wanted)

@@ -40,7 +40,7 @@ def redistribute(pool: PoolDraft) -> None:
     for draft, more in raise_together(takers, placed):
         draft.journal_delta = more
         draft.add_reason(Rule.TAKES_ON, count=more)
-    pool.unplaced = max(0, unplaced - placed)
+    pool.replicas.unplaced = max(0, unplaced - placed)
 
 
 def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
@@ -78,7 +78,7 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
     """Return the fewest replicas of a fenced group: those alive, those that fail everywhere, those that owners keep."""
-    held = min(draft.stuck, draft.held)
+    held = min(draft.stuck, draft.machines.held)
     if held:
         draft.stuck_kept = held
         draft.add_reason(Rule.STUCK_SAME_FAILURE, count=held)
@@ -112,7 +112,7 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
         return 0
     moving = pool.pool.on_failure is OnFailure.MOVE
     rule = Rule.MOVED if moving else Rule.RELEASED
-    draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.coming)
+    draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.machines.coming)
     if moving:
         draft.journal_delta = -less
     draft.requested = lowest
@@ -140,7 +140,7 @@ def take_back_overshoot(pool: PoolDraft) -> None:
             ages = sorted((machine.created_at.timestamp() for machine in coming if not machine.preserved), reverse=True)
             unmade, protected = group.waiting - len(ages), group.running + group.preserved
         else:
-            ages, unmade, protected = [], group.waiting - draft.coming, group.running + draft.coming
+            ages, unmade, protected = [], group.waiting - draft.machines.coming, group.running + draft.machines.coming
         spare = max(0, draft.requested - max(protected, draft.owner_min))
         # A replica without a Machine object is the newest of all.
         newest = [float("inf")] * max(0, unmade) + ages

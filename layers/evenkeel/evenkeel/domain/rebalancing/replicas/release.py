@@ -38,9 +38,9 @@ def recall_release(pool: PoolDraft) -> None:
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
     if not release.ordered or release.has_rest or _was_interrupted(pool):
-        pool.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
-    if pool.untaken or (release.ordered and _awaits_our_machines(pool)):
-        pool.release = release
+        pool.release.untaken = release.untaken({draft.key: draft.group.requested for draft in pool.groups})
+    if pool.release.untaken or (release.ordered and _awaits_our_machines(pool)):
+        pool.release.stored = release
 
 
 def _was_interrupted(pool: PoolDraft) -> bool:
@@ -61,8 +61,8 @@ def remember_release(pool: PoolDraft, replicas: int) -> None:
     if not replicas or not pool.pool.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
-    pool.releases = Release(at=pool.now, replicas=pool.untaken + replicas, requested=requested)
-    pool.release, pool.untaken = None, 0
+    pool.release.planned = Release(at=pool.now, replicas=pool.release.untaken + replicas, requested=requested)
+    pool.release.stored, pool.release.untaken = None, 0
 
 
 def order_released(pool: PoolDraft) -> None:
@@ -71,34 +71,38 @@ def order_released(pool: PoolDraft) -> None:
     Until then no autoscaler may order in the pool. Until the machines have become nodes, it may order what pods want
     beyond them.
     """
-    release = pool.release
+    release = pool.release.stored
     if release is None:
         return
-    pool.closed = bool(release.ordered) and _awaits_our_machines(pool)
-    if not pool.untaken:
+    pool.release.closed = bool(release.ordered) and _awaits_our_machines(pool)
+    if not pool.release.untaken:
         _open_for_others(pool)
         return
-    pool.look_at.append(release.at + RELEASE_KEPT)
+    pool.check_at.append(release.at + RELEASE_KEPT)
     if pool.now < _closes_at(pool, release):
-        pool.look_at.append(_closes_at(pool, release))
-    elif pool.waited_for is None:
-        pool.asks_waiting = True
-    elif not any(pool.waited_for.values()):
+        pool.check_at.append(_closes_at(pool, release))
+    elif pool.release.waited_for is None:
+        pool.release.asks_waiting = True
+    elif not any(pool.release.waited_for.values()):
         if any(draft.takes_nodes for draft in pool.groups):
             _without_pods(pool, release)
         else:  # pods may wait all the same: no group can take a node for them
-            pool.release = replace(release, idle_since=None)
-            pool.look_at.append(pool.now + _CHECK_APART)
-    elif pool.request is None or pool.request.is_of_plan:
-        pool.release = release = replace(release, idle_since=None)
-        pool.closed = True
+            pool.release.stored = replace(release, idle_since=None)
+            pool.check_at.append(pool.now + _CHECK_APART)
+    elif pool.request.current is None or pool.request.current.is_of_plan:
+        pool.release.stored = release = replace(release, idle_since=None)
+        pool.release.closed = True
         closed_since = _closed_since(pool)
         if release.ordered and _was_interrupted(pool):  # bounds on a second object are widened before replicas
-            _order(pool, pool.waited_for, pool.now)
+            _order(pool, pool.release.waited_for, pool.now)
         elif closed_since is not None:  # else this plan closes it, and the second check after its writes goes on
-            _order(pool, pool.waited_for, max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop))
+            _order(
+                pool,
+                pool.release.waited_for,
+                max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop),
+            )
         else:
-            pool.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_loop)
+            pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
@@ -106,9 +110,9 @@ def _open_for_others(pool: PoolDraft) -> None:
 
     It does not count machines that it did not order (clusterstate.go:1126-1139), so only max limits it.
     """
-    pool.asks_waiting = pool.waited_for is None
-    pool.open_for = pool.waited_for or {}
-    pool.look_at.append(pool.now + _CHECK_APART)
+    pool.release.asks_waiting = pool.release.waited_for is None
+    pool.release.open_for = pool.release.waited_for or {}
+    pool.check_at.append(pool.now + _CHECK_APART)
 
 
 def _without_pods(pool: PoolDraft, release: Release) -> None:
@@ -118,37 +122,39 @@ def _without_pods(pool: PoolDraft, release: Release) -> None:
     """
     since = release.idle_since or pool.now
     if pool.now - since >= _CHECK_APART:
-        pool.release, pool.untaken = None, 0
+        pool.release.stored, pool.release.untaken = None, 0
         if release.ordered and _awaits_our_machines(pool):
-            pool.release = replace(release, has_rest=False, idle_since=None)
+            pool.release.stored = replace(release, has_rest=False, idle_since=None)
             _open_for_others(pool)
         return
-    pool.release = replace(release, idle_since=since)
-    pool.look_at.append(since + _CHECK_APART)
+    pool.release.stored = replace(release, idle_since=since)
+    pool.check_at.append(since + _CHECK_APART)
 
 
 def remember_rest(pool: PoolDraft) -> None:
     """Store that the order leaves a part of the release: by max_step, a crash, or pods that were not seen yet."""
-    request = pool.request
-    if pool.release is not None and request is not None and request.id == FOR_PODS:
-        pool.release = replace(pool.release, has_rest=untaken(pool)[0] > 0)
+    request = pool.request.current
+    if pool.release.stored is not None and request is not None and request.id == FOR_PODS:
+        pool.release.stored = replace(pool.release.stored, has_rest=untaken(pool)[0] > 0)
 
 
 def untaken(pool: PoolDraft) -> tuple[int, datetime | None]:
     """Return how many released replicas are not ordered again after this plan, and since when they should be."""
-    release = pool.release
-    if release is None or not pool.untaken:
+    release = pool.release.stored
+    if release is None or not pool.release.untaken:
         return 0, None
     return release.untaken({draft.key: draft.requested for draft in pool.groups}), _orders_at(pool, release)
 
 
 def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None:
     if pool.now < at:
-        pool.look_at.append(at)
-        pool.orders_at = at
+        pool.check_at.append(at)
+        pool.release.orders_at = at
         return
     nodes = sum(waited_for.values())
-    pool.request = ScaleRequest(id=FOR_PODS, nodes=nodes, at=pool.now, pool=str(pool.pool.id), shares=waited_for)
+    pool.request.current = ScaleRequest(
+        id=FOR_PODS, nodes=nodes, at=pool.now, pool=str(pool.pool.id), shares=waited_for
+    )
 
 
 def _closes_at(pool: PoolDraft, release: Release) -> datetime:

@@ -21,35 +21,37 @@ def begin_request(pool: PoolDraft) -> None:
 
     An order for pods waits too while the pool gives replicas up, because these may still come until that is written.
     """
-    step = pool.convergence.step
-    gives_in_step = pool.request is not None and pool.request.nodes < 0 and step is not None and step.is_open
-    if pool.request is not None and pool.request.is_of_plan:
+    step = pool.convergence.state.step
+    gives_in_step = (
+        pool.request.current is not None and pool.request.current.nodes < 0 and step is not None and step.is_open
+    )
+    if pool.request.current is not None and pool.request.current.is_of_plan:
         if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
-            _drop(pool, pool.request)
+            _drop(pool, pool.request.current)
     elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
-        pool.request, pool.request_waits = None, pool.request
+        pool.request.current, pool.request.waits = None, pool.request.current
 
 
 def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
     """Drop a request that the plan made itself; if an earlier run has begun it, close its journal."""
     begun = pool.pool.scale_request is not None
-    pool.request = replace(request, nodes=0, shares={}, machines={}) if begun else None
+    pool.request.current = replace(request, nodes=0, shares={}, machines={}) if begun else None
 
 
 def carry_out_request(pool: PoolDraft) -> None:
     """Add the requested nodes, or remove those given back. Nodes that find no room, or must stay, are unmet."""
-    request = pool.request
+    request = pool.request.current
     if request is None:
         return
     if request.is_over(pool.now):
-        pool.unmet = abs(request.nodes) + request.later
+        pool.request.unmet = abs(request.nodes) + request.later
     elif request.nodes > 0:
-        pool.unmet = _grow(pool, request)
+        pool.request.unmet = _grow(pool, request)
     elif request.machines:
         if not remove(pool, request.machines):
             _drop(pool, request)
     elif request.nodes < 0:
-        pool.unmet = _give_back(pool, request)
+        pool.request.unmet = _give_back(pool, request)
     else:
         _leave(pool, request, 0)
 
@@ -92,8 +94,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
 
 def _leave(pool: PoolDraft, request: ScaleRequest, later: int) -> None:
     """Count the nodes of the request that later runs add. An order for pods needs no count: the pods still wait."""
-    pool.later += later + request.later
-    pool.request_later = 0 if request.is_of_plan else later + request.later
+    pool.replicas.later += later + request.later
+    pool.request.later = 0 if request.is_of_plan else later + request.later
 
 
 def _caps(pool: PoolDraft) -> list[int | None]:
@@ -127,9 +129,9 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     cannot be given back, and does not count for a minimum. A node whose pods have no other place stays.
     """
     unmet = -request.nodes
-    if pool.pods_unread:
+    if pool.request.pods_unread:
         return unmet
-    pool.asks_waiting = pool.kept is None
+    pool.release.asks_waiting = pool.request.kept is None
     nodes = pool.requested - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
     minima = _minima(pool)
@@ -138,7 +140,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
         buckets = [
             Bucket(
                 level=draft.group.preserved - draft.requested,
-                room=_spare(draft, minima[draft.key], pool.kept),
+                room=_spare(draft, minima[draft.key], pool.request.kept),
                 tie=draft.tie,
             )
             for draft in givers
@@ -147,8 +149,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
             if less:
                 draft.requested -= less
                 draft.journal_delta -= less
-                draft.may_remove_running = True
-                draft.keeps = pool.kept.machines if pool.kept is not None else frozenset()
+                draft.removal.may_remove_running = True
+                draft.removal.keeps = pool.request.kept.machines if pool.request.kept is not None else frozenset()
                 allowed -= less
                 unmet -= less
                 draft.add_reason(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
