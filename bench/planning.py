@@ -22,7 +22,7 @@ from evenkeel.domain.demand.scale_up import scale_up
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState
 from evenkeel.domain.model.groups import Annotations, Bounds, GroupKey, Identity, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.water_fill import Bucket, water_fill
@@ -72,7 +72,9 @@ def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int =
     sizes = {f"{size} pools": size for size in pools}
     observations = {name: _observation(size) for name, size in sizes.items()}
     works = {
-        name: lambda observed=observed: plan(observed, ClusterState(), Policy(strategy=BALANCED), NOW)
+        name: lambda observed=observed: plan(
+            observed, ClusterState(), Policy(settings=PoolSettings(strategy=BALANCED)), NOW
+        )
         for name, observed in observations.items()
     }
     for name, seconds, ratios, made in _in_turns(works, rounds, lambda name: max(1, pools[-1] // sizes[name] // 4)):

@@ -115,7 +115,8 @@ def numbers(
     on_failure: OnFailure = OnFailure.RELEASE,
 ) -> Policy:
     """A cluster record that gives the pool its numbers."""
-    return Policy(
+    return make(
+        Policy,
         strategy=BALANCED,
         pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),),
     )
@@ -205,7 +206,7 @@ def plan_of(
     known.update({found.key: in_backoff() for found in groups if found.identity.zone in fenced})
     known.update({found.key: after_backoff() for found in groups if found.identity.zone in probing})
     state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
-    return plan(Observation(groups=tuple(groups)), state, policy or Policy(strategy=BALANCED), NOW)
+    return plan(Observation(groups=tuple(groups)), state, policy or make(Policy, strategy=BALANCED), NOW)
 
 
 def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:

@@ -1,4 +1,4 @@
-"""Values made of parts: tests name a part's field where the product names the part."""
+"""Values made of parts: tests name a part's field, such as ``zone``, without its part."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,6 +6,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import Pool
 
 T = TypeVar("T")
 
@@ -21,6 +24,9 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
         "annotations",
         "unreadable",
     ),
+    Policy: ("settings",),
+    Pool: ("settings",),
+    PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
 }
 # Fields whose name is also that of the part: what is no part is this field of it.
 _SAME_NAME = {"owner": "numbers", "template": "node"}
@@ -64,9 +70,11 @@ def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 @cache
 def _leaves(cls: type) -> Mapping[str, tuple[str, str]]:
+    """The parts' fields by their names, alone and behind the part's; the first part has an ambiguous one."""
     types = {field.name: field.type for field in dataclasses.fields(cls)}
-    return {
-        field.name: (part, field.name)
-        for part in reversed(_PARTS.get(cls, ()))
-        for field in dataclasses.fields(types[part])  # type: ignore[arg-type]
-    }
+    leaves: dict[str, tuple[str, str]] = {}
+    for part in _PARTS.get(cls, ()):
+        for field in dataclasses.fields(types[part]):  # type: ignore[arg-type]
+            leaves.setdefault(field.name, (part, field.name))
+            leaves[f"{part}_{field.name}"] = (part, field.name)
+    return leaves

@@ -13,7 +13,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -34,6 +34,7 @@ from tests.builders import group as node_group
 from tests.builders import key as group_key
 from tests.builders import numbers, stated
 from tests.liveness.cases import ZONES, Case, Demand, first_max
+from tests.parts import make, replace
 
 START = datetime(2026, 1, 15, tzinfo=UTC)
 HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
@@ -162,7 +163,7 @@ class Simulation:
         self.result = Result(case=case)
         self._agenda: list[tuple[int, float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self.policy = Policy(strategy=BALANCED)
+        self.policy = make(Policy, strategy=BALANCED)
         if case.strategy is not None:
             loop = timedelta(seconds=case.autoscaler_loop)
             self.policy = replace(numbers(case.minimum, case.maximum, case.strategy), autoscaler_loop=loop)
@@ -426,7 +427,7 @@ class Simulation:
             moment(at),
             FailureClass.CAPACITY,
             "InsufficientInstanceCapacity",
-            self.policy.backoff,
+            self.policy.settings.backoff,
             now=moment(self.now),
         )
         self.state = replace(self.state, groups={**self.state.groups, group.key: state})

@@ -16,6 +16,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests import objects
 from tests.builders import NOW, in_backoff
+from tests.parts import make
 
 
 @st.composite
@@ -40,7 +41,9 @@ def pools(draw: st.DrawFn) -> list[NodeGroup]:
 def test_no_replicas_are_lowered_below_the_instances_that_are_there(
     groups: list[NodeGroup], maximum: int, on_failure: OnFailure, failing: set[str]
 ) -> None:
-    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=maximum, on_failure=on_failure),))
+    policy = make(
+        Policy, strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=maximum, on_failure=on_failure),)
+    )
     state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     for planned in found.groups:
@@ -55,7 +58,7 @@ def test_no_replicas_are_lowered_below_the_instances_that_are_there(
 def test_what_no_instance_stands_for_is_released_while_another_zone_can_take_it(
     groups: list[NodeGroup], failing: set[str]
 ) -> None:
-    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=99),))
+    policy = make(Policy, strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=99),))
     state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     healthy = any(planned.state is State.HEALTHY for planned in found.groups)

@@ -14,7 +14,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group, in_backoff, written
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.property.worlds import World, pools
 
 
@@ -98,7 +98,7 @@ def test_only_replicas_without_a_node_leave_a_zone_and_only_healthy_zones_take_t
 @given(moving)
 def test_where_an_autoscaler_runs_who_takes_replicas_gets_no_room_to_order_them_again(world: World) -> None:
     for planned in world.pool().groups:
-        if planned.journal_delta > 0 and world.policy.autoscaler:
+        if planned.journal_delta > 0 and world.policy.settings.autoscaler:
             assert planned.bounds is not None
             assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
 
@@ -200,4 +200,4 @@ def test_a_frozen_zone_neither_gives_nor_takes(world: World) -> None:
 @given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
 def test_a_pool_that_does_not_move_writes_no_move_down(world: World, on_failure: OnFailure) -> None:
     rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
-    assert replace(world, policy=Policy(strategy=BALANCED, pools=rules)).pool().moves == {}
+    assert replace(world, policy=make(Policy, strategy=BALANCED, pools=rules)).pool().moves == {}

@@ -27,6 +27,7 @@ from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from sandbox.kube.controllers.gardener import PRESERVE, PRESERVE_OF_NODE, PRIORITY, gardener_deletion_order
 from tests import objects
 from tests.builders import MINUTE, NOW, in_backoff
+from tests.parts import make
 
 GARDENER = FLAVOURS["gardener"]
 Object = dict[str, Any]
@@ -116,7 +117,7 @@ def test_no_healthy_node_goes_in_the_place_of_a_preserved_machine_whatever_lower
     gives_back: int,
 ) -> None:
     groups, machines = pool
-    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="main", min=0, max=maximum, on_failure=on_failure),))
+    policy = make(Policy, strategy=BALANCED, pools=(PoolRule(name="main", min=0, max=maximum, on_failure=on_failure),))
     request = ScaleRequest(id="r", nodes=-gives_back, at=NOW - MINUTE, pool="main")
     state = ClusterState(
         groups={group.key: in_backoff() for group in groups if group.identity.zone in failing},

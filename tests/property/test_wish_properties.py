@@ -13,7 +13,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import bounds_of
 from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
-from tests.parts import replace
+from tests.parts import make, replace
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
 SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
@@ -41,7 +41,10 @@ def test_each_number_comes_from_the_first_who_says_it(
     annotated, ruled = rules[:2], rules[2:]
     groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(desired_bounds)]
     groups[-1] = replace(groups[-1], pool_min=annotated[0], pool_max=annotated[1])
-    pool = only(groups, Policy(strategy=NOTHING.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)))
+    pool = only(
+        groups,
+        make(Policy, strategy=NOTHING.settings.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)),
+    )
     totals = sum(bounds.min for bounds in desired_bounds), sum(bounds.max for bounds in desired_bounds)
     for number, said, entry, total, field in zip(
         (pool.min, pool.max), annotated, ruled, totals, (POOL_MIN, POOL_MAX), strict=True

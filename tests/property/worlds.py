@@ -21,6 +21,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import NOW, after_backoff, group, in_backoff, in_slow_start, offered, stated
+from tests.parts import make
 
 counts = st.integers(0, 9)
 
@@ -164,7 +165,7 @@ def policies(
         least, most = sorted(draw(pool_numbers))
         strategy, on_failure, has_minimum = draw(rules_of(strategies))
         rules.append(PoolRule(name=name, min=least * has_minimum, max=most, strategy=strategy, on_failure=on_failure))
-    return Policy(strategy=BALANCED, pools=tuple(rules))
+    return make(Policy, strategy=BALANCED, pools=tuple(rules))
 
 
 @cache

@@ -21,7 +21,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW, group, key, numbers
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.workloads import node, pod, pods, template
 
 FROZEN = Reason.of(Rule.OBJECT_PAUSED)
@@ -35,7 +35,7 @@ def groups(*requested: int, **fields: Any) -> tuple[NodeGroup, ...]:
 
 def policy(stage: DemandStage = DemandStage.ADVISE, maximum: int = 12, minimum: int = 0, **fields: Any) -> Policy:
     rules = fields.pop("pools", (PoolRule(name="workers", min=minimum, max=maximum),))
-    return Policy(strategy=BALANCED, demand=stage, pools=rules, **fields)
+    return make(Policy, strategy=BALANCED, demand=stage, pools=rules, **fields)
 
 
 def look(

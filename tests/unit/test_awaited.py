@@ -151,6 +151,6 @@ class TestALevelShrink:
         assert 0 < held <= 30
 
     def test_is_what_a_record_with_demand_asks_for_by_itself(self) -> None:
-        assert ClusterPolicy().policy().level is Level.OFF
-        assert ClusterPolicy(demand=DemandStage.ADVISE).policy().level is Level.SHRINK
-        assert ClusterPolicy(demand=DemandStage.ADVISE, level=Level.OFF).policy().level is Level.OFF
+        assert ClusterPolicy().policy().settings.level is Level.OFF
+        assert ClusterPolicy(demand=DemandStage.ADVISE).policy().settings.level is Level.SHRINK
+        assert ClusterPolicy(demand=DemandStage.ADVISE, level=Level.OFF).policy().settings.level is Level.OFF

@@ -174,8 +174,8 @@ class TestClusterRecord:
         found = read_model(Registration, RECORD, "here")
         assert (found.scan_interval, found.dry_run) == (60, None)
         policy = found.policy()
-        assert (policy.strategy, policy.on_failure) == (BALANCED, OnFailure.RELEASE)
-        assert policy.backoff == BackoffPolicy()
+        assert (policy.settings.strategy, policy.settings.on_failure) == (BALANCED, OnFailure.RELEASE)
+        assert policy.settings.backoff == BackoffPolicy()
 
     def test_what_is_saved_is_what_is_read_again(self) -> None:
         full = {
@@ -197,7 +197,7 @@ class TestClusterRecord:
         record = read_model(Registration, full, "here")
         assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
         assert record.strategy is BACKWARD_COMPATIBLE
-        assert record.policy().backoff.initial == timedelta(minutes=1)
+        assert record.policy().settings.backoff.initial == timedelta(minutes=1)
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -414,7 +414,7 @@ class TestState:
 def test_without_an_autoscaler_stuck_replicas_are_moved_unless_the_record_says_otherwise(
     fields: dict[str, str], expected: OnFailure
 ) -> None:
-    assert ClusterPolicy.model_validate(fields).policy().on_failure is expected
+    assert ClusterPolicy.model_validate(fields).policy().settings.on_failure is expected
 
 
 def test_every_model_can_be_built() -> None:

@@ -18,7 +18,7 @@ from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
-from tests.parts import replace
+from tests.parts import make, replace
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -91,7 +91,7 @@ def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
     contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
     state = ClusterState(groups={key("a"): contested})
     members = (replace(group("a", 2, bounds=(0, 4)), pool_max=9), group("b", 2, bounds=(0, 4)))
-    pool = plan(Observation(groups=members), state, Policy(strategy=BALANCED), NOW).pools[0]
+    pool = plan(Observation(groups=members), state, make(Policy, strategy=BALANCED), NOW).pools[0]
     first = next(planned for planned in pool.groups if planned.group.key == key("a"))
     assert first.state is State.FROZEN
     assert first.bounds == first.group.bounds

@@ -262,7 +262,7 @@ def test_each_try_that_fails_is_taken_back_and_the_next_one_comes_when_the_longe
             home.fail("a")
         home.look(60)
     waited = [after - before for before, after in pairwise(tried)]
-    backoff = home.policy.backoff
+    backoff = home.policy.settings.backoff
     for failures, minutes in enumerate(waited, start=2):
         assert (
             0 < minutes - backoff.length(failures) / timedelta(minutes=1) <= 2

@@ -1,6 +1,5 @@
 """Which request a pool carries out when pods, unneeded nodes and an operator all ask, and which clocks count."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Pod, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, key, numbers
+from tests.parts import replace
 from tests.workloads import LONG_AGO, node, pod, pool_id, template
 
 RECORD = replace(

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ from tests.builders import (
     requested,
     zones,
 )
+from tests.parts import make, replace
 from tests.unit.test_safety import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -480,10 +480,10 @@ def test_operator_events_that_are_shown_ask_for_actions_that_exist() -> None:
 def test_backoff_constants_are_the_policys() -> None:
     text = (ROOT / "docs" / "backoff.md").read_text(encoding="utf-8").partition("## Constants")[2]
     numbers_shown = [int(number) for number in re.findall(r"^\| [a-z][^|]+ \| (\d+) (?:min|h) \|", text, re.M)]
-    policy = Policy(strategy=BALANCED)
+    policy = make(Policy, strategy=BALANCED)
     assert numbers_shown == [
-        policy.backoff.initial // MINUTE,
-        policy.backoff.longest // MINUTE,
-        policy.backoff.forget_after // (60 * MINUTE),
-        policy.provision_timeout // MINUTE,
+        policy.settings.backoff.initial // MINUTE,
+        policy.settings.backoff.longest // MINUTE,
+        policy.settings.backoff.forget_after // (60 * MINUTE),
+        policy.settings.provision_timeout // MINUTE,
     ]

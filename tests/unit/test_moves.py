@@ -1,7 +1,6 @@
 """Moving stuck replicas: what is owed, who takes it, in which order it is written, and when it is over."""
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from tests.builders import (
 )
 from tests.fakes import plenty
 from tests.house import NUMBERS, House
+from tests.parts import replace
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)

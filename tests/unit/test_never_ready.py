@@ -21,11 +21,11 @@ from evenkeel.domain.rebalancing.health.arrivals import was_never_ready
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import MINUTE, NOW, group, key
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.workloads import node
 
 TIMEOUT, BACKOFF, SECOND = timedelta(minutes=15), BackoffPolicy(), timedelta(seconds=1)
-ORDERS = Policy(strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False)
+ORDERS = make(Policy, strategy=BALANCED, demand=DemandStage.SCALE_UP, autoscaler=False)
 
 
 def bad(age: timedelta, **fields: Any) -> Node:
@@ -110,7 +110,7 @@ def test_a_kubelet_that_stops_in_its_first_minutes_was_never_ready() -> None:
 
 
 def test_beside_an_autoscaler_nothing_changes() -> None:
-    assert after(bad(TIMEOUT), Policy(strategy=BALANCED, demand=DemandStage.ADVISE)) == GroupState()
+    assert after(bad(TIMEOUT), make(Policy, strategy=BALANCED, demand=DemandStage.ADVISE)) == GroupState()
 
 
 def test_a_node_is_a_success_once_it_is_ready() -> None:

@@ -20,7 +20,7 @@ from tests import objects
 from tests.builders import NOW, group, owned, pool_plan, requested
 from tests.house import House
 from tests.objects import ZONES, Object
-from tests.parts import replace
+from tests.parts import make, replace
 
 SCALING = {"min": 0, "max": 4}
 
@@ -209,7 +209,7 @@ def remembered(*zones: str, ours: Bounds) -> dict[Any, PoolState]:
 
 def plan_for(groups: list[NodeGroup], *, switch: bool = True, autoscaler: bool = True, **state: Any) -> PoolPlan:
     rule = PoolRule(name="workers", min=0, max=12)
-    policy = Policy(strategy=BALANCED, pools=(rule,), autoscaler=autoscaler, pins_fenced=switch)
+    policy = make(Policy, strategy=BALANCED, pools=(rule,), autoscaler=autoscaler, pins_fenced=switch)
     return pool_plan(groups, policy, **state)
 
 

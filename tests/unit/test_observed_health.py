@@ -29,6 +29,7 @@ from tests.builders import NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, adopt, plenty, record
 from tests.house import House
+from tests.parts import make
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 A, B, C = ZONES
@@ -523,7 +524,7 @@ class TestWhatEventsToldOfAMachineSet:
     def planned(self, state: ClusterState, minute: float = 0) -> Plan:
         numbers = {"pool_min": 0, "pool_max": 9}
         groups = (group("a", 2, sets=("workers-a-5b6f7",), **numbers), group("b", 2, **numbers))
-        return plan(Observation(groups=groups), state, Policy(strategy=BALANCED), NOW + minute * MINUTE)
+        return plan(Observation(groups=groups), state, make(Policy, strategy=BALANCED), NOW + minute * MINUTE)
 
     def told(self, *minutes: int) -> ClusterState:
         state = GroupState()

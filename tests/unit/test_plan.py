@@ -32,21 +32,21 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.parts import replace
+from tests.parts import make, replace
 
 SECOND = timedelta(seconds=1)
 
 
 def test_a_look_at_nothing_plans_nothing() -> None:
-    found = plan(Observation(groups=()), ClusterState(), Policy(strategy=BALANCED), NOW)
+    found = plan(Observation(groups=()), ClusterState(), make(Policy, strategy=BALANCED), NOW)
     assert (found.pools, found.skipped, found.changes, dict(found.states)) == ((), (), (), {})
 
 
 def test_what_the_look_skipped_stays_skipped_with_its_reason() -> None:
     gone = Skipped(namespace="default", name="x", reason=Reason.of(Rule.SAID, text="not ours"))
-    assert plan(Observation(groups=(), skipped=(gone,)), ClusterState(), Policy(strategy=BALANCED), NOW).skipped == (
-        gone,
-    )
+    assert plan(
+        Observation(groups=(), skipped=(gone,)), ClusterState(), make(Policy, strategy=BALANCED), NOW
+    ).skipped == (gone,)
 
 
 def test_a_group_that_is_as_it_should_be_says_so() -> None:

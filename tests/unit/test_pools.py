@@ -33,7 +33,7 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.parts import replace
+from tests.parts import make, replace
 
 
 def problem(found: PoolPlan) -> str:
@@ -55,40 +55,46 @@ def test_a_group_without_a_pool_is_skipped_with_what_to_do() -> None:
 
 def test_a_selector_of_the_record_picks_groups_without_a_label() -> None:
     rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
-    found = plan_of([group("a", pool=None, labels={"role": "gpu", "x": "y"})], Policy(strategy=BALANCED, pools=(rule,)))
+    found = plan_of(
+        [group("a", pool=None, labels={"role": "gpu", "x": "y"})], make(Policy, strategy=BALANCED, pools=(rule,))
+    )
     assert [str(pool.id) for pool in found.pools] == ["cluster-api/default/gpu"]
 
 
 @pytest.mark.parametrize("labels", [{}, {"role": "cpu"}, {"role": ""}])
 def test_a_selector_wants_every_label_as_it_says(labels) -> None:
     rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
-    assert plan_of([group("a", pool=None, labels=labels)], Policy(strategy=BALANCED, pools=(rule,))).pools == ()
+    assert plan_of([group("a", pool=None, labels=labels)], make(Policy, strategy=BALANCED, pools=(rule,))).pools == ()
 
 
 def test_the_first_rule_that_selects_a_group_has_it() -> None:
     rules = (PoolRule(name="first", selector={"x": "1"}, max=3), PoolRule(name="second", selector={"x": "1"}, max=3))
-    found = plan_of([group("a", pool=None, labels={"x": "1"})], Policy(strategy=BALANCED, pools=rules))
+    found = plan_of([group("a", pool=None, labels={"x": "1"})], make(Policy, strategy=BALANCED, pools=rules))
     assert [pool.id.name for pool in found.pools] == ["first"]
 
 
 def test_a_label_goes_before_a_selector() -> None:
     rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
     found = plan_of(
-        [group("a", bounds=(0, 1), pool="mine", labels={"role": "gpu"})], Policy(strategy=BALANCED, pools=(rule,))
+        [group("a", bounds=(0, 1), pool="mine", labels={"role": "gpu"})], make(Policy, strategy=BALANCED, pools=(rule,))
     )
     assert [pool.id.name for pool in found.pools] == ["mine"]
 
 
 def test_a_rule_without_a_selector_selects_nothing() -> None:
-    assert plan_of([group("a", pool=None)], Policy(strategy=BALANCED, pools=(PoolRule(name="all", max=3),))).pools == ()
+    assert (
+        plan_of([group("a", pool=None)], make(Policy, strategy=BALANCED, pools=(PoolRule(name="all", max=3),))).pools
+        == ()
+    )
 
 
 def test_a_rule_for_one_namespace_leaves_others_alone() -> None:
     rule = PoolRule(name="gpu", selector={"role": "gpu"}, namespace="elsewhere", max=3)
     assert (
-        plan_of([group("a", pool=None, labels={"role": "gpu"})], Policy(strategy=BALANCED, pools=(rule,))).pools == ()
+        plan_of([group("a", pool=None, labels={"role": "gpu"})], make(Policy, strategy=BALANCED, pools=(rule,))).pools
+        == ()
     )
-    numbered = Policy(strategy=BALANCED, pools=(replace(numbers(0, 9).pools[0], namespace="elsewhere"),))
+    numbered = make(Policy, strategy=BALANCED, pools=(replace(numbers(0, 9).pools[0], namespace="elsewhere"),))
     assert pool_plan([group("a", bounds=(0, 2))], numbered).max == 2
 
 
@@ -113,7 +119,7 @@ def test_pools_without_bounds_or_numbers_take_no_part() -> None:
 
 # -- similarity
 
-SIMILAR = Policy(strategy=BALANCED, similarity=Similarity())
+SIMILAR = make(Policy, strategy=BALANCED, similarity=Similarity())
 
 
 def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
@@ -214,7 +220,7 @@ def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
     def labelled(zone: str, team: str) -> NodeGroup:
         return alike(zone, template=NodeTemplate(labels={"team": team}))
 
-    policy = Policy(strategy=BALANCED, similarity=Similarity(labels=("team",)))
+    policy = make(Policy, strategy=BALANCED, similarity=Similarity(labels=("team",)))
     found = plan_of([labelled("a", "x"), labelled("b", "y"), labelled("c", "x"), alike("d", template=None)], policy)
     assert sorted(members(found).values()) == [["loose-a", "loose-c"], ["loose-b"], ["loose-d"]]
 
@@ -245,7 +251,7 @@ def test_annotations_on_any_member_go_before_the_record() -> None:
 
 
 def test_what_neither_member_nor_rule_says_is_the_clusters() -> None:
-    policy = Policy(strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
+    policy = make(Policy, strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
     stuck = zones((5, 3), running=(2, 3))
     found = pool_plan(stuck, policy, fenced=("a",))
     assert found.strategy is ADAPTIVE
@@ -256,7 +262,7 @@ def test_what_neither_member_nor_rule_says_is_the_clusters() -> None:
 
 def test_a_rule_of_another_name_says_nothing_about_a_pool() -> None:
     rules = (PoolRule(name="others", min=3, max=3), PoolRule(name="workers", max=9))
-    assert pool_plan(zones((1, 1)), Policy(strategy=BALANCED, pools=rules)).max == 9
+    assert pool_plan(zones((1, 1)), make(Policy, strategy=BALANCED, pools=rules)).max == 9
 
 
 def test_members_may_say_the_same_twice() -> None:

@@ -32,12 +32,12 @@ from evenkeel.texts.english import problem_words, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
-from tests.parts import replace
+from tests.parts import make, replace
 
 SEED = "shoot--demo--main"
 ID = PoolId("gardener", SEED, "", POOL)
-ON = Policy(strategy=BALANCED, shoot_relief=True)
-OFF = Policy(strategy=BALANCED)
+ON = make(Policy, strategy=BALANCED, shoot_relief=True)
+OFF = make(Policy, strategy=BALANCED)
 MINUTE = timedelta(minutes=1)
 SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot")
 

@@ -38,7 +38,7 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.workloads import node, pod
 
 #: the journal of what was begun a minute ago
@@ -182,7 +182,9 @@ class TestRequests:
 
     def test_two_pools_are_served_in_one_look(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
-        rules = Policy(strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
+        rules = make(
+            Policy, strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu"))
+        )
         found = planned(both, asked(2), asked(3, pool="gpu"), policy=rules)
         assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
 
@@ -213,7 +215,9 @@ class TestRequests:
 
     def test_for_an_invalid_pool_it_waits(self) -> None:
         found = planned(
-            zones((0, 0)), asked(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
+            zones((0, 0)),
+            asked(2),
+            policy=make(Policy, strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),)),
         )
         (refusal,) = found.refusals
         assert refusal.waits

@@ -340,7 +340,7 @@ def test_the_record_of_a_scenario_has_its_order_of_pools_and_its_max_step() -> N
     desired_bounds = {"expander": "order", "expander_order": ["workers"], "max_step": 3}
     played = scenario(**pods_and_size({"name": "web", "count": 1}), evenkeel=desired_bounds)
     policy = record_of(played, None, autoscaler=False, demand=DemandStage.SCALE_UP).policy()
-    assert (policy.pool_order, policy.max_step) == (("workers",), 3)
+    assert (policy.pool_order, policy.settings.max_step) == (("workers",), 3)
 
 
 def test_a_pool_has_its_own_zones_and_nodes_where_it_says_so() -> None:

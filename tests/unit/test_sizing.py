@@ -29,7 +29,7 @@ def _reads(strategy: Strategy, number: int) -> int:
         for i, found in enumerate(groups)
     ]
     Counted.reads = 0
-    pool.pool.strategy.size(pool)
+    pool.pool.settings.strategy.size(pool)
     return Counted.reads
 
 

@@ -1,6 +1,5 @@
 """The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -22,6 +21,7 @@ from evenkeel.domain.rebalancing.plan import run_pipeline
 from evenkeel.domain.rebalancing.steps import steps_of
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, maxima, numbers, pool_plan, zones
+from tests.parts import replace
 
 BEFORE = [
     "keep_unplaceable",

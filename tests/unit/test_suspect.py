@@ -20,7 +20,7 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES
-from tests.parts import replace
+from tests.parts import make, replace
 
 SHORT = timedelta(seconds=180)
 MAKE: dict[str, Any] = {
@@ -209,7 +209,10 @@ def test_an_option_that_cannot_be_read_is_the_default_and_is_told(flavour: str, 
     planned = pool_plan([found], numbers(0, 9))
     assert planned.mode.valid
     assert "the default counts" in problems_of(planned.report.problems)[0]
-    assert planned.groups[0].provision_timeout == Policy(strategy=numbers().strategy).provision_timeout
+    assert (
+        planned.groups[0].provision_timeout
+        == make(Policy, strategy=numbers().settings.strategy).settings.provision_timeout
+    )
 
 
 def test_each_api_has_its_own_names_for_the_options() -> None:

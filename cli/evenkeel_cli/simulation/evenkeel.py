@@ -245,7 +245,7 @@ class Evenkeel(_Port):
         self.patches = 0
         self._world = world
         self._table = _Table(record, world, shared)
-        self._backoff = record.policy().backoff
+        self._backoff = record.policy().settings.backoff
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again
         self._rebalance = Rebalance(

@@ -28,7 +28,7 @@ from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
-from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
@@ -354,25 +354,27 @@ class ClusterPolicy(Strict):
     def policy(self) -> Policy:
         """Return the domain's policy."""
         return Policy(
-            strategy=self.strategy,
-            on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
-            level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
-            converge=(self.converge or ConvergeEntry()).policy(),
-            autoscaler=self.autoscaler != "none",
             write_topology=self.write_topology is True,
-            suspect_provision_time=None
-            if self.suspect_provision_time is None
-            else timedelta(seconds=self.suspect_provision_time),
             demand=self.demand_stage,
             pool_order=self.expander_order or (),
-            max_step=self.max_step,
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
-            backoff=self.backoff.policy(),
-            provision_timeout=timedelta(seconds=self.provision_timeout),
-            autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
             pins_fenced=self.node_pool_fence is True,
             shoot_relief=self.shoot_relief is not None and self.shoot_relief.enabled,
+            settings=PoolSettings(
+                strategy=self.strategy,
+                on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
+                level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
+                converge=(self.converge or ConvergeEntry()).policy(),
+                autoscaler=self.autoscaler != "none",
+                suspect_provision_time=None
+                if self.suspect_provision_time is None
+                else timedelta(seconds=self.suspect_provision_time),
+                max_step=self.max_step,
+                backoff=self.backoff.policy(),
+                provision_timeout=timedelta(seconds=self.provision_timeout),
+                autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
+            ),
         )
 
 

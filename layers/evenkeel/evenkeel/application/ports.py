@@ -176,7 +176,7 @@ class StoredCluster:
         pools = self.state.pools.items()
         pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
         rule = None if pool is None else rule_of(pool, policy)
-        return (rule.backoff if rule else None) or policy.backoff
+        return (rule.backoff if rule else None) or policy.settings.backoff
 
 
 @dataclass(frozen=True, kw_only=True)

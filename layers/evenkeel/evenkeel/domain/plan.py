@@ -41,8 +41,8 @@ def _with_reports(
     offerings = check.state.offerings
     if offerings is None:
         return after
-    reports = reports_about(group, offerings, check.now, pool.backoff)
-    return apply_reports(group, before, after, reports, check.now, pool.backoff)
+    reports = reports_about(group, offerings, check.now, pool.settings.backoff)
+    return apply_reports(group, before, after, reports, check.now, pool.settings.backoff)
 
 
 def _share_experiences(check: Check, planned: Planned, _: Inputs) -> tuple[Inputs, Extension]:

@@ -200,11 +200,12 @@ def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
 
 
 def _overshoot(pool: AnyPool) -> list[str]:
-    if isinstance(pool, InvalidPool) or pool.strategy.adds_up or len(pool.groups) < 2:
+    strategy = pool.settings.strategy
+    if isinstance(pool, InvalidPool) or strategy.adds_up or len(pool.groups) < 2:
         return []
     return [
-        f"{pool.strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
-        f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
+        f"{strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
+        f"PoolMaximum {pool.max} between two checks: choose Balanced, or guard the pool with a quota"
     ]
 
 

@@ -12,7 +12,7 @@ from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.groups import GroupKey, PoolId, State
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import near, quote
@@ -70,7 +70,7 @@ class Preview:
                 since += [said_at] if (said_at := zone.since(self.now)) else []
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
-                since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
+                since.append(state.backoff_until - self.pool(pool.id).settings.backoff.length(state.failures))
             throttled = None if state is None else state.throttled_until
             if throttled is not None and self.now < throttled and not until:
                 until.append(throttled)
@@ -108,12 +108,14 @@ def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
         groups=tuple(plan.group for plan in planned.groups),
         min=None,
         max=None,
-        strategy=planned.strategy,
-        on_failure=policy.on_failure,
-        backoff=policy.backoff,
-        provision_timeout=policy.provision_timeout,
-        autoscaler=policy.autoscaler,
         problems=(),
+        settings=PoolSettings(
+            strategy=planned.strategy,
+            on_failure=policy.settings.on_failure,
+            backoff=policy.settings.backoff,
+            provision_timeout=policy.settings.provision_timeout,
+            autoscaler=policy.settings.autoscaler,
+        ),
     )
 
 

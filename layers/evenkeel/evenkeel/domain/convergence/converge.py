@@ -71,7 +71,7 @@ def update_step(pool: PoolDraft) -> None:
         order = _excused_if_alone(pool, step.order, drafts.get(step.order.source))
         after = _cancelled(pool, order, drafts)
         convergence = replace(convergence, step=Ordered(order=order) if after is None else after)
-        pool.convergence.surge = pool.pool.converge.surge
+        pool.convergence.surge = pool.pool.settings.converge.surge
     elif isinstance(step, Draining) and (destination := drafts.get(step.order.destination)) is not None:
         destination.protected = not step.is_undone
     pool.convergence.state = convergence
@@ -237,7 +237,7 @@ def _cancelled(pool: PoolDraft, order: Order, drafts: Drafts) -> Cancelling | No
 
 def _cap_zones(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
     """Keep autoscalers from ordering in both zones (principle 3): they count no machine that others ordered."""
-    if not pool.pool.autoscaler:
+    if not pool.pool.settings.autoscaler:
         return
     destination.growth.step = destination.requested
     if source is not None and not _is_alone(pool, source):
@@ -283,7 +283,7 @@ def _takes_last_place(pool: PoolDraft, source: Draft, destination: Draft, *, mor
     The try may last for the whole provision timeout, and pods would wait for as long.
     test_a_try_does_not_take_the_last_place_from_the_only_zone_that_delivers
     """
-    is_try = pool.pool.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
+    is_try = pool.pool.settings.autoscaler and destination.state is not State.HEALTHY and _is_alone(pool, source)
     return _full(pool, more=more) if is_try else None
 
 
@@ -297,7 +297,7 @@ def converge(pool: PoolDraft) -> None:
         _await_drain(pool, step)
     elif isinstance(step, Ordered | Cancelling):
         continue_step(pool, step)
-    if not is_pass and pool.pool.level is not Level.CONVERGE:
+    if not is_pass and pool.pool.settings.level is not Level.CONVERGE:
         pool.convergence.state = replace(pool.convergence.state, uneven_since=None)
         return
     if pool.convergence.state.step is None:
@@ -312,13 +312,14 @@ def converge(pool: PoolDraft) -> None:
 
 
 def _left(pool: PoolDraft) -> int:
-    return max(0, pool.pool.converge.per_hour - len(pool.convergence.state.spent(pool.now)))
+    return max(0, pool.pool.settings.converge.per_hour - len(pool.convergence.state.spent(pool.now)))
 
 
 def _await_drain(pool: PoolDraft, step: Draining) -> None:
     group, machine, since = step.draining_group, step.machine, step.delete_requested_at
     destination = _by_key(pool).get(step.order.destination)
-    deadline = since + (destination or pool.pool).provision_timeout
+    timeout = pool.pool.settings.provision_timeout if destination is None else destination.provision_timeout
+    deadline = since + timeout
     is_late = pool.now >= deadline
     if not is_late:
         pool.check_at.append(deadline)
@@ -431,7 +432,7 @@ def start_step(pool: PoolDraft, pairs: Pairs, *, is_pass: bool) -> Reason | None
         destination.protected = True
         destination.add_reason(Rule.STEP_ORDERS, zone=source.group.identity.zone)
         _cap_zones(pool, source, destination)
-        pool.convergence.surge = pool.pool.converge.surge
+        pool.convergence.surge = pool.pool.settings.converge.surge
         order = Order(
             source=source.key,
             destination=destination.key,
@@ -465,7 +466,7 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
     idle = [node for node in nodes if node.needed is None and str(node.group) == source.key]
     until = (pool.convergence.state.uneven_since or pool.now) + IDLE_GOES
     is_ours = any(node.since is not None for node in idle)
-    if not idle or not (is_ours or (pool.pool.autoscaler and pool.now < until)):
+    if not idle or not (is_ours or (pool.pool.settings.autoscaler and pool.now < until)):
         return None
     if not is_ours:
         pool.check_at.append(until)
@@ -474,7 +475,7 @@ def _goes_without_order(pool: PoolDraft, source: Draft) -> Reason | None:
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     """Return the hold, window, budget or settling time to wait for. A pass waits only for later holds."""
-    convergence, policy, now = pool.convergence.state, pool.pool.converge, pool.now
+    convergence, policy, now = pool.convergence.state, pool.pool.settings.converge, pool.now
     since, held, asked = convergence.held_since, convergence.held_until, pool.pool.convergence_requested
     is_before = is_pass and since is not None and asked is not None and since < asked
     if held is not None and now < held and not is_before:
@@ -544,8 +545,8 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
 
 
 def _full(pool: PoolDraft, *, more: int = 0) -> Reason | None:
-    spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    if pool.requested + more + spoken_for < pool.pool.max + pool.pool.converge.surge:
+    spoken_for = pool.spoken_for() if pool.pool.settings.strategy.reserves else 0
+    if pool.requested + more + spoken_for < pool.pool.max + pool.pool.settings.converge.surge:
         return None
     return Reason.of(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
 
@@ -593,7 +594,7 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
     if draft.key in pool.convergence.choices:
         return pool.convergence.choices[draft.key]
     pool.convergence.asks[draft.key] = "" if coming is None else coming.key
-    if not pool.pool.converge.blind:
+    if not pool.pool.settings.converge.blind:
         return Choice(why=Reason.of(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # its machines are not listed before a step

@@ -26,8 +26,8 @@ RESTS = timedelta(hours=3)
 
 def hold_level(pool: PoolDraft) -> None:
     """Raise the mins of the smaller zones to requested, and those of the fuller ones to the level below them."""
-    pool.bounds.held_until = None if pool.pool.level is Level.OFF else pool.pool.state.held_until
-    if pool.pool.level is Level.OFF or not pool.pool.autoscaler:
+    pool.bounds.held_until = None if pool.pool.settings.level is Level.OFF else pool.pool.state.held_until
+    if pool.pool.settings.level is Level.OFF or not pool.pool.settings.autoscaler:
         return
     minima = level_minima(
         [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.owner.bounds_held]

@@ -310,7 +310,7 @@ class PoolDraft:
     @property
     def may_add(self) -> int:
         """Return how many nodes this plan may still add. A move between zones is no addition."""
-        step = self.pool.max_step
+        step = self.pool.settings.max_step
         return LARGEST_COUNT if step is None else max(0, step - self.added_lately - self.replicas.added)
 
     def add(self, added: int, wanted: int) -> int:
@@ -350,7 +350,7 @@ class PoolDraft:
 
         Reserved room counts where the strategy deals out headroom: else the maxima would pass PoolMaximum.
         """
-        reserved = self.spoken_for() if self.pool.strategy.reserves else 0
+        reserved = self.spoken_for() if self.pool.settings.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
 
     def least_of(self, draft: Draft) -> int:
@@ -359,7 +359,7 @@ class PoolDraft:
         Where a strategy publishes no minima, the published ones are PoolMinimum dealt out, and no limit of the zone.
         """
         low = max(draft.owner_min, draft.group.annotations.zone_min or 0)
-        if self.pool.strategy.publishes_minima and self.bounds.sizes:
+        if self.pool.settings.strategy.publishes_minima and self.bounds.sizes:
             sizes = zip(self.groups, self.bounds.sizes, strict=True)
             low = max(low, next(size.min for other, size in sizes if other is draft))
         return low
@@ -373,7 +373,7 @@ class PoolDraft:
         if all(draft.group.owner.bounds_held for draft in self.groups):
             return 0
         reserved = sum([draft.kept_room for draft in self.groups])
-        if not self.pool.strategy.reserves:
+        if not self.pool.settings.strategy.reserves:
             return reserved
         return reserved + sum(
             max(0, draft.group.owner.least_max - draft.requested)

@@ -55,27 +55,34 @@ class PoolRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
-    """Settings of a whole cluster."""
+class PoolSettings:
+    """The settings of a pool, or of pools without settings of their own."""
 
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
-    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
-    convergence_requested: Mapping[str, datetime] = field(default_factory=dict)  # time of each pass, by pool
-    autoscaler: bool = True  # a Cluster Autoscaler follows the bounds
-    write_topology: bool = False  # bounds may be written to a Cluster's topology
-    suspect_provision_time: timedelta | None = None  # of an autoscaler, for suspect groups; None: unchanged
-    demand: DemandStage = DemandStage.OFF
-    pool_order: tuple[str, ...] = ()  # pools by name or id, in the order for pods; empty: by least waste
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
-    pools: tuple[PoolRule, ...] = ()
-    similarity: Similarity | None = None  # None: a group without label or rule is in no pool
-    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
     backoff: BackoffPolicy = BackoffPolicy()
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)
+    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
+    autoscaler: bool = True  # a Cluster Autoscaler follows the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
+    suspect_provision_time: timedelta | None = None  # of an autoscaler, for suspect groups; None: unchanged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Settings of a whole cluster."""
+
+    settings: PoolSettings  # of pools without settings of their own
+    convergence_requested: Mapping[str, datetime] = field(default_factory=dict)  # time of each pass, by pool
+    write_topology: bool = False  # bounds may be written to a Cluster's topology
+    demand: DemandStage = DemandStage.OFF
+    pool_order: tuple[str, ...] = ()  # pools by name or id, in the order for pods; empty: by least waste
+    pools: tuple[PoolRule, ...] = ()
+    similarity: Similarity | None = None  # None: a group without label or rule is in no pool
+    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
     pins_fenced: bool = False  # owners hold the replicas of fenced groups (HyperShift's NodePools)
     shoot_relief: bool = False  # a Shoot's maximum is raised while zones are dead
     # Only of a run, which writes nothing more there. Other plans ignore it.

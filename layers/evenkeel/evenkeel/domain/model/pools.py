@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
-from evenkeel.domain.model.convergence import ConvergePolicy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.owner_intent import desired_bounds_of
-from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.policy import Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
 
@@ -28,18 +26,9 @@ class Members:
 
     id: PoolId
     groups: tuple[NodeGroup, ...]  # by zone index
-    strategy: Strategy
-    on_failure: OnFailure
-    backoff: BackoffPolicy
-    provision_timeout: timedelta
-    autoscaler: bool
-    suspect_provision_time: timedelta | None = None  # of an autoscaler, for suspect groups
-    level: Level = Level.OFF
-    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
+    settings: PoolSettings
     convergence_requested: datetime | None = None  # when an operator last requested a pass of converge
     dry_run: bool | None = None  # True: it is not written; None: as the cluster
-    max_step: int | None = None  # nodes that one run may add; None: any number
-    autoscaler_loop: timedelta = timedelta(seconds=10)
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # the former id under which its state is stored
     unplaced: int = 0  # replicas that an interrupted move gave up and no group has taken on yet
@@ -49,12 +38,12 @@ class Members:
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
         """Return the provision timeout of the group: its own option, else the pool's."""
-        return group.options.provision_timeout or self.provision_timeout
+        return group.options.provision_timeout or self.settings.provision_timeout
 
     @property
     def standstill(self) -> timedelta:
         """Return how long requested must be unchanged before a raise."""
-        return self.autoscaler_loop * 1.5
+        return self.settings.autoscaler_loop * 1.5
 
     @property
     def zones(self) -> int:

@@ -14,24 +14,38 @@ from evenkeel.domain.model.relief import Relief
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupState:
-    """The stored state of one node group. All times are aware datetimes."""
+class FailureHistory:
+    """The failures of a group to deliver machines, and the backoff that follows from them."""
 
     failures: int = 0
     backoff_until: datetime | None = None
     last_failure: datetime | None = None
     failure_class: FailureClass = FailureClass.UNKNOWN
     message: str = ""
+    refused: tuple[str, ...] = ()  # machines that failed since the last success: if one runs, it was relaunched
+    ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted as now
+    announced: tuple[MachineFailure, ...] = ()  # from events of the future: the next check dates them
+    reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalHistory:
+    """The nodes that a group waits for, and those that have come since it failed."""
+
     last_success: datetime | None = None
     running_seen: int | None = None  # running at the last check, while it is failing or in slow start
     arrived_at: datetime | None = None  # when a node last came while the group was fenced, whenever it was launched
     ended: tuple[datetime, ...] = ()  # early ends of fences, by a success
-    refused: tuple[str, ...] = ()  # machines that failed since the last success: if one runs, it was relaunched
-    ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted as now
-    announced: tuple[MachineFailure, ...] = ()  # from events of the future: the next check dates them
+    slow_start: int = 0  # machines that may be on their way since its zone delivers again; 0: any number
     waiting_since: datetime | None = None  # first check with replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
     stalled_since: datetime | None = None  # frozen by a rollout in which launches fail and nodes are missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestHistory:
+    """The other writers that revert or refuse what Evenkeel writes to a group."""
+
     reverts: tuple[datetime, ...] = ()  # publications that another writer reverted within the last hour
     contested_since: datetime | None = None  # reverted too often: not written until an operator resumes
     contested_by: str = ""
@@ -40,14 +54,23 @@ class GroupState:
     replicas_applied_by: str = ""
     write_refused_at: datetime | None = None  # when the API last refused a write
     write_refused: str = ""  # and why
-    marked: tuple[str, ...] = ()  # machines with a delete mark of Evenkeel's
-    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # unneeded nodes, and since when
-    reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
-    slow_start: int = 0  # machines that may be on their way since its zone delivers again; 0: any number
-    # Other clusters' capacity reports; none of this is a failure of the group (``domain.offerings.reports``).
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throttle:
+    """Other clusters' capacity reports about a group's offering (``domain.offerings.reports``): no failures."""
+
     throttled_requested: int | None = None  # requested when the throttle began, or less since; None: there is none
     throttled_until: datetime | None = None  # the end of the fence that came with it
     cleared_at: datetime | None = None  # when a machine last came in spite of a throttle
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupState(FailureHistory, ArrivalHistory, ContestHistory, Throttle):
+    """The stored state of one node group, flat as in a state file. All times are aware datetimes."""
+
+    marked: tuple[str, ...] = ()  # machines with a delete mark of Evenkeel's
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # unneeded nodes, and since when
 
     @property
     def is_frozen(self) -> bool:
@@ -160,7 +183,16 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolState:
+class GrowthHistory:
+    """The last nodes that a pool was raised by."""
+
+    grew_at: datetime | None = None  # when nodes were last requested, by pods or by people
+    added_at: datetime | None = None  # when nodes were last added under max_step,
+    added: int = 0  # and how many within STEPS_APART
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolState(GrowthHistory):
     """The stored state of a pool."""
 
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before Evenkeel, per member; None: it had none
@@ -174,9 +206,6 @@ class PoolState:
     is_failing: tuple[str, ...] = ()  # groups reported as fenced, and not yet as recovered
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone show it, by key
     relief: Relief | None = None  # Gardener: dead zones, or a Shoot with a raised maximum
-    grew_at: datetime | None = None  # when nodes were last requested, by pods or by people
-    added_at: datetime | None = None  # when nodes were last added under max_step,
-    added: int = 0  # and how many within STEPS_APART
     release: Release | None = None  # None: every released replica is ordered again
     closed_at: datetime | None = None  # when max was lowered to keep an autoscaler from ordering; None: it is not
     orders: Mapping[str, PastOrder] = field(default_factory=dict)  # for pods, by a digest of both pods and node

@@ -117,7 +117,7 @@ def _changed_states(
         for group in pool.groups:
             before = state.groups.get(group.key)
             timeout = pool.timeout_of(group)
-            after = observe_health(group, before, now, pool.backoff, timeout, _states_of_sets(group, state))
+            after = observe_health(group, before, now, pool.settings.backoff, timeout, _states_of_sets(group, state))
             after = observe_appliers(group, after)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
@@ -257,7 +257,7 @@ class _Pipeline:
             replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
         )
         draft.bounds.pool_max = pool.max - draft.spoken_for()
-        for step in self._opening if opens else self._steps_of(pool.strategy):
+        for step in self._opening if opens else self._steps_of(pool.settings.strategy):
             step(draft)
         return PlannedPool(pool, draft, to_plan(draft), draft.check_at)
 

@@ -30,7 +30,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
     pool, (lacking, taker_due) = draft.pool, untaken(draft)
     return PoolPlan(
         id=pool.id,
-        strategy=pool.strategy,
+        strategy=pool.settings.strategy,
         min=pool.min,
         max=pool.max,
         groups=tuple(draft.groups),
@@ -53,12 +53,14 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
             contested=tuple([group.key for group in draft.groups if group.contested]),
             unmet_minimum=draft.replicas.missing,
         ),
-        mode=PoolMode(dry_run=pool.dry_run, autoscaler=pool.autoscaler, closes=_closes(draft), opens=draft.opens),
+        mode=PoolMode(
+            dry_run=pool.dry_run, autoscaler=pool.settings.autoscaler, closes=_closes(draft), opens=draft.opens
+        ),
         replicas=ReplicasPlan(
             unplaced_before=pool.unplaced,
             unplaced=draft.replicas.unplaced,
             added=draft.added_lately + draft.replicas.added
-            if draft.replicas.added and pool.max_step is not None
+            if draft.replicas.added and pool.settings.max_step is not None
             else 0,
         ),
         request=RequestPlan(current=draft.request.current, missing=draft.request.unmet, later=draft.request.later),
@@ -78,9 +80,9 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
 def _notes(draft: PoolDraft) -> tuple[Reason, ...]:
     pool = draft.pool
     notes = [] if pool.dry_run is None else [Reason.of(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE)]
-    if draft.replicas.later and pool.max_step is not None:
-        notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.max_step))
-    if pool.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
+    if draft.replicas.later and pool.settings.max_step is not None:
+        notes.append(Reason.of(Rule.MAX_STEP, later=draft.replicas.later, max_step=pool.settings.max_step))
+    if pool.settings.autoscaler and not any(group.owner.bounds_are_read for group in pool.groups):
         owners = {group.owner.numbers.ref.id for group in pool.groups if group.owner.numbers is not None}
         # Zones with one owner share its numbers; a zone that is alone with its owner has them all.
         notes.append(Reason.of(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
@@ -106,7 +108,7 @@ def left_alone(pool: AnyPool, rule: Rule, check: Check) -> PoolPlan:
         draft.add_reason(rule)
     return PoolPlan(
         id=pool.id,
-        strategy=pool.strategy,
+        strategy=pool.settings.strategy,
         min=pool.min,
         max=pool.max,
         groups=tuple(drafts),
@@ -130,7 +132,7 @@ def absent_pools(pools: Iterable[AnyPool], check: Check) -> list[PoolPlan]:
         rule = rule_of(id, check.policy)
         plan = PoolPlan(
             id=id,
-            strategy=check.policy.strategy,
+            strategy=check.policy.settings.strategy,
             remembered=replace(state, seen=snapshot),
             mode=PoolMode(dry_run=None if rule is None else rule.dry_run, judged=False),
             report=PoolReport(notes=(Reason.of(Rule.FEW_MEMBERS),)),

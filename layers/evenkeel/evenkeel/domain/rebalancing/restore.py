@@ -103,7 +103,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
     pool, rule = state.pools.get(id, PoolState()), rule_of(id, policy)
     return PoolPlan(
         id=id,
-        strategy=policy.strategy,
+        strategy=policy.settings.strategy,
         remembered=pool,
         mode=PoolMode(
             dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run

@@ -95,7 +95,7 @@ def report(pool: PoolDraft) -> None:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=pool_max)
     offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
     floors = any(draft.group.owner.least_max > draft.requested for draft in pool.groups)
-    if pool.pool.strategy.reserves and floors and offered > pool_max >= requested:
+    if pool.pool.settings.strategy.reserves and floors and offered > pool_max >= requested:
         pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=pool_max)
     if pool.starved:
         pool.problem(ProblemKind.STARVED, nodes=pool.starved)

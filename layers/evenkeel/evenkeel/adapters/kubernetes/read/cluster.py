@@ -88,7 +88,7 @@ class ClusterReader:
         # Pending pods are tried on nodes of every group, and so are pods that a release left without nodes.
         views = isinstance(policy, ClusterRecord) and policy.workload is not None
         self._has_demand = policy.demand_stage is not DemandStage.OFF
-        self._tries_pods = self._has_demand or bool(views and policy.policy().autoscaler)
+        self._tries_pods = self._has_demand or bool(views and policy.policy().settings.autoscaler)
 
     def read(self, with_machines_of: Collection[GroupKey] = (), buyer: Buyer | None = None) -> ClusterObjects:
         """List every kind of every flavour, then machines, templates and nodes where they are needed.

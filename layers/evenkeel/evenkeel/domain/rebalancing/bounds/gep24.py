@@ -22,7 +22,7 @@ def _others(drafts: Sequence[Draft]) -> list[int]:
 
 
 def _why(pool: PoolDraft, **facts: Fact) -> Reason:
-    return Reason.of(Rule.STRATEGY, strategy=pool.pool.strategy.name, **facts)
+    return Reason.of(Rule.STRATEGY, strategy=pool.pool.settings.strategy.name, **facts)
 
 
 def _lax_greedy(pool: PoolDraft) -> list[Size]:
@@ -97,7 +97,7 @@ def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
 
 
 def _last_bounds(pool: PoolDraft, draft: Draft) -> Size:
-    strategy, bounds = pool.pool.strategy.name, draft.group.bounds
+    strategy, bounds = pool.pool.settings.strategy.name, draft.group.bounds
     if bounds is None:
         return Size(0, draft.requested, Reason.of(Rule.NO_LAST_BOUNDS, strategy=strategy))
     return Size(bounds.min, bounds.max, Reason.of(Rule.LAST_BOUNDS_STAY, strategy=strategy))

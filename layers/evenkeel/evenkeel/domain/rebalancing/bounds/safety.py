@@ -13,7 +13,7 @@ from evenkeel.domain.model.reasons import Fact, Reason, Rule
 
 def size(pool: PoolDraft) -> None:
     """Let the pool's strategy size each of its groups."""
-    pool.bounds.sizes = pool.pool.strategy.size(pool)
+    pool.bounds.sizes = pool.pool.settings.strategy.size(pool)
 
 
 def publish(pool: PoolDraft) -> None:
@@ -63,7 +63,7 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
             Rule.ZONE_MAX: {"zone_max": cap},
         }
         maximum = _cut(draft, maximum, cap, rule, **facts.get(rule, {}))
-    if pool.pool.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
+    if pool.pool.settings.strategy.adds_up and draft.journal_delta < 0 and group.bounds is not None:
         # Its patch comes first, before any that lowers a max.
         maximum = _cut(draft, maximum, group.bounds.max, Rule.GIVES_UP_FIRST)
     return maximum
@@ -81,7 +81,7 @@ def _closing_rule(pool: PoolDraft, draft: Draft) -> Rule | None:
     """Return why no autoscaler may order in the group; None: it may. In a pool that opens, it always may."""
     if pool.opens:
         return None
-    if pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
+    if pool.pool.settings.autoscaler and _has_moved_machines_coming(pool, draft):
         return Rule.MOVE_UNDER_WAY
     return Rule.CLOSED_FOR_ORDER if pool.release.closed and draft.state is not State.FENCED else None
 
@@ -152,7 +152,7 @@ def shorten_provision_time(pool: PoolDraft) -> None:
     It is no fence: Cluster Autoscaler may choose the group again. But each try then costs minutes instead of a quarter
     of an hour, above all where max cannot be 0 or the bounds are held.
     """
-    wanted = pool.pool.suspect_provision_time if pool.pool.autoscaler else None
+    wanted = pool.pool.settings.suspect_provision_time if pool.pool.settings.autoscaler else None
     for draft in pool.groups:
         group = draft.group
         if draft.state is State.FROZEN:

@@ -69,7 +69,7 @@ def count_arrivals(
     seen = None if before is None else before.running_seen
     came = 0 if seen is None else max(0, group.delivered - seen)
     nodes = max(1, after.slow_start) + max(came, ended)
-    forgotten = after.last_failure is None or pool.backoff.is_forgotten(after.last_failure, now)
+    forgotten = after.last_failure is None or pool.settings.backoff.is_forgotten(after.last_failure, now)
     if forgotten or nodes >= _could_be_ordered(pool) + group.waiting:
         return replace(after, slow_start=0, running_seen=None)
     return replace(after, slow_start=min(nodes, LARGEST_COUNT), running_seen=group.delivered)

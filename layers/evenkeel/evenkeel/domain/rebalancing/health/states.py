@@ -98,8 +98,8 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
     if impaired_until is not None and impaired_until <= now:
         impaired_until = None
     is_frozen = group.frozen_because is not None or (stored is not None and stored.is_frozen)
-    own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.backoff)
-    reports = reports_about(group, state.offerings or {}, now, pool.backoff)
+    own = State.FROZEN if is_frozen else state_at(stored, now, impaired_until, pool.settings.backoff)
+    reports = reports_about(group, state.offerings or {}, now, pool.settings.backoff)
     return _Health(group, stored or _UNKNOWN, impaired_until, own, reports)
 
 

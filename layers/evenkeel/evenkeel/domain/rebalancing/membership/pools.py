@@ -188,7 +188,6 @@ _ANNOTATIONS = {
 }
 # Settings of the annotations, else of the record's rule for the pool, else of the whole record.
 _SETTINGS = ("strategy", "on_failure", "level", "max_step", "backoff", "provision_timeout")
-_OF_CLUSTER = ("autoscaler", "suspect_provision_time", "converge", "autoscaler_loop")
 
 
 class _Candidate(NamedTuple):
@@ -344,9 +343,9 @@ def _members(
             # Its done part is on its way, and counts. For the rest, the same pods ask again, or do not.
             request = replace(request, nodes=0)
     requested = [at for name, at in policy.convergence_requested.items() if is_called(pool.id, [name])]
+    of_pool = {name: annotated.get(name) or getattr(rule, name) for name in _SETTINGS}
     return {
-        **{name: annotated.get(name) or getattr(rule, name) or getattr(policy, name) for name in _SETTINGS},
-        **{name: getattr(policy, name) for name in _OF_CLUSTER},
+        "settings": replace(policy.settings, **{name: value for name, value in of_pool.items() if value}),
         "id": pool.id,
         "groups": pool.groups,
         "dry_run": _dry_run(pool, rule, annotated["dry_run"]),

@@ -39,7 +39,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     Without cpu and memory information a group at zero does not exist for it, whatever its max says
     (clusterapi_nodegroup.go:589-625).
     """
-    if not pool.pool.autoscaler:
+    if not pool.pool.settings.autoscaler:
         return
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.template.invisible_at_zero
@@ -58,7 +58,7 @@ def wait_for_standstill(pool: PoolDraft) -> None:
     pool.replicas.unchanged_since = pool.now if takes_away else pool.snapshot.since
     first_seen = pool.pool.state.seen is None
     ends = pool.replicas.unchanged_since + pool.pool.standstill
-    pool.replicas.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
+    pool.replicas.raises = not pool.pool.settings.autoscaler or first_seen or pool.now >= ends
 
 
 def raise_to_minimum(pool: PoolDraft) -> None:

@@ -25,7 +25,7 @@ def redistribute(pool: PoolDraft) -> None:
         return
     takers = [draft for draft in pool.groups if draft.takes_nodes]
     room = sum(draft.room for draft in takers)
-    moving = pool.pool.on_failure is OnFailure.MOVE
+    moving = pool.pool.settings.on_failure is OnFailure.MOVE
     # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted. Room that
     # frozen groups keep free does not count, or replicas would be lost on the way.
     pool_max = pool.pool.max
@@ -33,7 +33,7 @@ def redistribute(pool: PoolDraft) -> None:
     unplaced = min(unplaced, max(0, pool_max - requested))
     placed = min(unplaced, room)
     released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers))
-    if pool.pool.on_failure is OnFailure.RELEASE:
+    if pool.pool.settings.on_failure is OnFailure.RELEASE:
         remember_release(pool, released)
     if moving:
         placed += min(released, max(0, pool_max - (requested - released) - placed))
@@ -64,12 +64,12 @@ def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
 
 
 def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
-    if pool.pool.on_failure is OnFailure.HOLD:
+    if pool.pool.settings.on_failure is OnFailure.HOLD:
         draft.add_reason(Rule.STUCK_ON_HOLD, count=draft.stuck)
     elif not draft.moves_elsewhere:
         draft.stuck_kept = draft.stuck
         draft.add_reason(Rule.STUCK_SAME_FAILURE, count=draft.stuck)
-    elif pool.pool.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
+    elif pool.pool.settings.on_failure is OnFailure.MOVE and pool.pool.scale_request is not None:
         draft.add_reason(Rule.STUCK_BEHIND_REQUEST, count=draft.stuck)
     else:
         return False
@@ -96,8 +96,8 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     # The owner of the bounds may keep a max above that (an OpenShift MachineAutoscaler: 1). Next to an autoscaler those
     # replicas stay: it would order each of them again in its next loop, and a moved one twice where bounds are held.
     stay = draft.group.owner.bounds_held
-    offered = pool.pool.autoscaler and draft.group.annotations.fencing_enabled
-    offered = offered and (stay or pool.pool.on_failure is OnFailure.RELEASE)
+    offered = pool.pool.settings.autoscaler and draft.group.annotations.fencing_enabled
+    offered = offered and (stay or pool.pool.settings.on_failure is OnFailure.RELEASE)
     floor = min(draft.requested if stay else draft.group.owner.least_max, draft.requested) if offered else 0
     if floor > lowest:
         draft.stuck_kept += floor - lowest
@@ -110,7 +110,7 @@ def _lower(pool: PoolDraft, draft: Draft, lowest: int) -> int:
     less = draft.requested - lowest
     if less <= 0:
         return 0
-    moving = pool.pool.on_failure is OnFailure.MOVE
+    moving = pool.pool.settings.on_failure is OnFailure.MOVE
     rule = Rule.MOVED if moving else Rule.RELEASED
     draft.add_reason(rule, count=less, running=draft.group.running, coming=draft.machines.coming)
     if moving:
@@ -131,9 +131,9 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     before = [draft.requested for draft in pool.groups]
     waiting: list[tuple[float, int, int]] = []
     for i, draft in enumerate(pool.groups):
-        held = draft.is_held or (draft.state is State.FENCED and pool.pool.on_failure is OnFailure.HOLD)
+        held = draft.is_held or (draft.state is State.FENCED and pool.pool.settings.on_failure is OnFailure.HOLD)
         group = draft.group
-        if draft.state is State.FROZEN or held or (pool.pool.autoscaler and group.owner.bounds_held):
+        if draft.state is State.FROZEN or held or (pool.pool.settings.autoscaler and group.owner.bounds_held):
             continue
         if group.status.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]

@@ -34,7 +34,10 @@ _CHECK_APART = timedelta(minutes=1)
 
 def recall_release(pool: PoolDraft) -> None:
     """Count what groups have gained since the release, and forget a release that needs no taker any more."""
-    release, at_work = pool.pool.state.release, pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE
+    release, at_work = (
+        pool.pool.state.release,
+        pool.pool.settings.autoscaler and pool.pool.settings.on_failure is OnFailure.RELEASE,
+    )
     if release is None or not at_work or pool.now - release.at >= RELEASE_KEPT:
         return
     if not release.ordered or release.has_rest or _was_interrupted(pool):
@@ -58,7 +61,7 @@ def _awaits_our_machines(pool: PoolDraft) -> bool:
 
 def remember_release(pool: PoolDraft, replicas: int) -> None:
     """Store what this plan releases, with the rest of the release before."""
-    if not replicas or not pool.pool.autoscaler:
+    if not replicas or not pool.pool.settings.autoscaler:
         return
     requested = {draft.key: min(draft.requested, draft.group.requested) for draft in pool.groups}
     pool.release.planned = Release(at=pool.now, replicas=pool.release.untaken + replicas, requested=requested)
@@ -99,10 +102,10 @@ def order_released(pool: PoolDraft) -> None:
             _order(
                 pool,
                 pool.release.waited_for,
-                max(_orders_at(pool, release), closed_since + pool.pool.autoscaler_loop),
+                max(_orders_at(pool, release), closed_since + pool.pool.settings.autoscaler_loop),
             )
         else:
-            pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.autoscaler_loop)
+            pool.release.orders_at = max(_orders_at(pool, release), pool.now + pool.pool.settings.autoscaler_loop)
 
 
 def _open_for_others(pool: PoolDraft) -> None:
@@ -159,11 +162,11 @@ def _order(pool: PoolDraft, waited_for: Mapping[str, int], at: datetime) -> None
 
 def _closes_at(pool: PoolDraft, release: Release) -> datetime:
     """Return when the autoscaler has had its time, and one loop is left until the order."""
-    return release.at + pool.pool.autoscaler_loop + _SLACK
+    return release.at + pool.pool.settings.autoscaler_loop + _SLACK
 
 
 def _orders_at(pool: PoolDraft, release: Release) -> datetime:
-    return release.at + 2 * pool.pool.autoscaler_loop + _SLACK
+    return release.at + 2 * pool.pool.settings.autoscaler_loop + _SLACK
 
 
 def _closed_since(pool: PoolDraft) -> datetime | None:

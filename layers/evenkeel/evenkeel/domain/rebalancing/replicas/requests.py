@@ -109,7 +109,7 @@ def _caps(pool: PoolDraft) -> list[int | None]:
     ours = [closed or draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
     if not any(ours):
         return published
-    sizes = pool.pool.strategy.size(pool)
+    sizes = pool.pool.settings.strategy.size(pool)
     return [size.max if own else cap for own, size, cap in zip(ours, sizes, published, strict=True)]
 
 
@@ -161,7 +161,7 @@ def _minima(pool: PoolDraft) -> dict[str, int]:
     """Return each group's published min. While level shrink has raised it for the autoscaler, the strategy's min."""
     until = pool.pool.state.held_until
     if until is not None and pool.now < until:
-        sizes = pool.pool.strategy.size(pool)
+        sizes = pool.pool.settings.strategy.size(pool)
         return {draft.key: size.min for draft, size in zip(pool.groups, sizes, strict=True)}
     return {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
 
