@@ -35,6 +35,7 @@ from evenkeel.domain.model.workload import (
     Owner,
     Pod,
     Requirement,
+    Resources,
     TopologySpreadConstraint,
     Unscheduled,
     Workload,
@@ -188,7 +189,7 @@ def _pod(name: str, kind: int, *, node: str = "", spreads: bool = False) -> Pod:
         node=node,
         phase="Running" if node else "Pending",
         unscheduled=None if node else Unscheduled("Unschedulable", before),
-        needs=Needs(containers=(Container(requests=requests),), spread=spread),
+        needs=Needs(spread=spread, resources=Resources(containers=(Container(requests=requests),))),
     )
 
 

@@ -154,7 +154,7 @@ class Town:
 
 
 def _cpu(pod: Pod) -> Any:
-    return sum(each.requests.get(CPU, 0) for each in pod.needs.containers)
+    return sum(each.requests.get(CPU, 0) for each in pod.needs.resources.containers)
 
 
 def _filler(name: str) -> Pod:

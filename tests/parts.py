@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from evenkeel.domain.model.demand import GroupOffer
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.workload import Needs
 
 T = TypeVar("T")
 
@@ -24,6 +26,8 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
         "annotations",
         "unreadable",
     ),
+    GroupOffer: ("options",),
+    Needs: ("resources",),
     Policy: ("settings",),
     Pool: ("settings",),
     PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
@@ -66,6 +70,11 @@ def _split(cls: type, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
         else:
             top[name] = value  # the class refuses it
     return top, parts
+
+
+def fields_of(cls: type) -> frozenset[str]:
+    """The names that ``make`` takes."""
+    return frozenset({field.name for field in dataclasses.fields(cls)} | _leaves(cls).keys())
 
 
 @cache

@@ -385,7 +385,7 @@ class Valley:
 
 
 def _milli(pod: Pod) -> int:
-    return int(sum(each.requests.get(CPU, 0) for each in pod.needs.containers) * 1000)
+    return int(sum(each.requests.get(CPU, 0) for each in pod.needs.resources.containers) * 1000)
 
 
 class _Opened:

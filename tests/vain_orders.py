@@ -42,7 +42,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
-from tests.parts import replace
+from tests.parts import make, replace
 from tests.shrinking import FULL, Machines
 from tests.timed import worker
 from tests.workloads import amounts, template
@@ -80,7 +80,8 @@ class App:
     def needs(self) -> Needs:
         terms = (_without(self.absent),) if self.absent else None
         tolerations = (Toleration(operator="Exists"),) if self.tolerates else ()
-        return Needs(
+        return make(
+            Needs,
             containers=(Container(requests=amounts(cpu=self.cpu, memory="64Mi")),),
             node_selector=dict(self.selects),
             node_terms=terms,
@@ -214,7 +215,9 @@ class VainWorld:
         )
 
     def _daemon(self, name: str, cpu: str) -> Pod:
-        needs = Needs(containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),))
+        needs = make(
+            Needs, containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),)
+        )
         owner = Owner("DaemonSet", name)
         return Pod(namespace="kube-system", name=name, created_at=self.clock.now(), needs=needs, owner=owner)
 
@@ -337,7 +340,7 @@ class VainWorld:
 
 
 def _cpu(pod: Pod) -> Fraction:
-    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.containers), Fraction(0))
+    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.resources.containers), Fraction(0))
 
 
 class _Opened:

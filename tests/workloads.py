@@ -30,6 +30,7 @@ from evenkeel.domain.model.workload import (
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
 from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW
+from tests.parts import fields_of, make
 
 SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
@@ -61,7 +62,7 @@ def pod(name: str = "p", *, cpu: str = "1", memory: str = "1Gi", **fields: Any) 
 
     Fields of ``Needs`` may be given beside those of ``Pod``.
     """
-    needs = {field: fields.pop(field) for field in list(fields) if field in Needs.__dataclass_fields__}
+    needs = {field: fields.pop(field) for field in list(fields) if field in fields_of(Needs)}
     needs.setdefault("containers", (container(cpu=cpu, memory=memory),))
     running = "node" in fields
     return Pod(
@@ -71,7 +72,7 @@ def pod(name: str = "p", *, cpu: str = "1", memory: str = "1Gi", **fields: Any) 
         owner=fields.pop("owner", Owner("ReplicaSet", "web")),
         phase=fields.pop("phase", "Running" if running else "Pending"),
         unscheduled=fields.pop("unscheduled", None if running else Unscheduled("Unschedulable", NOW - 9 * MINUTE)),
-        needs=Needs(**needs),
+        needs=make(Needs, **needs),
         **fields,
     )
 
@@ -133,7 +134,7 @@ def template(labels: Mapping[str, str] | None = None, taints: tuple[Taint, ...] 
 def offer(zone: str = "a", pool: str = "workers", **fields: Any) -> GroupOffer:
     """A group at zero of the usual size, which may have ten nodes."""
     fields.setdefault("template", template())
-    return GroupOffer(group=group_key(zone, pool), zone=zone, room=fields.pop("room", 10), **fields)
+    return make(GroupOffer, group=group_key(zone, pool), zone=zone, room=fields.pop("room", 10), **fields)
 
 
 def pool_offer(name: str = "workers", zones: str = "abc", *, room: int = 30, min: int = 0, **fields: Any) -> PoolOffer:

@@ -154,7 +154,7 @@ class TestReading:
         assert pods["waits"].unscheduled.reason == "Unschedulable"
         assert pods["waits"].needs.node_selector == {"disk": "ssd"}
         assert pods["waits"].needs.unread == ()
-        assert str(pods["runs"].needs.containers[0].requests["cpu"]) == "1/4"
+        assert str(pods["runs"].needs.resources.containers[0].requests["cpu"]) == "1/4"
         assert (nodes(found)["n1"].group, nodes(found)["n1"].ready) == (key("a"), True)
 
     def test_who_waits_is_found_out_with_one_request_where_nobody_does(self, scene: Scene) -> None:

@@ -243,7 +243,7 @@ def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st
 
 
 def cores(asking: Pod) -> Fraction:
-    return sum((item.requests["cpu"] for item in asking.needs.containers), start=Fraction(0))
+    return sum((item.requests["cpu"] for item in asking.needs.resources.containers), start=Fraction(0))
 
 
 def told(answer: Any) -> Any:

@@ -158,5 +158,5 @@ def test_a_groups_own_options_win() -> None:
         gpu_utilization_threshold=0.75,
     )
     (found,) = offer_of(drafted([member], numbers(0, 100))).groups
-    assert (found.unneeded_for, found.unready_for) == (timedelta(minutes=3), timedelta(0))
-    assert (found.threshold, found.gpu_threshold) == (Fraction(1, 4), Fraction(3, 4))
+    assert (found.options.unneeded_for, found.options.unready_for) == (timedelta(minutes=3), timedelta(0))
+    assert (found.options.threshold, found.options.gpu_threshold) == (Fraction(1, 4), Fraction(3, 4))

@@ -134,8 +134,8 @@ class TestPods:
         (spread,) = needs.spread
         assert (spread.key, spread.max_skew, spread.min_domains, spread.selector) == ("zone", 2, 3, None)
         assert (spread.honors_affinity, spread.honors_taints) == (True, False)
-        assert needs.overhead == {"cpu": Fraction(1, 100)}
-        assert needs.pod_requests == {"cpu": Fraction(2)}
+        assert needs.resources.overhead == {"cpu": Fraction(1, 100)}
+        assert needs.resources.pod_requests == {"cpu": Fraction(2)}
         assert (needs.gates, needs.resource_claims, needs.scheduler) == (("quota",), ("gpu",), "volcano")
 
     def test_an_affinity_without_terms_is_there_and_matches_nothing(self) -> None:
@@ -161,11 +161,11 @@ class TestPods:
                 },
             )
         )
-        (web,) = found.needs.containers
+        (web,) = found.needs.resources.containers
         assert web.ports == (HostPort(53, "UDP", ""),)
         assert (web.running_with, web.allocated) == ({"cpu": Fraction(1)}, {"cpu": Fraction(2)})
-        assert [item.stays for item in found.needs.init_containers] == [True, False]
-        assert found.resize_infeasible
+        assert [item.stays for item in found.needs.resources.init_containers] == [True, False]
+        assert found.needs.resources.resize_infeasible
 
     def test_what_a_pod_that_is_resized_as_a_whole_has_and_was_granted(self) -> None:
         whole = {"resources": {"requests": {"cpu": "2"}}}
@@ -175,9 +175,12 @@ class TestPods:
             "allocatedResources": {"cpu": "4"},
         }
         needs = read(pod_object(spec=whole, status=status)).needs
-        assert (needs.pod_running_with, needs.pod_allocated) == ({"cpu": Fraction(3)}, {"cpu": Fraction(4)})
+        assert (needs.resources.pod_running_with, needs.resources.pod_allocated) == (
+            {"cpu": Fraction(3)},
+            {"cpu": Fraction(4)},
+        )
         assert request_of(read(pod_object(spec=whole, status=status)))["cpu"] == 4000
-        assert read(pod_object(spec=whole)).needs.pod_running_with is None
+        assert read(pod_object(spec=whole)).needs.resources.pod_running_with is None
         # Of a pod that asks for nothing as a whole, nobody reads it: its status would keep it from sharing its needs.
         assert read(pod_object(status=status)).needs == read(pod_object()).needs
 

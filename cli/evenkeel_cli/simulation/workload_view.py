@@ -17,6 +17,7 @@ from evenkeel.domain.model.workload import (
     Pod,
     PodDisruptionBudget,
     Requirement,
+    Resources,
     TopologySpreadConstraint,
     Unscheduled,
     Workload,
@@ -83,12 +84,14 @@ def needs_of(kind: Kind) -> Needs:
     """Return the spec of a kind's pods."""
     in_zones = NodeSelectorTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
     return Needs(
-        containers=(Container(requests={"cpu": Fraction(kind.cpu, 1000), "memory": Fraction(kind.memory)}),),
         node_selector=kind.selector,
         node_terms=(in_zones,) if kind.zones else None,
         spread=tuple(
             TopologySpreadConstraint(key=key, max_skew=skew, selector=_selector(kind))
             for key, skew in kind.spread.items()
+        ),
+        resources=Resources(
+            containers=(Container(requests={"cpu": Fraction(kind.cpu, 1000), "memory": Fraction(kind.memory)}),)
         ),
     )
 

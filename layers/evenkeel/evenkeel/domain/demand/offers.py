@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from evenkeel.domain.model.demand import UNNEEDED_TIME, UNREADY_TIME, UTILIZATION_THRESHOLD, GroupOffer, PoolOffer
+from evenkeel.domain.model.demand import (
+    UNNEEDED_TIME,
+    UNREADY_TIME,
+    UTILIZATION_THRESHOLD,
+    GroupOffer,
+    PoolOffer,
+    ScaleDownOptions,
+)
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.pools import AnyPool
@@ -46,11 +53,13 @@ def _offer_of(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> 
         held=_held_because(draft, unhealthy, blocked),
         waits=busy or blocked,
         marked=draft.machines.marked,
-        unneeded_for=UNNEEDED_TIME if group.options.unneeded_time is None else group.options.unneeded_time,
-        unready_for=UNREADY_TIME if group.options.unready_time is None else group.options.unready_time,
-        threshold=_threshold(group.options.utilization_threshold),
-        gpu_threshold=_threshold(group.options.gpu_utilization_threshold),
-        provision_timeout=draft.provision_timeout,
+        options=ScaleDownOptions(
+            unneeded_for=UNNEEDED_TIME if group.options.unneeded_time is None else group.options.unneeded_time,
+            unready_for=UNREADY_TIME if group.options.unready_time is None else group.options.unready_time,
+            threshold=_threshold(group.options.utilization_threshold),
+            gpu_threshold=_threshold(group.options.gpu_utilization_threshold),
+            provision_timeout=draft.provision_timeout,
+        ),
     )
 
 

@@ -55,14 +55,14 @@ class PodGroups:
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
         self._groups: dict[Hashable, PodGroup] = {}
-        self._requested: dict[tuple[int, bool], _Requested] = {}  # by the spec's id: many pods share one spec
+        self._requested: dict[int, _Requested] = {}  # by the spec's id: many pods share one spec
         self._alike: dict[Hashable, int] = {}
 
     def of(self, pod: Pod) -> PodGroup:
         """Return the group of a pod."""
         needs = pod.needs
         volumes = self._volumes.needs_of(pod)
-        requested = self._requested.get((id(needs), pod.resize_infeasible)) or self._read(pod)
+        requested = self._requested.get(id(needs)) or self._read(pod)
         terminating, priority = pod.deleted_at is not None, pod.priority or 0
         labels = frozenset(pod.labels.items())
         key = pod.namespace, labels, requested.alike, volumes.alike, priority, terminating
@@ -91,7 +91,7 @@ class PodGroups:
             (needs.node_terms, needs.tolerations, needs.spread, needs.affinity, needs.anti_affinity),
         )
         requested = _Requested(needs, request, ports, self._alike.setdefault(key, len(self._alike)))
-        self._requested[id(needs), pod.resize_infeasible] = requested
+        self._requested[id(needs)] = requested
         return requested
 
     def group(self, pods: Iterable[Pod]) -> dict[PodGroup, list[Pod]]:

@@ -139,5 +139,5 @@ def settled_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> date
 
 
 def _requests_gpu(pod: Pod) -> bool:
-    requests = (request for container in pod.needs.containers for request in container.requests.items())
+    requests = (request for container in pod.needs.resources.containers for request in container.requests.items())
     return any(is_gpu(name) and amount > 0 for name, amount in requests)

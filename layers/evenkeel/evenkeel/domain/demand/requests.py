@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import ceil
 
-from evenkeel.domain.model.workload import Amounts, Container, HostPort, Needs, Pod
+from evenkeel.domain.model.workload import Amounts, Container, HostPort, Needs, Pod, Resources
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -43,31 +43,30 @@ def request_of(pod: Pod) -> dict[str, int]:
     The larger of two sums counts: containers with sidecars, or the most that the start takes. An init container runs
     together with the sidecars listed before it. Requests of the pod as a whole replace that sum. Overhead is added.
     """
-    needs = pod.needs
-    total = _sum(_of_container(container, pod) for container in needs.containers)
+    needs = pod.needs.resources
+    total = _sum(_of_container(container, needs) for container in needs.containers)
     sidecars: dict[str, Fraction] = {}
     start: dict[str, Fraction] = {}
     for container in needs.init_containers:
         if container.stays:
-            sidecars = _sum((sidecars, _of_container(container, pod)))
+            sidecars = _sum((sidecars, _of_container(container, needs)))
             start = _most(start, sidecars)
         else:
             start = _most(start, _sum((sidecars, container.requests)))
-    total = _most(_sum((total, sidecars)), start) | _of_pod(pod)
+    total = _most(_sum((total, sidecars)), start) | _of_pod(needs)
     return {name: count for name, count in counts(_sum((total, needs.overhead))).items() if count > 0}
 
 
-def _of_container(container: Container, pod: Pod) -> Amounts:
+def _of_container(container: Container, needs: Resources) -> Amounts:
     """During a resize the larger of actual and desired requests counts, or the actual ones if it is infeasible."""
     if container.running_with is None:
         return container.requests
     actual = _most(container.running_with, container.allocated or {})
-    return actual if pod.resize_infeasible else _most(container.requests, actual)
+    return actual if needs.resize_infeasible else _most(container.requests, actual)
 
 
-def _of_pod(pod: Pod) -> dict[str, Fraction]:
+def _of_pod(needs: Resources) -> dict[str, Fraction]:
     """Return the requests of the pod as a whole, by the same rule for a resize. The status includes the overhead."""
-    needs = pod.needs
     if not any(map(_is_pod_level, needs.pod_requests)):
         return {}
     actual = [
@@ -75,7 +74,7 @@ def _of_pod(pod: Pod) -> dict[str, Fraction]:
         for part in (needs.pod_running_with, needs.pod_allocated)
         if part is not None
     ]
-    most: Amounts = {} if actual and pod.resize_infeasible else needs.pod_requests
+    most: Amounts = {} if actual and needs.resize_infeasible else needs.pod_requests
     for part in actual:
         most = _most(most, part)
     return {name: amount for name, amount in most.items() if _is_pod_level(name)}
@@ -99,5 +98,8 @@ def _most(a: Amounts, b: Amounts) -> dict[str, Fraction]:
 
 def host_ports(needs: Needs) -> tuple[HostPort, ...]:
     """Return the host ports of a pod's containers and sidecars. Init containers that end take none."""
-    running = (*needs.containers, *(container for container in needs.init_containers if container.stays))
+    running = (
+        *needs.resources.containers,
+        *(container for container in needs.resources.init_containers if container.stays),
+    )
     return tuple(dict.fromkeys(port for container in running for port in container.ports if port.port > 0))

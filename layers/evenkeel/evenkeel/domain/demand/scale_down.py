@@ -204,7 +204,7 @@ class _ScaleDown:
         if used is None:
             return Reason.of(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
-        most = offer.gpu_threshold if is_gpu(resource) else offer.threshold
+        most = offer.options.gpu_threshold if is_gpu(resource) else offer.options.threshold
         if share > most:
             percent = int(share * 100)
             return Reason.of(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=int(most * 100))
@@ -307,7 +307,7 @@ class _ScaleDown:
             return Reason.of(Rule.AFTER_FAILURE, until=until)
         if offer.waits is not None:
             return offer.waits
-        until = since + (offer.unneeded_for if candidate.node_info.node.ready else offer.unready_for)
+        until = since + (offer.options.unneeded_for if candidate.node_info.node.ready else offer.options.unready_for)
         if self._now <= until:
             return Reason.of(Rule.UNNEEDED_TOO_SHORT, since=since, until=until)
         if candidate.waits_for:

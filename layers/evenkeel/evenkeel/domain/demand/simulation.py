@@ -45,7 +45,7 @@ class Simulation:
         self.drained: set[str] = set()  # nodes being deleted whose pods have to move
         # Groups whose template node seems to hold a pod group, and whose earlier nodes did not.
         self.ineffective_groups: Callable[[PodGroup], Collection[GroupKey]] = lambda _: ()
-        self._timeouts = {offer.group: offer.provision_timeout for pool in pools for offer in pool.groups}
+        self._timeouts = {offer.group: offer.options.provision_timeout for pool in pools for offer in pool.groups}
         self._sort_pods(workload)
         self._pods_of_template: dict[GroupKey, Counter[PodGroup]] = {}
         self._attached = volumes.attached_without_pod(self.pods_on)

@@ -38,6 +38,17 @@ class DemandPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScaleDownOptions:
+    """A group's options of scale-down, with cluster-autoscaler's defaults."""
+
+    unneeded_for: timedelta = UNNEEDED_TIME
+    unready_for: timedelta = UNREADY_TIME
+    threshold: Fraction = UTILIZATION_THRESHOLD  # a node with a larger utilization is needed
+    gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # for a node with a GPU
+    provision_timeout: timedelta = timedelta(minutes=15)  # a node that is not Ready is starting until then
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupOffer:
     """A node group as demand sees it, in numbers of nodes."""
 
@@ -54,12 +65,7 @@ class GroupOffer:
     held: Reason | None = None  # why its nodes are needed, whatever their pods
     waits: Reason | None = None  # why its unneeded nodes are not removed now
     marked: tuple[str, ...] = ()  # machines with Evenkeel's delete mark
-    # the group's own options, with cluster-autoscaler's defaults
-    unneeded_for: timedelta = UNNEEDED_TIME
-    unready_for: timedelta = UNREADY_TIME
-    threshold: Fraction = UTILIZATION_THRESHOLD  # a node with a larger utilization is needed
-    gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # for a node with a GPU
-    provision_timeout: timedelta = timedelta(minutes=15)  # a node that is not Ready is starting until then
+    options: ScaleDownOptions = ScaleDownOptions()
 
 
 @dataclass(frozen=True, kw_only=True)

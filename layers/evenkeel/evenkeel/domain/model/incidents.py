@@ -54,7 +54,18 @@ _RANK = {kind: rank for rank, kind in enumerate(IncidentKind)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Incident:
+class IncidentNodes:
+    """The nodes of a pool with an incident."""
+
+    missing: int = 0
+    untaken: int = 0  # of those, replicas that were released and that no autoscaler has ordered
+    requested: int = 0
+    running: int = 0
+    wanted: int = 0  # nodes that were to run when a node was last missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident(IncidentNodes):
     """One incident of a cluster or of one of its pools."""
 
     kind: IncidentKind
@@ -62,11 +73,6 @@ class Incident:
     pool: str = ""  # its id; empty: of the whole cluster
     zones: tuple[str, ...] = ()  # sorted
     groups: tuple[str, ...] = ()  # keys of the node groups concerned, sorted
-    missing: int = 0  # nodes
-    untaken: int = 0  # of those, replicas that were released and that no autoscaler has ordered
-    requested: int = 0  # of the pool
-    running: int = 0
-    wanted: int = 0  # nodes that were to run when a node was last missing
     is_outage: bool = False  # no zone of the pool is known to deliver
     is_rollout: bool = False  # a rollout keeps Evenkeel from releasing missing replicas
     calm_since: datetime | None = None  # since when no node is missing, although no zone has delivered yet

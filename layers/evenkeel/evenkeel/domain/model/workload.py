@@ -110,8 +110,8 @@ class PodVolume:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
-    """A pod's requirements on a node, from its spec."""
+class Resources:
+    """What the amounts that a pod requests follow from, in its spec and status."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -119,6 +119,14 @@ class Needs:
     pod_running_with: Amounts | None = None  # status.resources.requests of a pod with pod_requests
     pod_allocated: Amounts | None = None  # status.allocatedResources of the same
     overhead: Amounts = field(default_factory=dict)
+    resize_infeasible: bool = False  # condition PodResizePending, reason Infeasible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """A pod's requirements on a node, from its spec."""
+
+    resources: Resources = field(default_factory=Resources)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_terms: tuple[NodeSelectorTerm, ...] | None = None  # required node affinity
     tolerations: tuple[Toleration, ...] = ()
@@ -166,7 +174,6 @@ class Pod:
     unscheduled: Unscheduled | None = None
     deleted_at: datetime | None = None  # deletionTimestamp
     grace: timedelta = timedelta(seconds=30)  # spec.terminationGracePeriodSeconds
-    resize_infeasible: bool = False  # condition PodResizePending, reason Infeasible
     scale_up_delay: timedelta = timedelta(0)  # cluster-autoscaler.kubernetes.io/pod-scale-up-delay
 
     def __str__(self) -> str:

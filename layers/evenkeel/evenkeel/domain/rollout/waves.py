@@ -59,7 +59,18 @@ class Halt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollout:
+class RolloutCallers:
+    """The callers that began and halted a rollout, as given, with their reasons."""
+
+    halts: tuple[Halt, ...] = ()
+    by: str = ""
+    reason: str = ""
+    halted_by: str = ""
+    halt_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout(RolloutCallers):
     """A rollout of a stack. There is one at a time."""
 
     id: str
@@ -75,11 +86,6 @@ class Rollout:
     trouble_after: timedelta | None = None  # the largest of the wave's clusters; before the first wave, of all
     proven: tuple[str, ...] = ()  # clusters of earlier waves: they stay live
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
-    halts: tuple[Halt, ...] = ()
-    by: str = ""  # the caller, as given
-    reason: str = ""
-    halted_by: str = ""
-    halt_reason: str = ""
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
         """Return the rollout with its next wave. If that is empty, another one is chosen at once."""

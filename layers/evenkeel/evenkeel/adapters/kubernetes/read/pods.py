@@ -25,6 +25,7 @@ from evenkeel.domain.model.workload import (
     PodAffinityTerm,
     PodVolume,
     Requirement,
+    Resources,
     Selector,
     Toleration,
     TopologySpreadConstraint,
@@ -297,7 +298,6 @@ class Pods:
             unscheduled=_unscheduled(status),
             deleted_at=utc(metadata.deletion_timestamp),
             grace=timedelta(seconds=30 if grace is None else max(0, min(grace, 10**9))),
-            resize_infeasible=_is_infeasible(status),
             scale_up_delay=_delay(metadata.annotations),
         )
 
@@ -319,33 +319,40 @@ class Pods:
         # Only a pod with requests as a whole is resized as a whole. All others share their needs.
         whole = (status.resources, status.allocated_resources) if _resources(spec.resources) else (None, None)
         asked, taken = _encode(spec), _encode([*(running[name] for name in sorted(running)), whole])
-        equal = (asked, volumes, taken, unread)
+        infeasible = _is_infeasible(status)
+        equal = (asked, volumes, taken, unread, infeasible)
         needs = self._needs.get(equal)
         if needs is None:
             self.weight += len(asked) + len(taken) + sum(len(one.name) + len(one.claim) for one in volumes)
-            needs = self._needs[equal] = _needs(spec, running, volumes, unread, whole)
+            needs = self._needs[equal] = _needs(spec, volumes, unread, _resources_of(spec, running, whole, infeasible))
         return needs
 
 
 _NOTHING: Mapping[str, str] = {}
 
 
-def _needs(
+def _resources_of(
     spec: _Spec,
     running: Mapping[str, _ContainerStatus],
-    volumes: tuple[PodVolume, ...],
-    unread: tuple[str, ...],
     whole: tuple[ResourcesShape | None, dict[str, Any] | None],
-) -> Needs:
-    affinity, spreads = _affinity(spec.affinity) or _Affinity(), _spreads(spec.topology_spread_constraints) or ()
+    infeasible: bool,
+) -> Resources:
     has, granted = whole
-    return Needs(
+    return Resources(
         containers=_containers(spec.containers, running),
         init_containers=_containers(spec.init_containers, running),
         pod_requests=_requests(spec.resources),
         pod_running_with=amounts(has.requests) if has else None,
         pod_allocated=amounts(granted) if granted else None,
         overhead=amounts(spec.overhead),
+        resize_infeasible=infeasible,
+    )
+
+
+def _needs(spec: _Spec, volumes: tuple[PodVolume, ...], unread: tuple[str, ...], resources: Resources) -> Needs:
+    affinity, spreads = _affinity(spec.affinity) or _Affinity(), _spreads(spec.topology_spread_constraints) or ()
+    return Needs(
+        resources=resources,
         node_selector=spec.node_selector or {},
         node_terms=node_terms(affinity.node_affinity.required if affinity.node_affinity else None),
         tolerations=tuple(
