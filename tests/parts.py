@@ -18,13 +18,13 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     NodeGroup: (
         "identity",
         "status",
+        "unreadable",
         "ours",
         "managers",
         "owner",
         "options",
         "template",
         "annotations",
-        "unreadable",
     ),
     GroupOffer: ("options",),
     Needs: ("resources",),
@@ -33,7 +33,7 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     PoolPlan: ("mode", "report", "request", "replicas", "release", "convergence", "demand"),
 }
 # Fields whose name is also that of the part: what is no part is this field of it.
-_SAME_NAME = {"owner": "numbers", "template": "node"}
+_SAME_NAME = {"owner": "numbers", "template": "node", "demand": "advice"}
 
 
 def replace(item: T, **fields: Any) -> T:
