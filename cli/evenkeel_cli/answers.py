@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from itertools import chain
 from typing import Any
 
@@ -24,13 +23,6 @@ _WIDE = 100  # columns of a terminal
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
-
-
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:

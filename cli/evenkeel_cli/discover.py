@@ -14,11 +14,11 @@ from botocore.exceptions import ClientError
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
-from evenkeel.application.errors import AccessError, EvenkeelError
+from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
-from evenkeel.validation import ConfigError
 from evenkeel_cli.fleet import fleet_yaml
+from evenkeel_cli.options import Yes
 from evenkeel_cli.stack_client import CannotAskError, credentials_error, role_arns
 from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
@@ -48,7 +48,7 @@ def discover_eks(
         str | None, typer.Option(help="Print, as comments, the commands that give this stack's roles access.")
     ] = None,
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Propose records for EKS clusters by tag, with their zone ids."""
     import boto3
@@ -62,11 +62,8 @@ def discover_eks(
         clusters = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
         zone_ids = _zone_ids(session, eks.meta.region_name) if clusters else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
-    except CannotAskError as error:
-        fail([str(error)], error.code)
     except AWS_ERRORS as error:
-        fault = credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}")
-        fail([str(fault)], fault.code)
+        raise credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}") from None
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
     records = [_eks_record(cluster, region, zone_ids, labels) for cluster in clusters]
@@ -214,12 +211,7 @@ def _listed(
 ) -> Sequence[Mapping[str, Any]]:
     from evenkeel_cli.live import list_objects  # takes half a second, which other commands save
 
-    try:
-        return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
-    except ConfigError as error:
-        fail(error.faults)
-    except EvenkeelError as error:
-        fail([str(error)], CANNOT_READ)
+    return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
 
 
 def _access(secret: str | None, names: Mapping[str, str]) -> Json:

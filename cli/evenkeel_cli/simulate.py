@@ -17,9 +17,9 @@ from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
-from evenkeel.validation import ConfigError, parse_json
-from evenkeel_cli.answers import Output
+from evenkeel.validation import parse_json
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
+from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -70,21 +70,21 @@ def simulate_command(
             help=f"own: that of the scenario; all: compare all; or a strategy, {STATIC}, {ALONE} or {SERVERLESS}."
         ),
     ] = "own",
-    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    output: OutputForm = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
 ) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
-    try:
-        if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
-            raise ConfigError([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-        if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
-            raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
-        scenario = _read(file)
-        records = list(_run_all(scenario, _variants(scenario, strategy)))
-        if plot is not None:
-            _draw(records, Path(plot))
-    except ConfigError as error:
-        fail(error.faults)
+    if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
+        fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
+        fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
+    scenario = _read(file)
+    records = list(_run_all(scenario, _variants(scenario, strategy)))
+    if plot is not None:
+        try:
+            draw(records, Path(plot))
+        except OSError as error:
+            fail([f"{plot}: cannot be written: {error.strerror or error}"])
     if output is Output.JSON:
         say_json(simulation_json(records))
     else:
@@ -103,12 +103,12 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
         variants = variants_of(scenario, strategy)
     except BadValueError:
         fault = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
-        raise ConfigError([f"--strategy is {quote(strategy)}: {fault}"]) from None
+        fail([f"--strategy is {quote(strategy)}: {fault}"])
     if not variants:
         lacks = "pods" if strategy == SERVERLESS else "autoscaler"
         if strategy == ALONE and scenario.pods:
             lacks = "demand in numbers"
-        raise ConfigError([f"--strategy is {quote(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
+        fail([f"--strategy is {quote(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
     return variants
 
 
@@ -140,13 +140,6 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield report
     finally:
         bar.stop()
-
-
-def _draw(records: Sequence[Record], file: Path) -> None:
-    try:
-        draw(records, file)
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be written: {error.strerror or error}"]) from None
 
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
