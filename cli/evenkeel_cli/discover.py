@@ -66,7 +66,18 @@ def discover_eks(
         raise credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}") from None
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
-    records = [_eks_record(cluster, region, zone_ids, labels) for cluster in clusters]
+    records = [
+        _record(
+            cluster["name"],
+            "cluster-api",
+            {"kind": "eks", "name": cluster["name"], "region": region},
+            region=region,
+            zone_ids=dict(zone_ids),
+            account=cluster["arn"].split(":")[4],
+            labels=dict(labels),
+        )
+        for cluster in clusters
+    ]
     entries = [(cluster["name"], group, arns[role]) for cluster in clusters for role, group in _GROUPS.items() if arns]
     _print(records, [] if grant else [_command(region, *entry) for entry in entries])
     if grant and entries:
@@ -95,17 +106,14 @@ def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
         return {}
 
 
-def _eks_record(cluster: Json, region: str, zone_ids: Mapping[str, str], labels: Mapping[str, str]) -> Json:
-    return {
-        "id": _id_of(cluster["name"]),
-        "flavours": ["cluster-api"],
-        "access": {"kind": "eks", "name": cluster["name"], "region": region},
-        "dry_run": True,
-        "region": region,
-        **({"zone_ids": dict(zone_ids)} if zone_ids else {}),
-        "account": cluster["arn"].split(":")[4],
-        **({"labels": dict(labels)} if labels else {}),
-    }
+def _record(
+    name: str, flavour: str, access: Json | None, namespaces: Sequence[str] = (), discovery: str = "", **fields: Any
+) -> Json:
+    """Return a record in dry run, without empty fields."""
+    record: Json = {"access": access, "namespaces": [*namespaces], "discovery": [*filter(None, [discovery])]}
+    record |= {"dry_run": True, **fields}
+    id = _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
+    return {"id": id, "flavours": [flavour], **{field: value for field, value in record.items() if value}}
 
 
 def _command(region: str, cluster: str, group: str, arn: str) -> str:
@@ -150,15 +158,14 @@ def discover_cluster_api(
         namespace, name = name_of(item)
         is_unique = sum(other == name for _, other in names) == 1
         records.append(
-            {
-                "id": _id_of(name if is_unique else f"{namespace}.{name}"),
-                "flavours": ["cluster-api"],
-                **_access(secret, {}),
-                "namespaces": [namespace],
-                "discovery": [f"clusterapi:namespace={namespace},clusterName={name}"],
-                "dry_run": True,
-                **_labels(item),
-            }
+            _record(
+                name if is_unique else f"{namespace}.{name}",
+                "cluster-api",
+                _access(secret),
+                [namespace],
+                f"clusterapi:namespace={namespace},clusterName={name}",
+                labels=_labels(item),
+            )
         )
     _print(records)
 
@@ -180,12 +187,11 @@ def discover_gardener(
     objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
     records, skipped = [], []
     for item in objects:
-        seed = (
-            name_of(item)[1]
-            if seeds
-            else get_path(item, ("status", "seedName")) or get_path(item, ("spec", "seedName"))
-        )
-        place = "" if seeds else get_path(item, ("status", "technicalID"))
+        seed: Any = name_of(item)[1]
+        place: Any = ""
+        if not seeds:
+            seed = get_path(item, ("status", "seedName")) or get_path(item, ("spec", "seedName"))
+            place = get_path(item, ("status", "technicalID"))
         if not isinstance(seed, str) or not isinstance(place, str) or not (seeds or place):
             skipped.append(f"{'/'.join(filter(None, name_of(item)))} is left out: no seed has it yet")
             continue
@@ -193,15 +199,14 @@ def discover_gardener(
         region = get_path(item, of_provider)
         is_aws = get_path(item, ("spec", "provider", "type")) == "aws" and _AWS_REGION.fullmatch(str(region))
         records.append(
-            {
-                "id": _id_of(place or seed),
-                "flavours": ["gardener"],
-                **_access(secret, {"seed": seed}),
-                **({"namespaces": [place]} if place else {}),
-                "dry_run": True,
-                **({"region": region} if is_aws else {}),
-                **_labels(item),
-            }
+            _record(
+                place or seed,
+                "gardener",
+                _access(secret, seed),
+                [place] if place else [],
+                region=region if is_aws else None,
+                labels=_labels(item),
+            )
         )
     _print(records, skipped)
 
@@ -214,32 +219,23 @@ def _listed(
     return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
 
 
-def _access(secret: str | None, names: Mapping[str, str]) -> Json:
-    """Return the access by a secret; none without one: ``apply`` then requires it."""
-    if secret is None:
-        return {}
-    for name, value in names.items():
-        secret = secret.replace(f"{{{name}}}", value)
-    return {"access": {"kind": "kubeconfig", "secret": secret}}
+def _access(secret: str | None, seed: str = "{seed}") -> Json | None:
+    """Return the access by a secret; None without one: ``apply`` then requires it."""
+    return None if secret is None else {"kind": "kubeconfig", "secret": secret.replace("{seed}", seed)}
 
 
 def _labels(item: Mapping[str, Any]) -> Json:
     """Return an object's labels without those of controllers."""
     labels = string_map(get_path(item, ("metadata", "labels")))
-    chosen = {
+    return {
         key: value
         for key, value in labels.items()
         if _is_label(key, value) and not re.search(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/", key)
     }
-    return {"labels": chosen} if chosen else {}
 
 
 def _is_label(key: str, value: str) -> bool:
     return re.fullmatch(LABEL_KEY, key) is not None and re.fullmatch(LABEL_VALUE, value) is not None
-
-
-def _id_of(name: str) -> str:
-    return _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
 
 
 def _print(records: Sequence[Json], comments: Sequence[str] = ()) -> None:
