@@ -68,7 +68,7 @@ def _uneven(pools: int) -> Iterator[NodeGroup]:
 def growth_split(rounds: int = 5) -> Rows:
     """Measure the closed form that splits K nodes over a pool, and how much longer a loop over the nodes takes.
 
-    The loop is Python as well, with a constant time for each node. The loop of cluster-autoscaler is Go. For 1,000
+    The loop is also Python, with a constant time for each node. The loop of cluster-autoscaler is Go. For 1,000
     pools of three groups it was 12 times as fast at K = 10, and slower than the closed form from K = 2,000 on.
     """
     for groups, pools in ((3, 1_000), (10, 100), (1_000, 1)):

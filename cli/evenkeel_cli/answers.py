@@ -100,23 +100,26 @@ def _status(console: Console, answer: _Json) -> None:
         changes = "; ".join(_outcomes(decision)) or "nothing changed"
         _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
     for action in answer["actions"]:
-        age, asker = ago(now - _moment(action["at"])), action["by"] or "nobody named"
-        asker += f" ({action['reason']})" if action.get("reason") else ""
-        _line(console, f"{action['at']} ({age}) {action['cause']} by {asker}: {action['what']}", "dim")
+        age = ago(now - datetime.fromisoformat(action["at"]))
+        _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
     """Print the actions of all clusters in order of time, and the reasons of clusters without an answer."""
     entries = [entry for answer in answers for entry in answer.get("actions", ())]
     for entry in sorted(entries, key=lambda entry: str(entry["id"])):
-        why = f" ({entry['reason']})" if entry.get("reason") else ""
-        asker = entry["by"] or "nobody named"
-        _line(console, f"{entry['at']} {entry['cluster']} {entry['cause']} by {asker}{why}: {entry['what']}")
+        _line(console, f"{entry['at']} {entry['cluster']} {_action(entry)}")
     for answer in answers:
         if not answer.get("ok"):
             _line(console, answer["message"], "red")
     if not entries:
-        _line(console, "nobody did anything")
+        _line(console, "no actions in this time")
+
+
+def _action(entry: _Json) -> str:
+    """Return an operator's action, its caller, its reason and its effect."""
+    reason = f" ({entry['reason']})" if entry.get("reason") else ""
+    return f"{entry['cause']} by {entry['by'] or 'nobody named'}{reason}: {entry['what']}"
 
 
 def _outcomes(decision: DecisionDocument) -> Iterator[str]:
@@ -163,7 +166,8 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
     groups = pool["groups"]
     columns = {}
     if now is not None:
-        columns["since"] = [Text("" if g["since"] is None else ago(now - _moment(g["since"]))) for g in groups]
+        since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
+        columns["since"] = [Text(age or "") for age in since]
         columns["running"] = [Text(str(group["running"])) for group in groups]
     _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
     _numbers_and_notes(console, pool)
@@ -231,10 +235,6 @@ def _findings(console: Console, answer: _Json) -> None:
 def _line(console: Console, text: str, style: str = "") -> None:
     if text:
         console.print(cell(text, style), soft_wrap=True)
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _number(number: int | None) -> str:

@@ -242,6 +242,6 @@ def _print(records: Sequence[Json], comments: Sequence[str] = ()) -> None:
     if not records:
         for line in comments:
             say(line, err=True)
-        fail(["no such cluster is found"])
+        fail(["no cluster matches"])
     without = [] if "access" in records[0] else ["access is missing: say it for each, or once under defaults"]
     say_lines(fleet_yaml(records, ["Look through it, then: evenkeel apply -f FILE", *without, *comments]))

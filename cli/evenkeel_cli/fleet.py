@@ -148,7 +148,7 @@ def _refuse_special(file: str) -> None:
 
 def _files_in(folder: Path) -> list[str]:
     """Return the files of a folder. Raises ConfigError where it is unreadable: `--prune` would unregister clusters."""
-    found: list[Path] = []
+    paths: list[Path] = []
     links: list[Path] = []
 
     def refuse(error: OSError) -> None:
@@ -157,10 +157,10 @@ def _files_in(folder: Path) -> list[str]:
     for inner, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path for name in folders if (path := Path(inner, name)).is_symlink()]
-        found += [Path(inner, name) for name in files if _is_of_fleet(name)]
+        paths += [Path(inner, name) for name in files if _is_of_fleet(name)]
     if links:
         raise ConfigError([f"{link}: a link to a folder is not followed: include its files" for link in sorted(links)])
-    return sorted(map(str, found))
+    return sorted(map(str, paths))
 
 
 def _is_of_fleet(name: str) -> bool:

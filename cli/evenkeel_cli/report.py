@@ -58,7 +58,7 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
     if cluster is not None and stack is None:
         fail(["--cluster goes with --stack: a plan or a simulation has its own"])
     if live and (stack is None or cluster is not None):
-        fail(["--live goes with --stack and all its clusters: one alone is always looked at"])
+        fail(["--live goes with --stack and all its clusters: one alone is always checked"])
     if plan is not None:
         return page_of_plan(read_text(plan), file_name(plan))
     if simulation is not None:

@@ -75,7 +75,7 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:
-    """Exit where a selector selects no cluster: a typing error must not look as if all were well."""
+    """Exit where a selector selects no cluster, so that a typing error does not look like success."""
     if selector is not None and not clusters:
         fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 
