@@ -48,6 +48,8 @@ from evenkeel_cli.terminal import (
 )
 
 _WATCH_SECONDS = 5
+_Option = tuple[str, Any, Any]
+"""A parameter of a command, its annotation and its default."""
 _Selector = Annotated[
     str | None,
     typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test; instead of --cluster."),
@@ -211,36 +213,29 @@ def _command(action: Action) -> Callable[..., None]:
         else:
             fail(["say which clusters: --cluster ID, --selector env=prod, or --all"])
 
-    several: list[Parameter] = []
+    several: list[_Option] = [("everything", AllClusters, False)]
     if action.touches is not None:
-        cluster_option: dict[str, Any] = {"annotation": OneCluster, "default": None}
-        several = [
-            _parameter("everything", annotation=AllClusters, default=False),
-            _parameter("yes", annotation=Yes, default=False),
-        ]
+        cluster_option: _Option = ("cluster", OneCluster, None)
+        several += [("yes", Yes, False), ("selector", _Selector, None)]
     elif action.of_all:
-        cluster_option = {"annotation": ClusterIdOrAll, "default": "*"}
-        several = [_parameter("everything", annotation=AllClusters, default=False)]
+        cluster_option = ("cluster", ClusterIdOrAll, "*")
+        several += [("selector", _Selector, None)]
     else:
-        cluster_option = {"annotation": ClusterId}
-    if action.of_all or action.touches is not None:
-        several.append(_parameter("selector", annotation=_Selector, default=None))
+        cluster_option, several = ("cluster", ClusterId, Parameter.empty), []
     if action.right is not Right.READ:
-        several.append(_parameter("reason", annotation=Reason, default=None))
-    fields = action.fields.model_fields
-    parameters = [
-        _parameter("stack", annotation=StackName),
-        _parameter("cluster", **cluster_option),
-        *(
-            _option(alias, name, fields[name])
-            for alias, name in action.fields.names().items()
-            if not _is_map(fields[name])
-        ),
+        several += [("reason", Reason, None)]
+    fields = {alias: (name, action.fields.model_fields[name]) for alias, name in action.fields.names().items()}
+    options = [
+        ("stack", StackName, Parameter.empty),
+        cluster_option,
+        *(_option(alias, name, field) for alias, (name, field) in fields.items() if not _is_map(field)),
         *several,
-        _parameter("output", annotation=OutputForm, default=Output.TABLE),
+        ("output", OutputForm, Output.TABLE),
     ]
     command.__annotations__ = {}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # as inspect.signature returns it
+    command.__signature__ = Signature(  # type: ignore[attr-defined]  # as inspect.signature returns it
+        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=form, default=default) for name, form, default in options]
+    )
     return command
 
 
@@ -249,26 +244,22 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
         fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
 
 
-def _option(alias: str, name: str, field: FieldInfo) -> Parameter:
+def _option(alias: str, name: str, field: FieldInfo) -> _Option:
     """Return a field's option, named as in events. The function verifies values beyond their type."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
     # A flag has no --no- form; the help of a list is that of one value.
     option = typer.Option(f"--{alias.replace('_', '-')}", help=field.description)
     if field.is_required():
-        return _parameter(name, annotation=Annotated[form, option])
+        return name, Annotated[form, option], Parameter.empty
     if form is bool:
-        return _parameter(name, annotation=Annotated[bool, option], default=False)
-    return _parameter(name, annotation=Annotated[form | None, option], default=None)
+        return name, Annotated[bool, option], False
+    return name, Annotated[form | None, option], None
 
 
 def _is_map(field: FieldInfo) -> bool:
     """Return True for a field that only events can have."""
     return get_origin(field.annotation) is dict
-
-
-def _parameter(name: str, **rest: Any) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
 
 
 def _act(

@@ -33,7 +33,7 @@ from evenkeel.adapters.kubernetes.read.workload_objects import (
 )
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.values import BadValueError
@@ -157,30 +157,15 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
     counted, twins = counted_once(members_read)
     objects.skipped += twins
     groups: list[NodeGroup] = []
+    nodes: dict[str, MachineNode] = {}
+    shoots: dict[str, Shoot | Reason] = {}
     for name, listing in objects.listings.items():
         members = [member for member in counted if member.group.key.flavour == name]
-        groups += _complete(members, listing.flavour, objects, now, by_node)
-    shoots = [
-        shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
-        for listing in objects.listings.values()
-        if SHOOT in listing.flavour.copies
-    ]
-    known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
-    workload = objects.workload.read(_machine_nodes(groups, counted, objects, now)) if objects.workload else None
-    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known, workload=workload)
-
-
-def _machine_nodes(
-    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted, now: datetime
-) -> dict[str, MachineNode]:
-    """Return the groups' nodes by name, where files hold their machines."""
-    scalables = {member.group.key: member.scalable for member in members}
-    owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
-    nodes: dict[str, MachineNode] = {}
-    for group in groups:
-        items = owned[group.key.flavour].get(scalable_of(group), ())
-        nodes |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
-    return nodes
+        groups += _complete(members, listing.flavour, objects, now, by_node, nodes)
+        if SHOOT in listing.flavour.copies:
+            shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+    workload = objects.workload.read(nodes) if objects.workload else None
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
 
 
 def _sort(
@@ -214,19 +199,24 @@ def _sort(
 
 
 def _complete(
-    groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
+    members: list[GroupObjects],
+    flavour: Flavour,
+    objects: _Sorted,
+    now: datetime,
+    by_node: bool,
+    nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
-    """Return the groups with their node templates, and with their machines, where files hold any."""
-    machines = objects.machines.get(flavour.name)
-    if machines is not None:
-        owned = by_scalable(flavour, machines)
-        for number, member in enumerate(groups):
-            items = owned.get(scalable_of(member.group), ())
-            group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
-            groups[number] = replace(member, group=group)
-    running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
+    """Return the groups with their node templates and machines, where files hold any; add their nodes by name."""
+    machines = objects.machines.get(flavour.name, ())
+    owned = by_scalable(flavour, machines)
+    for number, member in enumerate(members) if machines else ():
+        items = owned.get(scalable_of(member.group), ())
+        group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+        members[number] = replace(member, group=group)
+        nodes |= nodes_of(flavour, group.key, member.scalable, items, now)
+    running = running_nodes(flavour, members, machines, objects.nodes) if by_node else {}
     sources = NodeSources(templates=objects.templates, nodes=running)
-    return [described(member, flavour, sources).group for member in groups]
+    return [described(member, flavour, sources).group for member in members]
 
 
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:

@@ -197,10 +197,10 @@ class Run:
             pool = self.scenario.pool_named(demand.pool).name
             for step in demand.nodes:
                 enter(step.at, Turn.WORLD, partial(self._want, (pool, demand.zone), step.nodes))
-        for spans, mark in ((self.scenario.frozen, self._freeze), (self.scenario.bad_bounds, self._spoil)):
-            for span in spans:
-                enter(span.start, Turn.WORLD, partial(mark, span, True))
-                enter(span.until, Turn.WORLD, partial(mark, span, False))
+        for mark in ("frozen", "bad_bounds"):
+            for span in getattr(self.scenario, mark):
+                enter(span.start, Turn.WORLD, partial(self._mark, mark, span, True))
+                enter(span.until, Turn.WORLD, partial(self._mark, mark, span, False))
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
@@ -225,11 +225,8 @@ class Run:
         pool = self.scenario.pool_named(span.pool).name
         return next(group for group in self.world.of_pool[pool] if group.zone == span.zone)
 
-    def _freeze(self, span: GroupSpan, on: bool) -> None:
-        self._group_of(span).frozen = on
-
-    def _spoil(self, span: GroupSpan, on: bool) -> None:
-        self._group_of(span).bad_bounds = on
+    def _mark(self, mark: str, span: GroupSpan, on: bool) -> None:
+        setattr(self._group_of(span), mark, on)
         self.world.changed = True
 
     def _loop(self) -> None:
