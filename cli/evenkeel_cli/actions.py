@@ -228,7 +228,11 @@ def _command(action: Action) -> Callable[..., None]:
     options = [
         ("stack", StackName, Parameter.empty),
         cluster_option,
-        *(_option(alias, name, field) for alias, (name, field) in fields.items() if not _is_map(field)),
+        *(
+            _option(alias, name, field)
+            for alias, (name, field) in fields.items()
+            if get_origin(field.annotation) is not dict  # only events can have such a field
+        ),
         *several,
         ("output", OutputForm, Output.TABLE),
     ]
@@ -255,11 +259,6 @@ def _option(alias: str, name: str, field: FieldInfo) -> _Option:
     if form is bool:
         return name, Annotated[bool, option], False
     return name, Annotated[form | None, option], None
-
-
-def _is_map(field: FieldInfo) -> bool:
-    """Return True for a field that only events can have."""
-    return get_origin(field.annotation) is dict
 
 
 def _act(

@@ -5,7 +5,7 @@ Every record is in dry run.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -59,7 +59,9 @@ def discover_eks(
     try:
         session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
         eks = session.client("eks")
-        clusters = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
+        names = [name for page in eks.get_paginator("list_clusters").paginate() for name in page["clusters"]]
+        clusters = [eks.describe_cluster(name=name)["cluster"] for name in names]
+        clusters = [cluster for cluster in clusters if tags.items() <= (cluster.get("tags") or {}).items()]
         zone_ids = _zone_ids(session, eks.meta.region_name) if clusters else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
     except AWS_ERRORS as error:
@@ -90,12 +92,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not key or not sign:
         fail([f"--tag is {text!r}: write KEY=VALUE"])
     return key, value
-
-
-def _eks_clusters(eks: Any) -> Iterator[Json]:
-    for page in eks.get_paginator("list_clusters").paginate():
-        for name in page["clusters"]:
-            yield eks.describe_cluster(name=name)["cluster"]
 
 
 def _zone_ids(session: Any, region: str) -> Mapping[str, str]:

@@ -127,7 +127,10 @@ def read_files(place: str) -> dict[str, Any]:
             _refuse_special(file)
         return read_yaml(file)
 
-    return read_fleet([os.path.normpath(file) for file in files], read, _included)
+    def included(file: str, path: str) -> str:
+        return os.path.normpath(Path(file).parent / path)
+
+    return read_fleet([os.path.normpath(file) for file in files], read, included)
 
 
 def _refuse_outside(file: str, folder: str) -> None:
@@ -157,18 +160,14 @@ def _files_in(folder: Path) -> list[str]:
     for inner, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path for name in folders if (path := Path(inner, name)).is_symlink()]
-        paths += [Path(inner, name) for name in files if _is_of_fleet(name)]
+        paths += [
+            Path(inner, name)
+            for name in files
+            if name.endswith(_ENDINGS) and not name.startswith(".") and not name.endswith(".schema.json")
+        ]
     if links:
         raise ConfigError([f"{link}: a link to a folder is not followed: include its files" for link in sorted(links)])
     return sorted(map(str, paths))
-
-
-def _is_of_fleet(name: str) -> bool:
-    return name.endswith(_ENDINGS) and not name.startswith(".") and not name.endswith(".schema.json")
-
-
-def _included(file: str, path: str) -> str:
-    return os.path.normpath(Path(file).parent / path)
 
 
 def _registered(stack: str, selector: str | None) -> list[str]:

@@ -156,15 +156,9 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     for record, cells in zip(records, rows, strict=True):
         table.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
     console.print(table)
-    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(shown)):
+    optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
+    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
         console.print(line, style="dim", soft_wrap=True)
-
-
-def _legend_of(shown: Sequence[str]) -> Iterator[str]:
-    """Yield the legend of optional columns."""
-    texts = [_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN]
-    if texts:
-        yield "; ".join(texts)
 
 
 def _cells(record: Record) -> dict[str, Text]:

@@ -83,7 +83,7 @@ class Measures:
 
 def measure(record: Record) -> Measures:
     """Measure a run until the end of its scenario."""
-    spans = list(_spans(record))
+    spans = [(snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration)]
     demand, of_pods = tuple(_rises(record)), _measure_pods(record, spans)
     rises: tuple[DemandRise | PodRise, ...] = demand if of_pods is None else of_pods.rises
     times = [rise.seconds for rise in rises if rise.seconds is not None]
@@ -221,11 +221,6 @@ def _hours(node_seconds: int) -> float:
 def _until_next(record: Record, end: int) -> Iterator[tuple[Snapshot, int]]:
     """Yield snapshots with the second of the next one; the last one lasts until ``end``."""
     return zip(record.snapshots, [*(snapshot.at for snapshot in record.snapshots[1:]), end], strict=True)
-
-
-def _spans(record: Record) -> Iterator[tuple[Snapshot, int]]:
-    """Yield snapshots with their seconds."""
-    return ((snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration))
 
 
 def _over(record: Record, count: Callable[[GroupSnapshot], int]) -> int:
