@@ -122,8 +122,8 @@ def _health(number: int, now: datetime, *, reached: bool) -> ClusterHealth:
             failure_class=FailureClass.CAPACITY,
             said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
         )
-    told = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
-    return ClusterHealth(told={incident.key: told}).with_incidents([incident])
+    notified = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
+    return ClusterHealth(notified={incident.key: notified}).with_incidents([incident])
 
 
 def readiness_of_all(clusters: int = 1_000, decisions: int = 12) -> Rows:
