@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
@@ -16,7 +15,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.terminal import cell, terminal
+from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
 _WIDE = 100  # columns of a terminal
@@ -181,20 +180,18 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    table = Table(title=cell(f"{name}: {pool['strategy']}, {numbers}"), title_justify="left")
-    if not frames:  # they would take the width of names
-        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames)
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     for number, group in enumerate(pool["groups"]):
-        table.add_row(
+        rows.add_row(
             cell(group["zone"] or "?"),
             cell(f"{group['namespace']}/{group['name']}"),
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
-    console.print(table)
+    console.print(rows)
 
 
 def _numbers_and_notes(console: Console, pool: _Json) -> None:

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
@@ -34,7 +33,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import cell, fail, say_json, terminal
+from evenkeel_cli.terminal import cell, fail, say_json, table, terminal
 
 _PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
@@ -145,17 +144,16 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    title = f"{scenario.name}, {write_duration(scenario.duration)}"
-    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
+    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}", frames=False)
+    runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
     shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
     for heading in shown:
-        table.add_column(heading, justify="right", no_wrap=True)
+        runs.add_column(heading, justify="right", no_wrap=True)
     for record, cells in zip(records, rows, strict=True):
-        table.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
-    console.print(table)
+        runs.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
+    console.print(runs)
     optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
     for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
         console.print(line, style="dim", soft_wrap=True)
