@@ -20,7 +20,6 @@ BENCHES: dict[str, Callable[..., rows.Rows]] = {
         planning.plan_growth,
         planning.growth_split,
         planning.demand,
-        planning.outage_growth,
         worlds.ineffective_orders,
         simulated.peak_and_valley,
         simulated.recovery,

@@ -178,7 +178,7 @@ def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, pe
 
 
 def hanging(figures: Mapping[str, Any]) -> float:
-    """Return the cost of a cluster that never answers: a check of its own every five minutes."""
+    """Return the cost of a cluster that never answers: one separate check every five minutes."""
     check = figures["hanging"]["wait"] * Stack.memory("CheckFunction") * GB_SECOND + INVOCATION + 3 * SQS
     run = 0.1 * Stack.memory("RebalanceFunction") * GB_SECOND + INVOCATION + 3 * FIFO + 2 * WRITE + 2 * READ
     return float(CHECKS / 5 * (check + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from fractions import Fraction
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from bench.rows import Rows, timed
-from evenkeel.adapters.kubernetes.client.api import KubernetesApi
-from evenkeel.adapters.kubernetes.client.lists import ReceivedList
-from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.domain.demand.scale_down import scale_down
 from evenkeel.domain.demand.scale_up import scale_up
-from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, ScaleDownState
-from evenkeel.domain.model.groups import Annotations, Bounds, GroupKey, Identity, NodeGroup, PoolId
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, ScaleDownState
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy, PoolSettings
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-from evenkeel.domain.model.workload import (
-    HOSTNAME,
-    ZONE,
-    Container,
-    Needs,
-    Node,
-    Owner,
-    Pod,
-    Requirement,
-    Resources,
-    TopologySpreadConstraint,
-    Unscheduled,
-    Workload,
-)
+from evenkeel.domain.model.workload import ZONE, Owner, Pod, TopologySpreadConstraint, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.record import ClusterFile
-from evenkeel_cli.answers import Output
-from evenkeel_cli.plan import plan_command
+from tests.builders import NOW, zones
+from tests.workloads import group_key, node, pod, pool_offer, selector, template
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-Object = dict[str, Any]
 _Answer = TypeVar("_Answer")
 
 
@@ -71,7 +45,7 @@ def _in_turns(
 def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int = 3) -> Rows:
     """Measure plan() of pools of three zones in which every group changes, with the ratio per pool to the smallest."""
     sizes = {f"{size} pools": size for size in pools}
-    observations = {name: _observation(size) for name, size in sizes.items()}
+    observations = {name: Observation(groups=tuple(_uneven(size))) for name, size in sizes.items()}
     works = {
         name: lambda observed=observed: plan(
             observed, ClusterState(), Policy(settings=PoolSettings(strategy=BALANCED)), NOW
@@ -86,29 +60,17 @@ def plan_growth(pools: tuple[int, ...] = (10, 100, 1_000, 10_000), rounds: int =
         yield name, {"µs per pool": [1e6 * s / size for s in seconds], "ratio": per_pool}
 
 
-def _observation(pools: int) -> Observation:
-    """Return uneven pools of three zones."""
-    groups = [
-        NodeGroup(
-            key=GroupKey("cluster-api", "bench", f"pool-{pool}-z{zone + 1}"),
-            requested=(pool + zone * 3) % 5,
-            running=(pool + zone * 3) % 5,
-            bounds=Bounds(0, 7),
-            identity=Identity(
-                kind="MachineDeployment", pool_label=f"pool-{pool}", zone=f"eu-central-1{'abc'[zone]}", zone_index=zone
-            ),
-            annotations=Annotations(pool_min=3, pool_max=18),
-        )
-        for pool in range(pools)
-        for zone in range(3)
-    ]
-    return Observation(groups=tuple(groups))
+def _uneven(pools: int) -> Iterator[NodeGroup]:
+    """Yield uneven pools of three zones."""
+    for pool in range(pools):
+        requested = [(pool + zone * 3) % 5 for zone in range(3)]
+        yield from zones(requested, bounds=[(0, 7)] * 3, pool=f"pool-{pool}", pool_min=3, pool_max=18)
 
 
 def growth_split(rounds: int = 5) -> Rows:
     """Measure the closed form that splits K nodes over a pool, and how much longer a loop over the nodes takes.
 
-    The loop is Python as well, with a constant time for each node. The loop of cluster-autoscaler is Go. For 1,000
+    The loop is also Python, with a constant time for each node. The loop of cluster-autoscaler is Go. For 1,000
     pools of three groups it was 12 times as fast at K = 10, and slower than the closed form from K = 2,000 on.
     """
     for groups, pools in ((3, 1_000), (10, 100), (1_000, 1)):
@@ -170,43 +132,25 @@ def _work_rows(works: Mapping[str, Callable[[], str]], rounds: int) -> Rows:
         yield name, {"cpu_s": seconds, "ratio": ratios, "outcome": outcome}
 
 
-def _amounts(cpu: int, memory: int) -> dict[str, Fraction]:
-    """Return amounts of millicores and MiB."""
-    return {"cpu": Fraction(cpu, 1000), "memory": Fraction(memory * 2**20)}
-
-
-def _pod(name: str, kind: int, *, node: str = "", spreads: bool = False) -> Pod:
-    labels, before = {"app": f"app-{kind}"}, NOW - timedelta(hours=1)
-    selector = (Requirement("app", "In", (labels["app"],)),)
-    spread = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector),) if spreads else ()
-    requests = _amounts(100 + kind % 37 * 50, 128 + kind % 41 * 64)
-    return Pod(
+def _pod(name: str, kind: int, *, spreads: bool = False, **place: Any) -> Pod:
+    app = f"app-{kind}"
+    spread = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=selector(f"app in {app}")),) if spreads else ()
+    return pod(
+        name,
+        cpu=f"{100 + kind % 37 * 50}m",
+        memory=f"{128 + kind % 41 * 64}Mi",
         namespace=f"team-{kind % 20}",
-        name=name,
-        created_at=before,
-        labels=labels,
-        owner=Owner("ReplicaSet", labels["app"]),
-        node=node,
-        phase="Running" if node else "Pending",
-        unscheduled=None if node else Unscheduled("Unschedulable", before),
-        needs=Needs(spread=spread, resources=Resources(containers=(Container(requests=requests),))),
+        labels={"app": app},
+        owner=Owner("ReplicaSet", app),
+        spread=spread,
+        **place,
     )
 
 
-def _pool(number: int, *, template: NodeTemplate | None = None, requested: int = 0) -> PoolOffer:
+def _pool(name: str, **fields: Any) -> PoolOffer:
     """Return a pool of three zones with more headroom than needed."""
-    name = f"pool-{number:02}"
-    groups = tuple(
-        GroupOffer(
-            group=GroupKey("cluster-api", "bench", f"{name}-{zone}"),
-            zone=zone,
-            requested=requested,
-            room=1000,
-            template=template,
-        )
-        for zone in "abc"
-    )
-    return PoolOffer(pool=PoolId("cluster-api", "bench", "", name), groups=groups, room=3000)
+    pool = pool_offer(name, room=3000, **fields)
+    return replace(pool, groups=tuple(replace(group, room=1000) for group in pool.groups))
 
 
 def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], str]:
@@ -215,13 +159,11 @@ def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], 
         _pod(f"p{number}", number % kinds, spreads=bool(spreads) and number % kinds % spreads == 0)
         for number in range(pending)
     )
-    offers = []
-    for number in range(pools):
-        size = {**_amounts(8000 + number * 1000, (32 + number * 4) * 1024), "pods": Fraction(110)}
-        offers.append(_pool(number, template=NodeTemplate(capacity=size, allocatable=size)))
+    sizes = [template(cpu=f"{8 + number}", memory=f"{32 + number * 4}Gi") for number in range(pools)]
+    offers = tuple(_pool(f"pool-{number:02}", template=size) for number, size in enumerate(sizes))
 
     def work() -> str:
-        answer = scale_up(Workload(pods=waiting), tuple(offers), DemandPolicy(), NOW)
+        answer = scale_up(Workload(pods=waiting), offers, DemandPolicy(), NOW)
         if answer.unmet or not answer.nodes:
             raise RuntimeError(f"{len(answer.unmet)} kinds unmet, {answer.nodes} nodes")
         return f"{answer.nodes} nodes"
@@ -231,14 +173,12 @@ def _growth(pending: int, kinds: int, pools: int, spreads: int) -> Callable[[], 
 
 def _fleet(count: int) -> tuple[Workload, PoolOffer]:
     """Return nodes with thirty pods each; every second node is little used."""
-    size = {**_amounts(32_000, 128 * 1024), "pods": Fraction(110)}
     nodes, running = [], []
     for number in range(count):
         zone, name = "abc"[number % 3], f"n{number:04}"
-        key = GroupKey("cluster-api", "bench", f"pool-00-{zone}")
-        nodes.append(Node(name=name, labels={ZONE: zone, HOSTNAME: name}, capacity=size, allocatable=size, group=key))
+        nodes.append(node(name, zone, size={"cpu": "32", "memory": "128Gi"}, group=group_key(zone)))
         running += [_pod(f"{name}-{i}", i if number % 2 else i * 37, node=name) for i in range(30)]
-    return Workload(nodes=tuple(nodes), pods=tuple(running)), _pool(0, requested=count)
+    return Workload(nodes=tuple(nodes), pods=tuple(running)), _pool("workers", template=None, requested=count)
 
 
 def _growth_in_a_fleet(count: int) -> Callable[[], str]:
@@ -266,101 +206,3 @@ def _shrinking(count: int) -> Callable[[], str]:
         return f"{len(answer.clocks)} of {count} nodes unneeded"
 
     return work
-
-
-# --- reading a large cluster
-
-_API = "cluster.x-k8s.io/v1beta2"
-_LABEL = "cluster.x-k8s.io/deployment-name"
-_REFUSED = "InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity"
-
-
-class _Recorded:
-    """An API server's answers as text, so that parsing the JSON counts."""
-
-    name, clock_skew = "bench", timedelta(0)
-
-    def __init__(self, answers: dict[str, list[Object]]) -> None:
-        self._texts = {plural: json.dumps(items) for plural, items in answers.items()}
-        machines: dict[str, list[Object]] = defaultdict(list)
-        for item in answers["machines"]:
-            machines[item["metadata"]["labels"][_LABEL]].append(item)
-        self._machines = {name: json.dumps(items)[1:-1] for name, items in machines.items()}
-
-    def begin_check(self) -> None:
-        """Keep nothing between checks."""
-
-    def confirm_clock(self, _remaining: Any) -> None:
-        """Agree with the machine's clock."""
-
-    def list_all(self, path: str, _remaining: Any, selector: str | None = None, **_: Any) -> Any:
-        items = self._texts[path.rpartition("/")[2]]
-        if selector is not None:
-            names = selector.partition(" in ")[2].strip("()").split(",")
-            items = f"[{','.join(self._machines[name] for name in names)}]"
-        return ReceivedList("bench", (f'{{"items":{items}}}'.encode(),))
-
-    def served(self, _group: str, _remaining: Any) -> list[str]:
-        return ["v1beta2"]
-
-    def now(self) -> datetime:
-        return NOW
-
-
-def outage_growth(groups: tuple[int, ...] = (225, 450, 900, 1_800), files: int = 1_200) -> Rows:
-    """Measure reading a cluster of which every group waits for machines, and `plan -f` of 6 machines a group."""
-    for size in groups:
-        machines = size * 23 // 3
-        api = cast("KubernetesApi", _Recorded(_outage(size, machines)))
-        policy, spent = ClusterFile.model_validate({"flavours": ["cluster-api"]}), []
-        for _ in range(3):
-            with timed() as timer:
-                observation = KubernetesCluster(api, policy, lambda: 60.0).observe()
-            spent.append(timer.cpu)
-        if sum(len(group.machines or ()) for group in observation.groups) != machines:
-            raise RuntimeError("a machine has no group")
-        yield f"read {size} groups, {machines} machines", {"cpu_s": spent}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "objects.json"
-        items = [item for items in _outage(files, 6 * files).values() for item in items]
-        file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
-        with timed() as timer, contextlib.redirect_stdout(io.StringIO()):
-            plan_command(file=[str(file)], now=NOW.isoformat(), output=Output.JSON)
-    yield f"plan -f, {files} groups, {6 * files} machines", {"cpu_s": timer.cpu, "wall_s": timer.wall}
-
-
-def _outage(groups: int, machines: int) -> dict[str, list[Object]]:
-    """Return the objects of pools of three zones; every other machine was refused."""
-    answers: dict[str, list[Object]] = {
-        plural: [] for plural in ("machinedeployments", "machinesets", "machinepools", "clusters", "machines")
-    }
-    for number in range(groups):
-        pool, zone = f"pool-{number // 3:05}", "abc"[number % 3]
-        name = f"{pool}-{zone}"
-        share = machines * (number + 1) // groups - machines * number // groups
-        labels = {"cluster.x-k8s.io/cluster-name": "bench", _LABEL: name}
-        template = {"metadata": {"labels": labels}, "spec": {"failureDomain": f"eu-central-1{zone}"}}
-        maximum = {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9", "evenkeel.dev/pool-max": "30"}
-        owner = {"kind": "MachineDeployment", "name": name, "controller": True}
-        body = {
-            "apiVersion": _API,
-            "spec": {"clusterName": "bench", "replicas": share, "template": template},
-            "status": {"replicas": share, "readyReplicas": share // 2},
-        }
-        metadata = {"name": name, "namespace": "bench", "resourceVersion": "1", "annotations": maximum}
-        metadata["labels"] = {"evenkeel.dev/pool": pool}
-        answers["machinedeployments"].append({**body, "kind": "MachineDeployment", "metadata": metadata})
-        metadata = {"name": f"{name}-x", "namespace": "bench", "labels": labels, "ownerReferences": [owner]}
-        answers["machinesets"].append({**body, "kind": "MachineSet", "metadata": metadata})
-        answers["machines"] += [_machine(f"{name}-x-{i:03}", labels, refused=i % 2 == 0) for i in range(share)]
-    return answers
-
-
-def _machine(name: str, labels: dict[str, str], *, refused: bool) -> Object:
-    moment = (NOW - timedelta(minutes=2)).isoformat()
-    condition = {"type": "InfrastructureReady", "status": "False" if refused else "True", "lastTransitionTime": moment}
-    if refused:
-        condition |= {"reason": "InstanceProvisionFailed", "message": _REFUSED}
-    status = {"conditions": [condition]} if refused else {"conditions": [condition], "nodeRef": {"name": name}}
-    metadata = {"name": name, "namespace": "bench", "labels": labels, "creationTimestamp": moment}
-    return {"apiVersion": _API, "kind": "Machine", "metadata": metadata, "spec": {}, "status": status}

@@ -61,7 +61,7 @@ def recovery(worlds: int = 80) -> Rows:
 
 
 def _with_outage(world: Object, zone: int, start: int, end: int) -> Object:
-    """Return the world with one of its zones out between two minutes, and no other."""
+    """Return the world with one zone without machines between two minutes."""
     zones: list[Object] = [{"name": entry["name"]} for entry in world["zones"]]
     zones[zone]["capacity"] = [{"at": "0s"}, {"at": f"{start}m", "nodes": 0}, {"at": f"{end}m"}]
     return {**world, "zones": zones}

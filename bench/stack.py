@@ -11,10 +11,10 @@ import json
 import queue
 import statistics
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
@@ -330,36 +330,21 @@ Workers = Callable[[Sequence[Object]], list[Sample]]
 
 @contextmanager
 def _workers(stage: Fleet, name: str, number: int, folder: Path | None = None) -> Iterator[Workers]:
-    """Start so many processes of a function, each fed by a thread; yield what handles events with them."""
+    """Start so many processes of a function; yield a function that handles events with them."""
     with ExitStack() as stack:
-        functions = [stack.enter_context(stage.function(name, folder)) for _ in range(number)]
+        free: queue.SimpleQueue[Function] = queue.SimpleQueue()
+        for _ in range(number):
+            free.put(stack.enter_context(stage.function(name, folder)))
 
-        def handle(events: Sequence[Object]) -> list[Sample]:
-            waiting: queue.SimpleQueue[Object] = queue.SimpleQueue()
-            for event in events:
-                waiting.put(event)
-            samples: list[Sample] = []
-            failed: list[BaseException] = []
+        def handle(event: Object) -> Sample:
+            function = free.get()
+            try:
+                return function(event)
+            finally:
+                free.put(function)
 
-            def work(function: Function) -> None:
-                while not failed:
-                    try:
-                        samples.append(function(waiting.get_nowait()))
-                    except queue.Empty:
-                        return
-                    except BaseException as error:
-                        failed.append(error)
-
-            threads = [threading.Thread(target=work, args=(function,)) for function in functions]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            if failed:
-                raise failed[0]
-            return samples
-
-        yield handle
+        threads = stack.enter_context(ThreadPoolExecutor(number))
+        yield lambda events: list(threads.map(handle, events))
 
 
 def _scan(stage: Fleet, clusters: int) -> Iterator[tuple[str, dict[str, float | str]]]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import botocore.session
 from botocore.config import Config
@@ -31,6 +32,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKin
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.record import ClusterRecord, ControlRecord
 from evenkeel.texts.english import rfc3339
+from evenkeel_cli import stack_client
 from evenkeel_cli.answers import print_answer
 from tests.house import RECORD, House
 
@@ -120,8 +122,8 @@ def _health(number: int, now: datetime, *, reached: bool) -> ClusterHealth:
             failure_class=FailureClass.CAPACITY,
             said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
         )
-    told = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
-    return ClusterHealth(told={incident.key: told}).with_incidents([incident])
+    notified = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
+    return ClusterHealth(notified={incident.key: notified}).with_incidents([incident])
 
 
 def readiness_of_all(clusters: int = 1_000, decisions: int = 12) -> Rows:
@@ -202,19 +204,19 @@ def actions_on_all(clusters: int = 1_000, milliseconds: float = 50.0, hanging: i
 
 
 def _until_done(operate: Operate, event: Mapping[str, Any]) -> dict[str, float]:
-    """Repeat an action for the clusters that its answers leave; return seconds, invocations and results."""
+    """Perform an action as the command line does; return seconds, invocations and results."""
     figures: Counter[str] = Counter()
-    while True:
+
+    def ask(_stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         with timed() as timer:
             end = time.monotonic() + _INVOCATION
-            answer = operate(event, lambda end=end: end - time.monotonic())  # type: ignore[misc]
-        left = answer["left"]
-        done = [cluster for cluster in answer["clusters"] if cluster["cluster"] not in left]
-        succeeded = sum(cluster["ok"] for cluster in done)
-        figures.update(seconds=timer.wall, invocations=1, ok=succeeded, failed=len(done) - succeeded)  # type: ignore[arg-type]
-        if not left or not done:
-            return {**figures, "left": len(left)}
-        if "records" in event:
-            event = {**event, "records": {id: event["records"][id] for id in left}}
-        else:
-            event = {key: value for key, value in event.items() if key not in ("all", "selector")} | {"clusters": left}
+            answer = operate(event, lambda: end - time.monotonic())
+        figures.update(seconds=timer.wall, invocations=1)  # type: ignore[arg-type]
+        return answer
+
+    fields = {name: value for name, value in event.items() if name != "action"}
+    with patch.object(stack_client, "ask", ask):
+        answer = stack_client.ask_of_all(event["action"], "bench", fields)
+    done = [cluster for cluster in answer["clusters"] if cluster["cluster"] not in answer["left"]]
+    succeeded = sum(cluster["ok"] for cluster in done)
+    return {**figures, "ok": succeeded, "failed": len(done) - succeeded, "left": len(answer["left"])}

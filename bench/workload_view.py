@@ -1,4 +1,4 @@
-"""A bench of reading a workload cluster: processor time, time and memory of a process of its own.
+"""A bench of reading a workload cluster: processor time, time and memory of a separate process.
 
 The API server is another process: HTTPS, pages of 500, compressed as kube-apiserver does. Its pods are as long as real
 ones: environment, mounts, probes, managed fields and statuses, none of which a check keeps.
@@ -248,7 +248,7 @@ def _peak() -> float:
 
 
 def workload_view(nodes: tuple[int, ...] = (30, 300, 1_000), pods_per_node: float = 30.0) -> Rows:
-    """Measure one check of a workload cluster: every page of every list, and its advice, in a process of its own.
+    """Measure one check of a workload cluster in a separate process: every page of every list, and its advice.
 
     ``kept`` repeats it with the connection kept; ``nobody_waits`` reads the pending pods alone.
     """

@@ -1,7 +1,7 @@
-"""What can be deployed without a build: zips, a template that names them, the kubectl plugin, and the sums of all.
+"""Package a release: zips, a template that names them, the kubectl plugin, and the checksums.
 
-`make package` calls it when `sam build` is done. Whatever stands in an archive stands there in one order, with one time
-and one mode, so that the same source gives the same bytes.
+`make package` calls it after `sam build`. Entries of an archive have a fixed order, time and mode, so that the same
+source gives the same bytes.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = "SHA256SUMS"
 PLUGIN = "kubectl-evenkeel.tar.gz"
-# Beside what is built: what the template's metadata names, how it is deployed, and what clusters have to allow.
+# Files for the template's metadata, for the deployment and for the rights in clusters.
 BESIDE = ("README.md", "CHANGELOG.md", "samconfig.toml", "deploy/kubernetes")
 _CODE = re.compile(r"^( +)(?:CodeUri|ContentUri): .*$", re.M)
 _RESOURCE = re.compile(r"^  (\w+):(?: #.*)?$", re.M)
@@ -26,7 +26,11 @@ _BUILT_BY = re.compile(r"^ +Metadata: \{BuildMethod: .*\}\n", re.M)
 
 
 def package(built: Path, target: Path, release_url: str) -> None:
-    """``built``: what `sam build` has made; ``target``: a folder, made anew; ``release_url``: where it will be."""
+    """Write the release of ``built``, the output of `sam build`, to an empty ``target``.
+
+    Args:
+        release_url: The address that users download the release from.
+    """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     template, parts = packaged((ROOT / "template.yaml").read_text(encoding="utf-8"))
@@ -47,7 +51,7 @@ def package(built: Path, target: Path, release_url: str) -> None:
 
 
 def packaged(template: str) -> tuple[str, list[str]]:
-    """The template with zips in the place of folders, which nobody builds; and whose zips those are."""
+    """Return the template with zips in the place of folders, and the resources that own these zips."""
     parts: list[str] = []
 
     def zipped(match: re.Match[str]) -> str:
@@ -59,7 +63,7 @@ def packaged(template: str) -> tuple[str, list[str]]:
 
 
 def plugin_archive() -> bytes:
-    """The command line with its launcher and the lock of what it imports, as krew unpacks it."""
+    """Return the archive that krew unpacks: the command line, its launcher and the lock of its dependencies."""
     krew, product, cli = ROOT / "deploy" / "krew", ROOT / "layers" / "evenkeel", ROOT / "cli"
     files = {
         "kubectl-evenkeel": krew / "kubectl-evenkeel",

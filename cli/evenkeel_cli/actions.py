@@ -18,11 +18,21 @@ from rich.console import Console
 from evenkeel.application.actions.call import Action, Right
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.texts.english import counted, rfc3339
-from evenkeel.validation import ConfigError
-from evenkeel_cli.answers import Output, alike, print_answer
+from evenkeel_cli.answers import alike, print_answer
 from evenkeel_cli.fleet import apply_command, export_command
 from evenkeel_cli.inputs import read_yaml
-from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, unchanged_since
+from evenkeel_cli.options import (
+    AllClusters,
+    ClusterId,
+    ClusterIdOrAll,
+    OneCluster,
+    Output,
+    OutputForm,
+    Reason,
+    StackName,
+    Yes,
+)
+from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, pages, unchanged_since
 from evenkeel_cli.terminal import (
     BAD_INPUT,
     CANNOT_READ,
@@ -38,18 +48,12 @@ from evenkeel_cli.terminal import (
 )
 
 _WATCH_SECONDS = 5
-_StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
-_ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
-_ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; default: all registered clusters.")]
+_Option = tuple[str, Any, Any]
+"""A parameter of a command, its annotation and its default."""
 _Selector = Annotated[
     str | None,
     typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test; instead of --cluster."),
 ]
-_OneCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster's id in its record.")]
-_All = Annotated[bool, typer.Option("--all", help="All registered clusters, instead of --cluster.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-_Reason = Annotated[str | None, typer.Option("--reason", help="The reason, stored with the action.")]
-_OutputForm = Annotated[Output, typer.Option("-o", "--output")]
 
 
 def _help(action: str, field: str) -> str | None:
@@ -64,45 +68,31 @@ def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
 
 
 def _register_command(
-    stack: _StackName,
-    cluster: _ClusterId,
+    stack: StackName,
+    cluster: ClusterId,
     record: Annotated[
         str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
     ],
-    reason: _Reason = None,
-    output: _OutputForm = Output.TABLE,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
 ) -> None:
-    try:
-        fields = read_yaml(record)
-    except ConfigError as error:
-        fail(error.faults)
-    _act("register", stack, cluster, output, {"record": fields, "reason": reason})
+    _act("register", stack, cluster, output, {"record": read_yaml(record), "reason": reason})
 
 
 def _record_command(
-    stack: _StackName,
-    cluster: _ClusterId,
+    stack: StackName,
+    cluster: ClusterId,
     since: Annotated[str | None, typer.Option(help="A time, RFC 3339; default: everything stored, 30 days.")] = None,
     out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
 ) -> None:
-    entries: list[dict[str, Any]] = []
-    after: str | None = None
-    while True:
-        page = ask_or_fail("record", stack, cluster, {"since": since, "after": after})
-        entries += page["decisions"]
-        after = page["next"]
-        if after is None:
-            break
+    entries = [entry for page in pages("record", stack, cluster, {"since": since}) for entry in page["decisions"]]
     end = rfc3339(datetime.now(UTC))
     begin = since or (entries[0]["at"] if entries else end)
     history = json.dumps({"cluster": cluster, "from": begin, "to": end, "decisions": entries}, indent=1)
     if out == "-":
         typer.echo(history)
         return
-    try:
-        write_text(out, history + "\n")
-    except ConfigError as error:
-        fail(error.faults)
+    write_text(out, history + "\n")
     decisions = sum("pool" in entry for entry in entries)
     actions = f", {counted(len(entries) - decisions, 'action')}" if decisions < len(entries) else ""
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
@@ -116,13 +106,13 @@ def _print_status(stack: str, cluster: str, selector: str | None, live: bool, ou
 
 
 def _status_command(  # noqa: PLR0913 (its options)
-    stack: _StackName,
-    cluster: _ClusterIdOrAll = "*",
-    everything: _All = False,
+    stack: StackName,
+    cluster: ClusterIdOrAll = "*",
+    everything: AllClusters = False,
     live: Annotated[bool, typer.Option("--live", help=_help("status", "live"))] = False,
     selector: _Selector = None,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every few seconds, until interrupted.")] = False,
-    output: _OutputForm = Output.TABLE,
+    output: OutputForm = Output.TABLE,
 ) -> None:
     _refuse_several(cluster, selector, everything=everything)
     answer = _print_status(stack, cluster, selector, live, output)
@@ -139,9 +129,9 @@ def _status_command(  # noqa: PLR0913 (its options)
 
 
 def _live_command(  # noqa: PLR0913 (its options)
-    stack: _StackName,
-    cluster: _OneCluster = None,
-    everything: _All = False,
+    stack: StackName,
+    cluster: OneCluster = None,
+    everything: AllClusters = False,
     selector: _Selector = None,
     wave: Annotated[
         str | None,
@@ -152,9 +142,9 @@ def _live_command(  # noqa: PLR0913 (its options)
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which clusters would go live; change nothing.")] = (
         False
     ),
-    yes: _Yes = False,
-    reason: _Reason = None,
-    output: _OutputForm = Output.TABLE,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
 ) -> None:
     named = cluster is not None
     scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
@@ -175,10 +165,10 @@ def _live_command(  # noqa: PLR0913 (its options)
 
 
 def _rollout_command(
-    stack: _StackName,
+    stack: StackName,
     abort: Annotated[bool, typer.Option("--abort", help=_help("rollout", "abort"))] = False,
-    reason: _Reason = None,
-    output: _OutputForm = Output.TABLE,
+    reason: Reason = None,
+    output: OutputForm = Output.TABLE,
 ) -> None:
     if reason is not None and not abort:
         fail(["--reason goes with --abort"])
@@ -223,36 +213,33 @@ def _command(action: Action) -> Callable[..., None]:
         else:
             fail(["say which clusters: --cluster ID, --selector env=prod, or --all"])
 
-    several: list[Parameter] = []
+    several: list[_Option] = [("everything", AllClusters, False)]
     if action.touches is not None:
-        cluster_option: dict[str, Any] = {"annotation": _OneCluster, "default": None}
-        several = [
-            _parameter("everything", annotation=_All, default=False),
-            _parameter("yes", annotation=_Yes, default=False),
-        ]
+        cluster_option: _Option = ("cluster", OneCluster, None)
+        several += [("yes", Yes, False), ("selector", _Selector, None)]
     elif action.of_all:
-        cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"}
-        several = [_parameter("everything", annotation=_All, default=False)]
+        cluster_option = ("cluster", ClusterIdOrAll, "*")
+        several += [("selector", _Selector, None)]
     else:
-        cluster_option = {"annotation": _ClusterId}
-    if action.of_all or action.touches is not None:
-        several.append(_parameter("selector", annotation=_Selector, default=None))
+        cluster_option, several = ("cluster", ClusterId, Parameter.empty), []
     if action.right is not Right.READ:
-        several.append(_parameter("reason", annotation=_Reason, default=None))
-    fields = action.fields.model_fields
-    parameters = [
-        _parameter("stack", annotation=_StackName),
-        _parameter("cluster", **cluster_option),
+        several += [("reason", Reason, None)]
+    fields = {alias: (name, action.fields.model_fields[name]) for alias, name in action.fields.names().items()}
+    options = [
+        ("stack", StackName, Parameter.empty),
+        cluster_option,
         *(
-            _option(alias, name, fields[name])
-            for alias, name in action.fields.names().items()
-            if not _is_map(fields[name])
+            _option(alias, name, field)
+            for alias, (name, field) in fields.items()
+            if get_origin(field.annotation) is not dict  # only events can have such a field
         ),
         *several,
-        _parameter("output", annotation=_OutputForm, default=Output.TABLE),
+        ("output", OutputForm, Output.TABLE),
     ]
     command.__annotations__ = {}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # as inspect.signature returns it
+    command.__signature__ = Signature(  # type: ignore[attr-defined]  # as inspect.signature returns it
+        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=form, default=default) for name, form, default in options]
+    )
     return command
 
 
@@ -261,26 +248,17 @@ def _refuse_several(cluster: str | None, selector: str | None, *, everything: bo
         fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
 
 
-def _option(alias: str, name: str, field: FieldInfo) -> Parameter:
+def _option(alias: str, name: str, field: FieldInfo) -> _Option:
     """Return a field's option, named as in events. The function verifies values beyond their type."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
     # A flag has no --no- form; the help of a list is that of one value.
     option = typer.Option(f"--{alias.replace('_', '-')}", help=field.description)
     if field.is_required():
-        return _parameter(name, annotation=Annotated[form, option])
+        return name, Annotated[form, option], Parameter.empty
     if form is bool:
-        return _parameter(name, annotation=Annotated[bool, option], default=False)
-    return _parameter(name, annotation=Annotated[form | None, option], default=None)
-
-
-def _is_map(field: FieldInfo) -> bool:
-    """Return True for a field that only events can have."""
-    return get_origin(field.annotation) is dict
-
-
-def _parameter(name: str, **rest: Any) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
+        return name, Annotated[bool, option], False
+    return name, Annotated[form | None, option], None
 
 
 def _act(

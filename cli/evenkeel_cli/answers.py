@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from itertools import chain
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
@@ -17,20 +15,13 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.values import printable
 from evenkeel.texts.english import ago, counted, rfc3339
-from evenkeel_cli.terminal import cell, terminal
+from evenkeel_cli.terminal import cell, table, terminal
 
 _Json = Mapping[str, Any]
 _WIDE = 100  # columns of a terminal
 _STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 _NUMBERS = ("running", "requested", "min", "max")
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
-
-
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
@@ -108,23 +99,26 @@ def _status(console: Console, answer: _Json) -> None:
         changes = "; ".join(_outcomes(decision)) or "nothing changed"
         _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
     for action in answer["actions"]:
-        age, asker = ago(now - _moment(action["at"])), action["by"] or "nobody named"
-        asker += f" ({action['reason']})" if action.get("reason") else ""
-        _line(console, f"{action['at']} ({age}) {action['cause']} by {asker}: {action['what']}", "dim")
+        age = ago(now - datetime.fromisoformat(action["at"]))
+        _line(console, f"{action['at']} ({age}) {_action(action)}", "dim")
 
 
 def _history(console: Console, answers: Iterable[_Json]) -> None:
     """Print the actions of all clusters in order of time, and the reasons of clusters without an answer."""
     entries = [entry for answer in answers for entry in answer.get("actions", ())]
     for entry in sorted(entries, key=lambda entry: str(entry["id"])):
-        why = f" ({entry['reason']})" if entry.get("reason") else ""
-        asker = entry["by"] or "nobody named"
-        _line(console, f"{entry['at']} {entry['cluster']} {entry['cause']} by {asker}{why}: {entry['what']}")
+        _line(console, f"{entry['at']} {entry['cluster']} {_action(entry)}")
     for answer in answers:
         if not answer.get("ok"):
             _line(console, answer["message"], "red")
     if not entries:
-        _line(console, "nobody did anything")
+        _line(console, "no actions in this time")
+
+
+def _action(entry: _Json) -> str:
+    """Return an operator's action, its caller, its reason and its effect."""
+    reason = f" ({entry['reason']})" if entry.get("reason") else ""
+    return f"{entry['cause']} by {entry['by'] or 'nobody named'}{reason}: {entry['what']}"
 
 
 def _outcomes(decision: DecisionDocument) -> Iterator[str]:
@@ -171,7 +165,8 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
     groups = pool["groups"]
     columns = {}
     if now is not None:
-        columns["since"] = [Text("" if g["since"] is None else ago(now - _moment(g["since"]))) for g in groups]
+        since = [group["since"] and ago(now - datetime.fromisoformat(group["since"])) for group in groups]
+        columns["since"] = [Text(age or "") for age in since]
         columns["running"] = [Text(str(group["running"])) for group in groups]
     _table(console, pool, pool["name"], columns, frames=console.width >= _WIDE)
     _numbers_and_notes(console, pool)
@@ -185,20 +180,18 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
 
 def _table(console: Console, pool: _Json, name: str, columns: Mapping[str, Sequence[Text]], *, frames: bool) -> None:
     numbers = f"min {_number(pool['min'])}, max {_number(pool['max'])}"
-    table = Table(title=cell(f"{name}: {pool['strategy']}, {numbers}"), title_justify="left")
-    if not frames:  # they would take the width of names
-        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+    rows = table(f"{name}: {pool['strategy']}, {numbers}", frames=frames)
     for heading in ("zone", "node group", "state", *columns, "requested", "min", "max"):
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+        rows.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     for number, group in enumerate(pool["groups"]):
-        table.add_row(
+        rows.add_row(
             cell(group["zone"] or "?"),
             cell(f"{group['namespace']}/{group['name']}"),
             Text(group["state"], style=_STYLES[State(group["state"])]),
             *(texts[number] for texts in columns.values()),
             *(_change(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
-    console.print(table)
+    console.print(rows)
 
 
 def _numbers_and_notes(console: Console, pool: _Json) -> None:
@@ -239,10 +232,6 @@ def _findings(console: Console, answer: _Json) -> None:
 def _line(console: Console, text: str, style: str = "") -> None:
     if text:
         console.print(cell(text, style), soft_wrap=True)
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _number(number: int | None) -> str:

@@ -5,7 +5,7 @@ Every record is in dry run.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,11 +14,11 @@ from botocore.exceptions import ClientError
 from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
-from evenkeel.application.errors import AccessError, EvenkeelError
+from evenkeel.application.errors import AccessError
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.texts.english import counted
-from evenkeel.validation import ConfigError
 from evenkeel_cli.fleet import fleet_yaml
+from evenkeel_cli.options import Yes
 from evenkeel_cli.stack_client import CannotAskError, credentials_error, role_arns
 from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
@@ -48,7 +48,7 @@ def discover_eks(
         str | None, typer.Option(help="Print, as comments, the commands that give this stack's roles access.")
     ] = None,
     grant: Annotated[bool, typer.Option("--grant", help="With --stack: create these access entries now.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Propose records for EKS clusters by tag, with their zone ids."""
     import boto3
@@ -59,17 +59,27 @@ def discover_eks(
     try:
         session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
         eks = session.client("eks")
-        clusters = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
+        names = [name for page in eks.get_paginator("list_clusters").paginate() for name in page["clusters"]]
+        clusters = [eks.describe_cluster(name=name)["cluster"] for name in names]
+        clusters = [cluster for cluster in clusters if tags.items() <= (cluster.get("tags") or {}).items()]
         zone_ids = _zone_ids(session, eks.meta.region_name) if clusters else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
-    except CannotAskError as error:
-        fail([str(error)], error.code)
     except AWS_ERRORS as error:
-        fault = credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}")
-        fail([str(fault)], fault.code)
+        raise credentials_error(error) or CannotAskError(f"AWS: {text_of(error)}") from None
     region = eks.meta.region_name
     labels = {key: value for key, value in tags.items() if _is_label(key, value)}
-    records = [_eks_record(cluster, region, zone_ids, labels) for cluster in clusters]
+    records = [
+        _record(
+            cluster["name"],
+            "cluster-api",
+            {"kind": "eks", "name": cluster["name"], "region": region},
+            region=region,
+            zone_ids=dict(zone_ids),
+            account=cluster["arn"].split(":")[4],
+            labels=dict(labels),
+        )
+        for cluster in clusters
+    ]
     entries = [(cluster["name"], group, arns[role]) for cluster in clusters for role, group in _GROUPS.items() if arns]
     _print(records, [] if grant else [_command(region, *entry) for entry in entries])
     if grant and entries:
@@ -84,12 +94,6 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _eks_clusters(eks: Any) -> Iterator[Json]:
-    for page in eks.get_paginator("list_clusters").paginate():
-        for name in page["clusters"]:
-            yield eks.describe_cluster(name=name)["cluster"]
-
-
 def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
     """Return the zone ids of the clusters' account; none without the right to read them."""
     try:
@@ -98,17 +102,14 @@ def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
         return {}
 
 
-def _eks_record(cluster: Json, region: str, zone_ids: Mapping[str, str], labels: Mapping[str, str]) -> Json:
-    return {
-        "id": _id_of(cluster["name"]),
-        "flavours": ["cluster-api"],
-        "access": {"kind": "eks", "name": cluster["name"], "region": region},
-        "dry_run": True,
-        "region": region,
-        **({"zone_ids": dict(zone_ids)} if zone_ids else {}),
-        "account": cluster["arn"].split(":")[4],
-        **({"labels": dict(labels)} if labels else {}),
-    }
+def _record(
+    name: str, flavour: str, access: Json | None, namespaces: Sequence[str] = (), discovery: str = "", **fields: Any
+) -> Json:
+    """Return a record in dry run, without empty fields."""
+    record: Json = {"access": access, "namespaces": [*namespaces], "discovery": [*filter(None, [discovery])]}
+    record |= {"dry_run": True, **fields}
+    id = _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
+    return {"id": id, "flavours": [flavour], **{field: value for field, value in record.items() if value}}
 
 
 def _command(region: str, cluster: str, group: str, arn: str) -> str:
@@ -153,15 +154,14 @@ def discover_cluster_api(
         namespace, name = name_of(item)
         is_unique = sum(other == name for _, other in names) == 1
         records.append(
-            {
-                "id": _id_of(name if is_unique else f"{namespace}.{name}"),
-                "flavours": ["cluster-api"],
-                **_access(secret, {}),
-                "namespaces": [namespace],
-                "discovery": [f"clusterapi:namespace={namespace},clusterName={name}"],
-                "dry_run": True,
-                **_labels(item),
-            }
+            _record(
+                name if is_unique else f"{namespace}.{name}",
+                "cluster-api",
+                _access(secret),
+                [namespace],
+                f"clusterapi:namespace={namespace},clusterName={name}",
+                labels=_labels(item),
+            )
         )
     _print(records)
 
@@ -183,12 +183,11 @@ def discover_gardener(
     objects = _listed(kubeconfig, context, "core.gardener.cloud", "seeds" if seeds else "shoots", selector)
     records, skipped = [], []
     for item in objects:
-        seed = (
-            name_of(item)[1]
-            if seeds
-            else get_path(item, ("status", "seedName")) or get_path(item, ("spec", "seedName"))
-        )
-        place = "" if seeds else get_path(item, ("status", "technicalID"))
+        seed: Any = name_of(item)[1]
+        place: Any = ""
+        if not seeds:
+            seed = get_path(item, ("status", "seedName")) or get_path(item, ("spec", "seedName"))
+            place = get_path(item, ("status", "technicalID"))
         if not isinstance(seed, str) or not isinstance(place, str) or not (seeds or place):
             skipped.append(f"{'/'.join(filter(None, name_of(item)))} is left out: no seed has it yet")
             continue
@@ -196,15 +195,14 @@ def discover_gardener(
         region = get_path(item, of_provider)
         is_aws = get_path(item, ("spec", "provider", "type")) == "aws" and _AWS_REGION.fullmatch(str(region))
         records.append(
-            {
-                "id": _id_of(place or seed),
-                "flavours": ["gardener"],
-                **_access(secret, {"seed": seed}),
-                **({"namespaces": [place]} if place else {}),
-                "dry_run": True,
-                **({"region": region} if is_aws else {}),
-                **_labels(item),
-            }
+            _record(
+                place or seed,
+                "gardener",
+                _access(secret, seed),
+                [place] if place else [],
+                region=region if is_aws else None,
+                labels=_labels(item),
+            )
         )
     _print(records, skipped)
 
@@ -214,46 +212,32 @@ def _listed(
 ) -> Sequence[Mapping[str, Any]]:
     from evenkeel_cli.live import list_objects  # takes half a second, which other commands save
 
-    try:
-        return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
-    except ConfigError as error:
-        fail(error.faults)
-    except EvenkeelError as error:
-        fail([str(error)], CANNOT_READ)
+    return sorted(list_objects(kubeconfig, context, group, plural, selector), key=name_of)
 
 
-def _access(secret: str | None, names: Mapping[str, str]) -> Json:
-    """Return the access by a secret; none without one: ``apply`` then requires it."""
-    if secret is None:
-        return {}
-    for name, value in names.items():
-        secret = secret.replace(f"{{{name}}}", value)
-    return {"access": {"kind": "kubeconfig", "secret": secret}}
+def _access(secret: str | None, seed: str = "{seed}") -> Json | None:
+    """Return the access by a secret; None without one: ``apply`` then requires it."""
+    return None if secret is None else {"kind": "kubeconfig", "secret": secret.replace("{seed}", seed)}
 
 
 def _labels(item: Mapping[str, Any]) -> Json:
     """Return an object's labels without those of controllers."""
     labels = string_map(get_path(item, ("metadata", "labels")))
-    chosen = {
+    return {
         key: value
         for key, value in labels.items()
         if _is_label(key, value) and not re.search(r"(k8s\.io|kubernetes\.io|gardener\.cloud)/", key)
     }
-    return {"labels": chosen} if chosen else {}
 
 
 def _is_label(key: str, value: str) -> bool:
     return re.fullmatch(LABEL_KEY, key) is not None and re.fullmatch(LABEL_VALUE, value) is not None
 
 
-def _id_of(name: str) -> str:
-    return _NOT_OF_AN_ID.sub("-", name.lower())[:100].strip("-._")
-
-
 def _print(records: Sequence[Json], comments: Sequence[str] = ()) -> None:
     if not records:
         for line in comments:
             say(line, err=True)
-        fail(["no such cluster is found"])
+        fail(["no cluster matches"])
     without = [] if "access" in records[0] else ["access is missing: say it for each, or once under defaults"]
     say_lines(fleet_yaml(records, ["Look through it, then: evenkeel apply -f FILE", *without, *comments]))

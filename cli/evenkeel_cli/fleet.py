@@ -13,28 +13,19 @@ from evenkeel.application.fleet.records import fleet_schema, read_fleet
 from evenkeel.texts.english import counted
 from evenkeel.validation import ConfigError
 from evenkeel_cli.inputs import read_yaml, refuse_empty
-from evenkeel_cli.stack_client import ask_of_all, ask_or_fail, in_parts, unchanged_since
-from evenkeel_cli.terminal import (
-    BAD_INPUT,
-    CANNOT_READ,
-    confirm,
-    fail,
-    fail_without_clusters,
-    say,
-    say_lines,
-    write_text,
-)
+from evenkeel_cli.options import ClusterIdOrAll, Reason, StackName, Yes
+from evenkeel_cli.stack_client import ask_of_all, in_parts, pages, unchanged_since
+from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, fail_without_clusters, say, say_lines, write_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
 SCHEMA = "fleet.schema.json"
 _HEADER = f"# yaml-language-server: $schema={SCHEMA}\n"
 _MARKS = {"added": "+", "changed": "~"}
-_Stack = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
 _Json = Mapping[str, Any]
 
 
 def apply_command(  # noqa: PLR0913 (its options)
-    stack: _Stack,
+    stack: StackName,
     file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
     prune: Annotated[bool, typer.Option("--prune", help="Unregister clusters that no file names.")] = False,
     force: Annotated[
@@ -47,13 +38,10 @@ def apply_command(  # noqa: PLR0913 (its options)
         bool, typer.Option("--verify/--no-verify", help="Read each cluster before its record is stored.")
     ] = True,
     diff: Annotated[bool, typer.Option("--diff", help="Show the differences; change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="The reason, stored with the action.")] = None,
+    yes: Yes = False,
+    reason: Reason = None,
 ) -> None:
-    try:
-        records = read_files(file)
-    except ConfigError as error:
-        fail(error.faults)
+    records = read_files(file)
     if not records:
         fail([f"{file}: there is no cluster in it: nothing is done"])
     listed = [
@@ -139,7 +127,10 @@ def read_files(place: str) -> dict[str, Any]:
             _refuse_special(file)
         return read_yaml(file)
 
-    return read_fleet([os.path.normpath(file) for file in files], read, _included)
+    def included(file: str, path: str) -> str:
+        return os.path.normpath(Path(file).parent / path)
+
+    return read_fleet([os.path.normpath(file) for file in files], read, included)
 
 
 def _refuse_outside(file: str, folder: str) -> None:
@@ -160,7 +151,7 @@ def _refuse_special(file: str) -> None:
 
 def _files_in(folder: Path) -> list[str]:
     """Return the files of a folder. Raises ConfigError where it is unreadable: `--prune` would unregister clusters."""
-    found: list[Path] = []
+    paths: list[Path] = []
     links: list[Path] = []
 
     def refuse(error: OSError) -> None:
@@ -169,61 +160,42 @@ def _files_in(folder: Path) -> list[str]:
     for inner, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path for name in folders if (path := Path(inner, name)).is_symlink()]
-        found += [Path(inner, name) for name in files if _is_of_fleet(name)]
+        paths += [
+            Path(inner, name)
+            for name in files
+            if name.endswith(_ENDINGS) and not name.startswith(".") and not name.endswith(".schema.json")
+        ]
     if links:
         raise ConfigError([f"{link}: a link to a folder is not followed: include its files" for link in sorted(links)])
-    return sorted(map(str, found))
-
-
-def _is_of_fleet(name: str) -> bool:
-    return name.endswith(_ENDINGS) and not name.startswith(".") and not name.endswith(".schema.json")
-
-
-def _included(file: str, path: str) -> str:
-    return os.path.normpath(Path(file).parent / path)
+    return sorted(map(str, paths))
 
 
 def _registered(stack: str, selector: str | None) -> list[str]:
-    return [
-        id for page in _pages(stack, "*", selector) for id in (*(one["id"] for one in page["records"]), *page["unread"])
-    ]
-
-
-def _pages(stack: str, cluster: str, selector: str | None) -> Iterable[_Json]:
-    after: str | None = None
-    while True:
-        page = ask_or_fail("export", stack, cluster, {"after": after, "selector": selector})
-        yield page
-        after = page["next"]
-        if after is None:
-            return
+    exported = pages("export", stack, "*", {"selector": selector})
+    return [id for page in exported for id in (*(record["id"] for record in page["records"]), *page["unread"])]
 
 
 def export_command(
-    stack: _Stack,
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="The cluster's id; default: all registered clusters.")
-    ] = "*",
+    stack: StackName,
+    cluster: ClusterIdOrAll = "*",
     selector: Annotated[str | None, typer.Option("--selector", help="Clusters by labels: env=prod,tier!=test.")] = None,
     out: Annotated[
         str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
     ] = "-",
 ) -> None:
-    pages = list(_pages(stack, cluster, selector))
-    unread = [line for page in pages for line in page["unread"].values()]
-    fail_without_clusters(selector, any(page["records"] for page in pages))
-    text = fleet_yaml([record for page in pages for record in page["records"]])
+    exported = list(pages("export", stack, cluster, {"selector": selector}))
+    unread = [line for page in exported for line in page["unread"].values()]
+    records = [record for page in exported for record in page["records"]]
+    fail_without_clusters(selector, records)
+    text = fleet_yaml(records)
     if out == "-":
         say_lines(text)
     else:
-        try:
-            write_text(out, text)
-            write_text(str(Path(out).parent / SCHEMA), json.dumps(fleet_schema(), indent=1) + "\n")
-        except ConfigError as error:
-            fail(error.faults)
-        say(f"{counted(sum(len(page['records']) for page in pages), 'cluster')}: {out}")
+        write_text(out, text)
+        write_text(str(Path(out).parent / SCHEMA), json.dumps(fleet_schema(), indent=1) + "\n")
+        say(f"{counted(len(records), 'cluster')}: {out}")
     if unread:
-        fail(unread, BAD_INPUT)
+        fail(unread)
 
 
 def fleet_yaml(records: Iterable[_Json], comments: Iterable[str] = ()) -> str:

@@ -9,20 +9,40 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from evenkeel import __version__
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.validation import ConfigError
 from evenkeel_cli.actions import commands
 from evenkeel_cli.discover import discover_app
 from evenkeel_cli.plan import plan_command
 from evenkeel_cli.report import report_command
 from evenkeel_cli.simulate import simulate_command
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, say
+from evenkeel_cli.stack_client import CannotAskError
+from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, fail, say
+
+
+class _Commands(TyperGroup):
+    """The commands. An expected error of any of them prints its lines and exits with its code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            fail(error.faults)
+        except CannotAskError as error:
+            fail([str(error)], error.code)
+        except EvenkeelError as error:
+            fail([str(error)], CANNOT_READ)
+
 
 app = typer.Typer(
     name="evenkeel",
+    cls=_Commands,
     help="Keeps the zones of Kubernetes node pools even and whole.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,9 +1,13 @@
 """Objects from files, as kubectl prints them: a List, one object, or several documents."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder, encode
 
 from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
@@ -15,14 +19,90 @@ from evenkeel.adapters.kubernetes.read.dedupe import counted_once
 from evenkeel.adapters.kubernetes.read.groups import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.read.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.read.node_templates import NodeSources, described, is_template, running_nodes
+from evenkeel.adapters.kubernetes.read.pods import Pods, PodShape, Shape
+from evenkeel.adapters.kubernetes.read.workload_objects import (
+    AttachmentShape,
+    BudgetShape,
+    ClaimShape,
+    ClassShape,
+    CsiNodeShape,
+    DaemonSetShape,
+    NamespaceShape,
+    NodeShape,
+    VolumeShape,
+)
 from evenkeel.application.rebalancing.ports import MachineNode
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup, Shoot
 from evenkeel.domain.model.observations import Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import Workload
 from evenkeel.record import ClusterFile
 from evenkeel.validation import ConfigError
-from evenkeel_cli.workload_files import SHAPES, WorkloadFiles
+
+# By API group (the core group by its version) and kind; nodes are read with the node groups.
+_SHAPES: Mapping[tuple[str, str], type[Shape]] = {
+    ("v1", "Pod"): PodShape,
+    ("v1", "Namespace"): NamespaceShape,
+    ("v1", "PersistentVolume"): VolumeShape,
+    ("v1", "PersistentVolumeClaim"): ClaimShape,
+    ("storage.k8s.io", "StorageClass"): ClassShape,
+    ("storage.k8s.io", "CSINode"): CsiNodeShape,
+    ("storage.k8s.io", "VolumeAttachment"): AttachmentShape,
+    ("policy", "PodDisruptionBudget"): BudgetShape,
+    ("apps", "DaemonSet"): DaemonSetShape,
+}
+_KINDS = {kind: shape for (_, kind), shape in _SHAPES.items()} | {"Node": NodeShape}
+
+
+class _WorkloadFiles:
+    """The objects of a workload cluster in files.
+
+    Args:
+        needs_pods: Files without pods are no workload, because they do not show which nodes are in use.
+    """
+
+    def __init__(self, *, needs_pods: bool = False) -> None:
+        self._needs_pods = needs_pods
+        self._items: dict[str, list[Any]] = defaultdict(list)
+        self._nodes: list[NodeShape] = []
+        self._pods = Pods()
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        """Read one object. Raises ConfigError with its kind, name and fault."""
+        kind = str(item["kind"])
+        try:
+            shape: Any = Decoder(_KINDS[kind]).decode(encode(item))
+            if isinstance(shape, DaemonSetShape):
+                shape = shape.as_pod()
+            if isinstance(shape, NodeShape):
+                shape.read({})
+                self._nodes.append(shape)
+            else:
+                self._items[kind].append(self._pods.read(shape) if isinstance(shape, PodShape) else shape.read())
+        except (MsgspecError, BadValueError, TypeError, ValueError) as error:
+            name = "/".join(part for part in name_of(item) if part)
+            raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
+
+    def read(self, machines: Mapping[str, MachineNode]) -> Workload | None:
+        """Return the workload; None without pods that are needed. ``machines`` are those of the files."""
+        if self._needs_pods and "Pod" not in self._items:
+            return None
+        kinds = {kind: tuple(items) for kind, items in self._items.items()}
+        limits = dict(kinds.get("CSINode", ()))
+        nodes = [shape.read(machines) for shape in self._nodes]
+        return Workload(
+            pods=kinds.get("Pod", ()),
+            nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in nodes),
+            claims=kinds.get("PersistentVolumeClaim", ()),
+            volumes=kinds.get("PersistentVolume", ()),
+            attachments=kinds.get("VolumeAttachment", ()),
+            storage_classes=kinds.get("StorageClass", ()),
+            budgets=kinds.get("PodDisruptionBudget", ()),
+            namespaces=dict(kinds.get("Namespace", ())),
+            daemon_sets=kinds.get("DaemonSet", ()),
+        )
 
 
 @dataclass(kw_only=True)
@@ -34,7 +114,7 @@ class _Sorted:
     # By API group, kind, namespace and name.
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
-    workload: WorkloadFiles | None = None  # None: the record has neither demand nor workload
+    workload: _WorkloadFiles | None = None  # None: the record has neither demand nor workload
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -48,7 +128,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
     by_node = discovered is not None and discovered.discover != "off" and discovered.nodes
     objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
     if policy.demand_stage is not DemandStage.OFF or policy.workload is not None:
-        objects.workload = WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
+        objects.workload = _WorkloadFiles(needs_pods=policy.demand_stage is DemandStage.OFF)
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
@@ -77,30 +157,15 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterFile, now: dat
     counted, twins = counted_once(members_read)
     objects.skipped += twins
     groups: list[NodeGroup] = []
+    nodes: dict[str, MachineNode] = {}
+    shoots: dict[str, Shoot | Reason] = {}
     for name, listing in objects.listings.items():
         members = [member for member in counted if member.group.key.flavour == name]
-        groups += _complete(members, listing.flavour, objects, now, by_node)
-    shoots = [
-        shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
-        for listing in objects.listings.values()
-        if SHOOT in listing.flavour.copies
-    ]
-    known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
-    workload = objects.workload.read(_machine_nodes(groups, counted, objects, now)) if objects.workload else None
-    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known, workload=workload)
-
-
-def _machine_nodes(
-    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted, now: datetime
-) -> dict[str, MachineNode]:
-    """Return the groups' nodes by name, where files hold their machines."""
-    scalables = {member.group.key: member.scalable for member in members}
-    owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
-    nodes: dict[str, MachineNode] = {}
-    for group in groups:
-        items = owned[group.key.flavour].get(scalable_of(group), ())
-        nodes |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
-    return nodes
+        groups += _complete(members, listing.flavour, objects, now, by_node, nodes)
+        if SHOOT in listing.flavour.copies:
+            shoots |= shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+    workload = objects.workload.read(nodes) if objects.workload else None
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=shoots, workload=workload)
 
 
 def _sort(
@@ -114,7 +179,7 @@ def _sort(
         if objects.workload is not None:
             objects.workload.take(item)
         return None if by_node or objects.workload is not None else Reason.of(Rule.NODES_NOT_READ)
-    if (group, kind) in SHAPES:
+    if (group, kind) in _SHAPES:
         if objects.workload is None:
             return Reason.of(Rule.DEMAND_OFF, kind=kind)
         objects.workload.take(item)
@@ -134,19 +199,24 @@ def _sort(
 
 
 def _complete(
-    groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
+    members: list[GroupObjects],
+    flavour: Flavour,
+    objects: _Sorted,
+    now: datetime,
+    by_node: bool,
+    nodes: dict[str, MachineNode],
 ) -> Iterable[NodeGroup]:
-    """Return the groups with their node templates, and with their machines, where files hold any."""
-    machines = objects.machines.get(flavour.name)
-    if machines is not None:
-        owned = by_scalable(flavour, machines)
-        for number, member in enumerate(groups):
-            items = owned.get(scalable_of(member.group), ())
-            group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
-            groups[number] = replace(member, group=group)
-    running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
+    """Return the groups with their node templates and machines, where files hold any; add their nodes by name."""
+    machines = objects.machines.get(flavour.name, ())
+    owned = by_scalable(flavour, machines)
+    for number, member in enumerate(members) if machines else ():
+        items = owned.get(scalable_of(member.group), ())
+        group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+        members[number] = replace(member, group=group)
+        nodes |= nodes_of(flavour, group.key, member.scalable, items, now)
+    running = running_nodes(flavour, members, machines, objects.nodes) if by_node else {}
     sources = NodeSources(templates=objects.templates, nodes=running)
-    return [described(member, flavour, sources).group for member in groups]
+    return [described(member, flavour, sources).group for member in members]
 
 
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:

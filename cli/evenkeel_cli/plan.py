@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.rebalancing.decisions import plan_json
 from evenkeel.application.rebalancing.plan import SeePods, with_pods
 from evenkeel.domain.model.observations import Observation
@@ -17,11 +16,12 @@ from evenkeel.record import ClusterFile
 from evenkeel.texts.english import problem_words
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
-from evenkeel_cli.answers import Output, print_plan
+from evenkeel_cli.answers import print_plan
 from evenkeel_cli.inputs import file_name, read_growths, read_moment, read_text, read_yaml
 from evenkeel_cli.objects import read_objects
+from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.state_file import StateFile
-from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, say_json
+from evenkeel_cli.terminal import BAD_INPUT, INVALID_POOL, fail, say_json
 
 # Without a record, a plan proposes pools of similar groups where no label names one.
 _WITHOUT = {"pools": {"discover": "similar"}}
@@ -51,7 +51,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
     shrink: Annotated[
         list[str] | None, typer.Option(help="Remove K nodes from a pool: pool=K or pool=K,only=group,group.")
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    output: OutputForm = Output.TABLE,
     kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
     stack: Annotated[str | None, typer.Option(help="Let this stack plan, for a registered cluster.")] = None,
@@ -65,53 +65,31 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
     if cluster is not None and record is not None:
         fail(["--cluster and --record both name the cluster's record: leave one out"])
     record = cluster if record is None else record
-    try:
-        policy = read_model(
-            ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record")
-        )
-        before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
-        at = read_moment(now)
-        scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        known = replace(before.state(), scale_requests=tuple(scale_requests))
-        observed = _observe(file or [], policy, known, at, (kubeconfig, context))
-    except ConfigError as error:
-        fail(error.faults)
-    except EvenkeelError as error:
-        fail([str(error)], CANNOT_READ)
-    _print_and_exit(_planned(observed, policy, known, at, at_cluster_time=now is None), before, output)
-
-
-def _planned(
-    observed: tuple[Observation, SeePods],
-    policy: ClusterFile,
-    state: ClusterState,
-    now: datetime,
-    *,
-    at_cluster_time: bool,
-) -> Plan:
-    observation, see_pods = observed
-    moment = now + observation.clock_skew if at_cluster_time else now
-    _, planned = with_pods(lambda seen: plan(seen, state, policy.policy(), moment), observation, see_pods)
-    return planned
+    policy = read_model(ClusterFile, _WITHOUT if record is None else read_yaml(record), file_name(record or "record"))
+    before = StateFile.read(read_text(state), file_name(state)) if state is not None else StateFile()
+    moment = read_moment(now)
+    requests = (*read_growths("--grow", grow or [], 1, moment), *read_growths("--shrink", shrink or [], -1, moment))
+    known = replace(before.state(), scale_requests=requests)
+    observation, see_pods = _observe(file or [], policy, known, moment, (kubeconfig, context))
+    if now is None:
+        moment += observation.clock_skew
+    _, planned = with_pods(lambda seen: plan(seen, known, policy.policy(), moment), observation, see_pods)
+    _print_and_exit(planned, before, output)
 
 
 def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     """Print a plan and exit with its code."""
     if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    _print(planned, before, output)
+    if output is Output.JSON:
+        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
+    else:
+        print_plan(planned)
     code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
     if planned.refusals:  # requests wait for an invalid pool or for another request of their pool
         fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)
-
-
-def _print(planned: Plan, before: StateFile, output: Output) -> None:
-    if output is Output.JSON:
-        say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
-    else:
-        print_plan(planned)
 
 
 def _observe(

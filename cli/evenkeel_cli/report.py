@@ -9,12 +9,10 @@ import typer
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
-from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Shelf
-from evenkeel.validation import ConfigError
 from evenkeel_cli.inputs import file_name, read_text
 from evenkeel_cli.stack_client import ask_or_fail
-from evenkeel_cli.terminal import CANNOT_READ, fail, say, write_text
+from evenkeel_cli.terminal import fail, say, write_text
 
 
 def report_command(  # noqa: PLR0913  one argument per option
@@ -29,22 +27,17 @@ def report_command(  # noqa: PLR0913  one argument per option
     ] = None,
 ) -> None:
     """Write one self-contained HTML file: incidents and what to do, pools, zones, decisions, and a timeline."""
-    try:
-        if out is None and publish is None:
-            raise ConfigError(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
-        shelf = None if publish is None else _shelf(publish)
-        page = _page(stack, cluster, plan, simulation, live=live)
-        html = document(page)
-        if out is not None:
-            write_text(out, html)
-            say(f"{out}: {summary(page)}")
-        if shelf is not None:
-            shelf.put(html)
-            say(f"{publish}: {summary(page)}")
-    except ConfigError as error:
-        fail(error.faults)
-    except AccessError as error:
-        fail([str(error)], CANNOT_READ)
+    if out is None and publish is None:
+        fail(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
+    shelf = None if publish is None else _shelf(publish)
+    page = _page(stack, cluster, plan, simulation, live=live)
+    html = document(page)
+    if out is not None:
+        write_text(out, html)
+        say(f"{out}: {summary(page)}")
+    if shelf is not None:
+        shelf.put(html)
+        say(f"{publish}: {summary(page)}")
 
 
 def _shelf(place: str) -> Shelf:
@@ -61,11 +54,11 @@ def _shelf(place: str) -> Shelf:
 
 def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None, *, live: bool) -> Page:
     if sum(source is not None for source in (stack, plan, simulation)) != 1:
-        raise ConfigError(["give one of --stack, --plan and --simulation"])
+        fail(["give one of --stack, --plan and --simulation"])
     if cluster is not None and stack is None:
-        raise ConfigError(["--cluster goes with --stack: a plan or a simulation has its own"])
+        fail(["--cluster goes with --stack: a plan or a simulation has its own"])
     if live and (stack is None or cluster is not None):
-        raise ConfigError(["--live goes with --stack and all its clusters: one alone is always looked at"])
+        fail(["--live goes with --stack and all its clusters: one alone is always checked"])
     if plan is not None:
         return page_of_plan(read_text(plan), file_name(plan))
     if simulation is not None:

@@ -12,14 +12,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
-from evenkeel.validation import ConfigError, parse_json
-from evenkeel_cli.answers import Output
+from evenkeel.validation import parse_json
 from evenkeel_cli.inputs import file_name, read_text, read_yaml
+from evenkeel_cli.options import Output, OutputForm
 from evenkeel_cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -34,7 +33,7 @@ from evenkeel_cli.simulation.history import is_history, scenario_of
 from evenkeel_cli.simulation.measures import measure, simulation_json
 from evenkeel_cli.simulation.plot import draw
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel_cli.terminal import cell, fail, say_json, terminal
+from evenkeel_cli.terminal import cell, fail, say_json, table, terminal
 
 _PROGRESS_AFTER_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
@@ -70,21 +69,21 @@ def simulate_command(
             help=f"own: that of the scenario; all: compare all; or a strategy, {STATIC}, {ALONE} or {SERVERLESS}."
         ),
     ] = "own",
-    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    output: OutputForm = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
 ) -> None:
     """Play a scenario in virtual time. The same scenario and seed give the same output."""
-    try:
-        if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
-            raise ConfigError([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
-        if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
-            raise ConfigError([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
-        scenario = _read(file)
-        records = list(_run_all(scenario, _variants(scenario, strategy)))
-        if plot is not None:
-            _draw(records, Path(plot))
-    except ConfigError as error:
-        fail(error.faults)
+    if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
+        fail([f"--plot is {quote(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+    if plot is not None and find_spec("matplotlib") is None:  # the kubectl plugin lacks it
+        fail([f"--plot needs matplotlib: {shlex.quote(sys.executable)} -m pip install matplotlib"])
+    scenario = _read(file)
+    records = list(_run_all(scenario, _variants(scenario, strategy)))
+    if plot is not None:
+        try:
+            draw(records, Path(plot))
+        except OSError as error:
+            fail([f"{plot}: cannot be written: {error.strerror or error}"])
     if output is Output.JSON:
         say_json(simulation_json(records))
     else:
@@ -103,12 +102,12 @@ def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
         variants = variants_of(scenario, strategy)
     except BadValueError:
         fault = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
-        raise ConfigError([f"--strategy is {quote(strategy)}: {fault}"]) from None
+        fail([f"--strategy is {quote(strategy)}: {fault}"])
     if not variants:
         lacks = "pods" if strategy == SERVERLESS else "autoscaler"
         if strategy == ALONE and scenario.pods:
             lacks = "demand in numbers"
-        raise ConfigError([f"--strategy is {quote(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
+        fail([f"--strategy is {quote(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
     return variants
 
 
@@ -142,36 +141,22 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         bar.stop()
 
 
-def _draw(records: Sequence[Record], file: Path) -> None:
-    try:
-        draw(records, file)
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be written: {error.strerror or error}"]) from None
-
-
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """Print one row per run, and a legend."""
     console = console or terminal()
-    title = f"{scenario.name}, {write_duration(scenario.duration)}"
-    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
+    runs = table(f"{scenario.name}, {write_duration(scenario.duration)}", frames=False)
+    runs.add_column("strategy", overflow="ellipsis")  # the only column that may be cut
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
     rows = [_cells(record) for record in records]
     shown = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
     for heading in shown:
-        table.add_column(heading, justify="right", no_wrap=True)
+        runs.add_column(heading, justify="right", no_wrap=True)
     for record, cells in zip(records, rows, strict=True):
-        table.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
-    console.print(table)
-    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(shown)):
+        runs.add_row(cell(record.variant.name), *(cells[heading] for heading in shown))
+    console.print(runs)
+    optional = "; ".join(_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN)
+    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *filter(None, [optional])):
         console.print(line, style="dim", soft_wrap=True)
-
-
-def _legend_of(shown: Sequence[str]) -> Iterator[str]:
-    """Yield the legend of optional columns."""
-    texts = [_LEGEND_WHERE_SHOWN[heading] for heading in shown if heading in _LEGEND_WHERE_SHOWN]
-    if texts:
-        yield "; ".join(texts)
 
 
 def _cells(record: Record) -> dict[str, Text]:

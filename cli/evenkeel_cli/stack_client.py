@@ -9,22 +9,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from botocore import exceptions as botocore
 from botocore.config import Config
-from botocore.exceptions import (
-    ClientError,
-    CredentialRetrievalError,
-    InvalidRegionError,
-    LoginTokenLoadError,
-    NoCredentialsError,
-    NoRegionError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSOTokenLoadError,
-    TokenRetrievalError,
-    UnauthorizedSSOTokenError,
-)
+from botocore.exceptions import ClientError
 
-from evenkeel.adapters.aws_faults import AWS_ERRORS, text_of
+from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
@@ -41,7 +30,12 @@ _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _UNKNOWN_CALLER = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
-_EXPIRED_LOGIN = (SSOTokenLoadError, UnauthorizedSSOTokenError, TokenRetrievalError, LoginTokenLoadError)
+_EXPIRED_LOGIN = (
+    botocore.SSOTokenLoadError,
+    botocore.UnauthorizedSSOTokenError,
+    botocore.TokenRetrievalError,
+    botocore.LoginTokenLoadError,
+)
 
 
 class CannotAskError(Exception):
@@ -113,20 +107,19 @@ def credentials_error(error: Exception) -> CannotAskError | None:
     """Return the error if the caller can fix it: credentials, region, profile. None: it has another cause."""
     text = " ".join(text_of(error).split())
     if isinstance(error, ClientError):
-        code = error.response.get("Error", {}).get("Code", "")
-        if code in _EXPIRED:
+        if code_of(error) in _EXPIRED:
             return CannotAskError("the AWS credentials have expired: renew them and ask again")
-        if code in _UNKNOWN_CALLER:
+        if code_of(error) in _UNKNOWN_CALLER:
             return CannotAskError(f"AWS does not accept the credentials: {_message(error)}")
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+    if isinstance(error, botocore.NoCredentialsError | botocore.PartialCredentialsError):
         return CannotAskError(f"no AWS credentials: {text}: log in, or name a profile in AWS_PROFILE")
     if isinstance(error, _EXPIRED_LOGIN):
         return CannotAskError(f"the AWS credentials have expired: log in again ({text})")
-    if isinstance(error, CredentialRetrievalError):
+    if isinstance(error, botocore.CredentialRetrievalError):
         return CannotAskError(f"the AWS credentials cannot be read: {text}")
-    if isinstance(error, NoRegionError):
+    if isinstance(error, botocore.NoRegionError):
         return CannotAskError("no AWS region: set AWS_REGION, or a region in the profile", BAD_INPUT)
-    if isinstance(error, ProfileNotFound | InvalidRegionError):
+    if isinstance(error, botocore.ProfileNotFound | botocore.InvalidRegionError):
         return CannotAskError(text, BAD_INPUT)
     return None
 
@@ -137,7 +130,7 @@ def _error(error: Exception, stack: str, function: str, service: str, action: st
     text = " ".join(text_of(error).split())
     if not isinstance(error, ClientError):
         return CannotAskError(f"{service} does not answer: {text}")
-    code = error.response.get("Error", {}).get("Code", "")
+    code = code_of(error)
     if code in _DENIED:
         return CannotAskError(f"missing permission {action} for stack {stack}: {_message(error)}")
     if code == "ValidationError" and "does not exist" in text:
@@ -160,8 +153,6 @@ def ask_or_fail(
     event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **values}
     try:
         answer = ask(stack, event)
-    except CannotAskError as error:
-        fail([str(error)], error.code)
     except KeyboardInterrupt:
         if right_needed(event) is Right.READ or values.get("list"):
             raise
@@ -173,6 +164,19 @@ def ask_or_fail(
     if answer.get("unknown") and "after" not in values:  # with the first page of several
         say(f"evenkeel: {unknown_words(answer['unknown'])}", err=True)
     return answer
+
+
+def pages(
+    action: str, stack: str, cluster: str | None, fields: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield all pages of an answer that comes in several."""
+    after: str | None = None
+    while True:
+        page = ask_or_fail(action, stack, cluster, {**(fields or {}), "after": after})
+        yield page
+        after = page["next"]
+        if after is None:
+            return
 
 
 def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from evenkeel.domain.model.values import printable, quote
@@ -33,6 +34,12 @@ def terminal() -> Console:
 def cell(text: str, style: str = "") -> Text:
     """Return a text for a table, or for a line of a console."""
     return Text(printable(text), style=style)
+
+
+def table(title: str, *, frames: bool) -> Table:
+    """Return an empty table. Frames take width that long names need."""
+    plain: dict[str, Any] = {} if frames else {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
+    return Table(title=cell(title), title_justify="left", **plain)
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -75,7 +82,7 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
 
 
 def fail_without_clusters(selector: str | None, clusters: object) -> None:
-    """Exit where a selector selects no cluster: a typing error must not look as if all were well."""
+    """Exit where a selector selects no cluster, so that a typing error does not look like success."""
     if selector is not None and not clusters:
         fail([f"selector is {quote(selector)}: no registered cluster has such labels"])
 

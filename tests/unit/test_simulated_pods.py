@@ -69,7 +69,7 @@ def test_pods_stand_on_the_emptiest_node_and_the_newest_of_the_fullest_go_first(
     ran = made(scenario({"count": steps(("0s", 6), ("1m", 4)), "cpu": 1}), STATIC)
     ran()
     assert ran.world.pods is not None
-    assert sorted(room.pods for room in ran.world.pods.board.rooms.values()) == [1, 1, 2]
+    assert sorted(node.pods for node in ran.world.pods.scheduler.nodes.values()) == [1, 1, 2]
 
 
 def test_a_job_ends_after_its_lifetime_on_a_node_and_never_comes_back() -> None:

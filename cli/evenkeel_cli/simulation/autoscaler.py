@@ -25,7 +25,7 @@ from evenkeel_cli.simulation.autoscaler_model import (
 )
 from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import AutoscalerSetup
-from evenkeel_cli.simulation.scheduling import Board, Kind, Room
+from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
 from evenkeel_cli.simulation.world import Group, SimulatedMachine, World
 
 _TOO_NEW = 2  # seconds; while all pending pods are younger, it neither grows nor shrinks
@@ -103,73 +103,75 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         """Return the option with the least waste; there is one per loop."""
         if not self._pods.waiting() or self._is_too_new(now):
             return []
-        board = self._pods.board.copy()
+        scheduler = self._pods.scheduler.copy()
         for group in visible:
             for number in range(self._upcoming(group, now)):
-                self._add(board, group, f"upcoming {number}")
-        left = self._unplaced(board)
+                self._add(scheduler, group, f"upcoming {number}")
+        left = self._unplaced(scheduler)
         if not left:
             return []
         able = [group for group in visible if self._may_grow(group, now)]
-        options = [option for group in able if (option := self._option(board, group, able, left)) is not None]
+        options = [option for group in able if (option := self._option(scheduler, group, able, left)) is not None]
         if not options:
             return []
         least = min(option.waste for option in options)
         best = self._expander.choice([option for option in options if option.waste == least])
         return balance(best.similar if self._flags.balance else [best.group], best.nodes)
 
-    def _unplaced(self, board: Board) -> Counter[Kind]:
+    def _unplaced(self, scheduler: Scheduler) -> Counter[PodGroup]:
         """Place pending pods on existing and upcoming nodes; return those without room."""
         pending = Counter(pod.kind for pod in self._pods.waiting())
-        for room in board.rooms.values():
-            if not room.is_open:
-                pending.update(room.kinds)  # a node that is being drained
-        rooms = list(board.rooms.values())
+        for node in scheduler.nodes.values():
+            if not node.is_open:
+                pending.update(node.kinds)  # a node that is being drained
+        nodes = list(scheduler.nodes.values())
         return Counter(
-            {kind: more for kind, count in pending.items() if (more := count - _fill(board, kind, rooms, count))}
+            {kind: more for kind, count in pending.items() if (more := count - _fill(scheduler, kind, nodes, count))}
         )
 
-    def _add(self, board: Board, group: Group, name: str) -> Room:
-        room = self._world.room(group, f"{group.key} {name}")
-        board.rooms[room.name] = room
-        return room
+    def _add(self, scheduler: Scheduler, group: Group, name: str) -> NodeInfo:
+        node = self._world.new_node(group, f"{group.key} {name}")
+        scheduler.nodes[node.name] = node
+        return node
 
-    def _fitting(self, board: Board, group: Group, kinds: Iterable[Kind]) -> set[Kind]:
+    def _fitting(self, scheduler: Scheduler, group: Group, kinds: Iterable[PodGroup]) -> set[PodGroup]:
         """Return the kinds of which a pod fits on a new node of the group."""
-        room = self._add(board, group, "sample")
-        fitting = {kind for kind in kinds if board.fits(kind, room)}
-        del board.rooms[room.name]
+        node = self._add(scheduler, group, "sample")
+        fitting = {kind for kind in kinds if scheduler.fits(kind, node)}
+        del scheduler.nodes[node.name]
         return fitting
 
-    def _option(self, board: Board, group: Group, able: Sequence[Group], left: Counter[Kind]) -> _Option | None:
-        kinds = self._fitting(board, group, left)
+    def _option(
+        self, scheduler: Scheduler, group: Group, able: Sequence[Group], left: Counter[PodGroup]
+    ) -> _Option | None:
+        kinds = self._fitting(scheduler, group, left)
         if not kinds:
             return None
         similar = [
             other
             for other in able
-            if other.pool == group.pool and (other is group or kinds <= self._fitting(board, other, kinds))
+            if other.pool == group.pool and (other is group or kinds <= self._fitting(scheduler, other, kinds))
         ]
         counted = similar if self._flags.balance else [group]
         most = sum(other.bounds.max - other.requested for other in counted)
-        return self._estimate(board.copy(), group, similar, {kind: left[kind] for kind in kinds}, most)
+        return self._estimate(scheduler.copy(), group, similar, {kind: left[kind] for kind in kinds}, most)
 
     def _estimate(
-        self, board: Board, group: Group, similar: list[Group], pods: Mapping[Kind, int], most: int
+        self, scheduler: Scheduler, group: Group, similar: list[Group], pods: Mapping[PodGroup, int], most: int
     ) -> _Option | None:
         """Pack pods first-fit, the largest first, onto new nodes of one group."""
-        size = self._world.room(group, "")
-        new: list[Room] = []
-        placed: Counter[Kind] = Counter()
+        size = self._world.new_node(group, "")
+        new: list[NodeInfo] = []
+        placed: Counter[PodGroup] = Counter()
         for kind in sorted(pods, key=lambda kind: (-(kind.cpu / size.cpu + kind.memory / size.memory), kind.name)):
-            placed[kind] = _fill(board, kind, new, pods[kind])
+            placed[kind] = _fill(scheduler, kind, new, pods[kind])
             while placed[kind] < pods[kind] and len(new) < most:
-                room = self._add(board, group, f"new {len(new)}")
-                more = _fill(board, kind, [room], pods[kind] - placed[kind])
+                node = self._add(scheduler, group, f"new {len(new)}")
+                more = _fill(scheduler, kind, [node], pods[kind] - placed[kind])
                 if not more:
-                    del board.rooms[room.name]
+                    del scheduler.nodes[node.name]
                     break
-                new.append(room)
+                new.append(node)
                 placed[kind] += more
         if not new:
             return None
@@ -184,23 +186,25 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         if self._is_too_new(now):
             return
         removable = self._removable(pools)
-        self._clocks = {node.machine.name: self._clocks.get(node.machine.name, now) for node in removable}
+        self._clocks = {
+            candidate.machine.name: self._clocks.get(candidate.machine.name, now) for candidate in removable
+        }
         if self._has_just_added(now):
             return
         drained = bool(self._world.leaving)
         empty = _MOST_EMPTY - len(self._world.leaving)
-        for node in removable:
-            bounds = node.group.readable_bounds
-            is_due = now - self._clocks[node.machine.name] > self._flags.unneeded
-            if not is_due or bounds is None or node.group.requested <= bounds.min:
+        for candidate in removable:
+            bounds = candidate.group.readable_bounds
+            is_due = now - self._clocks[candidate.machine.name] > self._flags.unneeded
+            if not is_due or bounds is None or candidate.group.requested <= bounds.min:
                 continue
-            if node.is_empty and empty > 0:
+            if candidate.is_empty and empty > 0:
                 empty -= 1
-            elif not node.is_empty and not drained:
+            elif not candidate.is_empty and not drained:
                 drained = True
             else:
                 continue
-            yield Delete(node.group, node.machine)
+            yield Delete(candidate.group, candidate.machine)
 
     def _removable(self, pools: Mapping[str, list[Group]]) -> list[_Removable]:
         """Return removable nodes, empty ones first; computed again only after a change."""
@@ -211,53 +215,53 @@ class PodAutoscaler(ClusterAutoscaler[Group]):
         return self._removable_nodes[1]
 
     def _find_removable(self, groups: Sequence[Group]) -> Iterator[_Removable]:
-        board = self._pods.board.copy()
-        self._unplaced(board)  # pending pods that fit take their room first
+        scheduler = self._pods.scheduler.copy()
+        self._unplaced(scheduler)  # pending pods that fit take their room first
         allowed = {kind: self._pods.allowed(kind) for kind in self._pods.kinds}
         candidates = [
-            _Removable(group, machine, is_empty=not board.rooms[machine.name].pods)
+            _Removable(group, machine, is_empty=not scheduler.nodes[machine.name].pods)
             for group in groups
             if (bounds := group.readable_bounds) is not None and bounds.max > 0 and group.requested > bounds.min
             for machine in group.nodes()
-            if board.rooms[machine.name].used <= _THRESHOLD
+            if scheduler.nodes[machine.name].used <= _THRESHOLD
         ]
-        candidates.sort(key=lambda node: (not node.is_empty, node.machine.name not in self._clocks))
-        for node in candidates:
-            room = board.rooms[node.machine.name]
-            moving = +room.kinds
+        candidates.sort(key=lambda candidate: (not candidate.is_empty, candidate.machine.name not in self._clocks))
+        for candidate in candidates:
+            node = scheduler.nodes[candidate.machine.name]
+            moving = +node.kinds
             if any(allowed[kind] == 0 for kind in moving):
                 continue
-            if _move_pods(board, room, moving):
+            if _move_pods(scheduler, node, moving):
                 for kind, count in moving.items():
                     left = allowed[kind]
                     allowed[kind] = None if left is None else max(0, left - count)
-                yield node
+                yield candidate
 
 
-def _move_pods(board: Board, room: Room, moving: Counter[Kind]) -> bool:
+def _move_pods(scheduler: Scheduler, node: NodeInfo, moving: Counter[PodGroup]) -> bool:
     """Move a node's pods to others and close it; return False, unchanged, unless each of them fits."""
-    room.is_open = False
-    done: list[tuple[Kind, Room]] = []
+    node.is_open = False
+    done: list[tuple[PodGroup, NodeInfo]] = []
     for kind in sorted(moving, key=lambda kind: (-kind.cpu, -kind.memory, kind.name)):
         for _ in range(moving[kind]):
-            room.put(kind, -1)
-            place = board.first(kind, board.rooms.values())
+            node.put(kind, -1)
+            place = scheduler.first(kind, scheduler.nodes.values())
             if place is None:
-                room.put(kind)
+                node.put(kind)
                 for other, taken in done:
                     taken.put(other, -1)
-                    room.put(other)
-                room.is_open = True
+                    node.put(other)
+                node.is_open = True
                 return False
             place.put(kind)
             done.append((kind, place))
     return True
 
 
-def _fill(board: Board, kind: Kind, rooms: Sequence[Room], wanted: int) -> int:
+def _fill(scheduler: Scheduler, kind: PodGroup, nodes: Sequence[NodeInfo], wanted: int) -> int:
     """Place pods on the first nodes where they fit; return their number."""
     put = 0
-    while put < wanted and (room := board.first(kind, rooms)) is not None:
-        room.put(kind)
+    while put < wanted and (node := scheduler.first(kind, nodes)) is not None:
+        node.put(kind)
         put += 1
     return put

@@ -1,15 +1,16 @@
 """One run of a scenario in virtual time, as a timeline."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
+from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.autoscaler import SimulatedAutoscaler
-from evenkeel_cli.simulation.evenkeel import CLUSTER, Decision, Evenkeel, SharedTable, record_of
+from evenkeel_cli.simulation.evenkeel import CLUSTER, Decision, Evenkeel, record_of
 from evenkeel_cli.simulation.pods import PodCounts
 from evenkeel_cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
 from evenkeel_cli.simulation.world import Cloud, Demands, Group, World
@@ -101,13 +102,13 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     return [variant for variant in variants if variant.name == name]
 
 
+@dataclass(kw_only=True)
 class Stage:
     """Shared by the clusters of a scenario: time, the cloud and capacity reports."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.agenda = Agenda()
-        self.cloud = Cloud(scenario)
-        self.table = SharedTable()
+    cloud: Cloud
+    agenda: Agenda = field(default_factory=Agenda)
+    reports: dict[Offering, OfferingState] = field(default_factory=dict)
 
 
 def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None) -> list[Record]:
@@ -130,7 +131,7 @@ def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
     """Return one run, or one for each cluster of a fleet."""
     if not scenario.fleet:
         return [Run(scenario, variant)]
-    stage = Stage(scenario)
+    stage = Stage(cloud=Cloud(scenario))
     return [
         Run(scenario.of_cluster(i), replace(variant, name=f"{variant.name} {cluster.name}"), stage, cluster)
         for i, cluster in enumerate(scenario.fleet)
@@ -147,7 +148,7 @@ class Run:
         stage: Stage | None = None,
         cluster: ClusterSetup | None = None,
     ) -> None:
-        stage = stage or Stage(scenario)
+        stage = stage or Stage(cloud=Cloud(scenario))
         self.scenario = scenario
         self.variant = variant
         self.agenda = stage.agenda
@@ -161,7 +162,7 @@ class Run:
         record = record_of(
             scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=name
         )
-        self.evenkeel = Evenkeel(self.world, record, self._check_in, stage.table)
+        self.evenkeel = Evenkeel(self.world, record, self._check_in, stage.reports)
         self.snapshots: list[Snapshot] = []
         self._version = 0  # of the pods, at the last snapshot
 
@@ -196,10 +197,10 @@ class Run:
             pool = self.scenario.pool_named(demand.pool).name
             for step in demand.nodes:
                 enter(step.at, Turn.WORLD, partial(self._want, (pool, demand.zone), step.nodes))
-        for spans, mark in ((self.scenario.frozen, self._freeze), (self.scenario.bad_bounds, self._spoil)):
-            for span in spans:
-                enter(span.start, Turn.WORLD, partial(mark, span, True))
-                enter(span.until, Turn.WORLD, partial(mark, span, False))
+        for mark in ("frozen", "bad_bounds"):
+            for span in getattr(self.scenario, mark):
+                enter(span.start, Turn.WORLD, partial(self._mark, mark, span, True))
+                enter(span.until, Turn.WORLD, partial(self._mark, mark, span, False))
         if self.variant.autoscaler:
             enter(0, Turn.AUTOSCALER, self._loop)
         if self.variant.evenkeel:
@@ -224,11 +225,8 @@ class Run:
         pool = self.scenario.pool_named(span.pool).name
         return next(group for group in self.world.of_pool[pool] if group.zone == span.zone)
 
-    def _freeze(self, span: GroupSpan, on: bool) -> None:
-        self._group_of(span).frozen = on
-
-    def _spoil(self, span: GroupSpan, on: bool) -> None:
-        self._group_of(span).bad_bounds = on
+    def _mark(self, mark: str, span: GroupSpan, on: bool) -> None:
+        setattr(self._group_of(span), mark, on)
         self.world.changed = True
 
     def _loop(self) -> None:
@@ -266,7 +264,7 @@ class Run:
 
     def check(self) -> None:
         """Perform one run of Evenkeel; its patches take effect at once."""
-        self.evenkeel.look()
+        self.evenkeel.check()
 
     def _take_snapshot(self) -> None:
         world = self.world

@@ -33,7 +33,6 @@ from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
-from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
@@ -101,19 +100,12 @@ class _Port:
 
 
 @dataclass
-class SharedTable:
-    """The capacity reports that the clusters of a fleet share."""
-
-    states: dict[Offering, OfferingState] = field(default_factory=dict)
-
-
-@dataclass
 class _Table(_Port):
     """The table of a cluster with one run at a time."""
 
     record: ClusterRecord
     world: World
-    shared: SharedTable
+    reports: dict[Offering, OfferingState]  # the clusters of a fleet share them
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
@@ -157,13 +149,13 @@ class _Table(_Port):
         self.timer = timer
 
     def offerings(self) -> Offerings:
-        return {offering: self.offering(offering) for offering in self.shared.states}
+        return {offering: self.offering(offering) for offering in self.reports}
 
     def offering(self, offering: Offering) -> SharedOffering:
-        return SharedOffering(state=self.shared.states.get(offering, OfferingState()), version=None)
+        return SharedOffering(state=self.reports.get(offering, OfferingState()), version=None)
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
-        self.shared.states[offering] = state
+        self.reports[offering] = state
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
         return Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
@@ -237,17 +229,21 @@ class _Cluster(_Port):
 
 
 class Evenkeel(_Port):
-    """The deployed run on simulated ports. ``look_again`` requests a check after so many seconds."""
+    """The deployed run on simulated ports. ``check_again`` requests a check after so many seconds."""
 
     def __init__(
-        self, world: World, record: ClusterRecord, look_again: Callable[[int], None], shared: SharedTable
+        self,
+        world: World,
+        record: ClusterRecord,
+        check_again: Callable[[int], None],
+        reports: dict[Offering, OfferingState],
     ) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world, shared)
+        self._table = _Table(record, world, reports)
         self._backoff = record.policy().settings.backoff
         self._groups = {group.key: group for group in world.groups}
-        self._look_again = look_again
+        self._check_again = check_again
         self._rebalance = Rebalance(
             store=cast("Any", self._table),
             clusters=cast("Clusters", self),
@@ -269,24 +265,18 @@ class Evenkeel(_Port):
 
     def record_failure(self, group: Group, failure: MachineFailure) -> None:
         """Store a failure event."""
-        if failure.at is None:
-            return
-        state = self._table.groups.get(group.key, GroupState())
+        state, now = self._table.groups.get(group.key, GroupState()), self._world.time
+        text = f"{failure.code}: {failure.message}"
         self._table.groups[group.key] = record_failure(
-            state,
-            failure.at,
-            class_of(failure),
-            f"{failure.code}: {failure.message}",
-            self._backoff,
-            now=self._world.time,
+            state, failure.at or now, class_of(failure), text, self._backoff, now=now
         )
 
     def fence_zone(self, zone: str, until: int) -> None:
         """Fence a zone until a second, as an operator does."""
         self._table.zones[zone] = self._world.moment(until)
 
-    def look(self) -> Plan:
-        """Perform one run; return its plan."""
+    def check(self) -> None:
+        """Perform one run."""
         summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
@@ -297,7 +287,6 @@ class Evenkeel(_Port):
                 self._groups[plan.group.key].state = plan.state
         self.patches += summary.written
         self._world.changed = True
-        return summary.plan
 
     # Ports
 
@@ -313,4 +302,4 @@ class Evenkeel(_Port):
         return WorkloadView(self._world)
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        self._look_again(seconds)
+        self._check_again(seconds)

@@ -115,7 +115,7 @@ def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str
 
 
 def _zone(group: GroupDocument) -> str:
-    """Return a group's zone; a group without one has a zone of its own."""
+    """Return a group's zone; a group without one counts as one zone."""
     return group.zone or group.name
 
 

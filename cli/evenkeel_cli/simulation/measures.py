@@ -1,8 +1,9 @@
 """Measures of a run, to compare strategies."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from evenkeel.texts.english import rfc3339
@@ -82,12 +83,7 @@ class Measures:
 
 def measure(record: Record) -> Measures:
     """Measure a run until the end of its scenario."""
-    pools = record.scenario.pools
-    spans = list(_spans(record))
-    length = record.scenario.duration
-    skews = {
-        pool.name: [(_skew(snapshot.of_pool(pool.name)), seconds) for snapshot, seconds in spans] for pool in pools
-    }
+    spans = [(snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration)]
     demand, of_pods = tuple(_rises(record)), _measure_pods(record, spans)
     rises: tuple[DemandRise | PodRise, ...] = demand if of_pods is None else of_pods.rises
     times = [rise.seconds for rise in rises if rise.seconds is not None]
@@ -96,11 +92,11 @@ def measure(record: Record) -> Measures:
         worst_seconds=max(times) if times and len(times) == len(rises) else None,
         unmet=len(rises) - len(times),
         waiting_node_hours=_hours(sum(_waiting(snapshot) * seconds for snapshot, seconds in spans)),
-        over_requested=_over(record, [[g.requested for g in snapshot.groups] for snapshot in record.snapshots]),
-        over_running=_over(record, [[g.running for g in snapshot.groups] for snapshot in record.snapshots]),
-        skew_mean=round(max(sum(skew * s for skew, s in of_pool) / length for of_pool in skews.values()), 2),
-        skew_worst=max(skew for of_pool in skews.values() for skew, _ in of_pool),
-        skew_recovered=_skew_recovered(record, skews.values()),
+        over_requested=_over(record, attrgetter("requested")),
+        over_running=_over(record, attrgetter("running")),
+        skew_mean=_mean_skew(record, spans, since=0) or 0.0,
+        skew_worst=max(_worst_skew(record, snapshot) for snapshot in record.snapshots),
+        skew_recovered=_mean_skew(record, spans, record.scenario.recovered_at),
         held_node_hours=_hours(sum(_held(record, snapshot) * seconds for snapshot, seconds in spans)),
         failed_launches=record.failed_launches,
         node_hours=_hours(
@@ -174,8 +170,8 @@ def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
             pods=pods,
             seconds=max(met, default=0) if len(met) == len(times) else None,
             ordered=_before(record, end).ordered - (_before(record, start).ordered if start else 0),
-            skew_high=_worst_skew(record, falls),
-            skew_after=_worst_skew(record, end),
+            skew_high=_worst_skew(record, _before(record, falls)),
+            skew_after=_worst_skew(record, _before(record, end)),
         )
 
 
@@ -213,9 +209,8 @@ def _before(record: Record, second: int) -> Snapshot:
     return next((snapshot for snapshot in reversed(record.snapshots) if snapshot.at < second), record.snapshots[0])
 
 
-def _worst_skew(record: Record, second: int) -> int:
-    """Return the largest skew of a pool just before a second."""
-    snapshot = _before(record, second)
+def _worst_skew(record: Record, snapshot: Snapshot) -> int:
+    """Return the largest skew of a pool."""
     return max(_skew(snapshot.of_pool(pool.name)) for pool in record.scenario.pools)
 
 
@@ -228,18 +223,16 @@ def _until_next(record: Record, end: int) -> Iterator[tuple[Snapshot, int]]:
     return zip(record.snapshots, [*(snapshot.at for snapshot in record.snapshots[1:]), end], strict=True)
 
 
-def _spans(record: Record) -> Iterator[tuple[Snapshot, int]]:
-    """Yield snapshots with their seconds."""
-    return ((snapshot, until - snapshot.at) for snapshot, until in _until_next(record, record.scenario.duration))
-
-
-def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
-    pools = [group.pool for group in record.snapshots[0].groups]
-    worst = 0
-    for pool in record.scenario.pools:
-        for numbers in counts:
-            worst = max(worst, sum(n for n, name in zip(numbers, pools, strict=True) if name == pool.name) - pool.max)
-    return worst
+def _over(record: Record, count: Callable[[GroupSnapshot], int]) -> int:
+    """Return the most nodes of a pool beyond its PoolMaximum."""
+    return max(
+        0,
+        *(
+            sum(map(count, snapshot.of_pool(pool.name))) - pool.max
+            for snapshot in record.snapshots
+            for pool in record.scenario.pools
+        ),
+    )
 
 
 def _skew(groups: Sequence[GroupSnapshot]) -> int:
@@ -247,19 +240,20 @@ def _skew(groups: Sequence[GroupSnapshot]) -> int:
     return max(running) - min(running)
 
 
-def _skew_recovered(record: Record, skews: Iterable[Sequence[tuple[int, int]]]) -> float | None:
-    """Return the mean skew of the worst pool since the last outage."""
-    since = record.scenario.recovered_at
+def _mean_skew(record: Record, spans: Sequence[tuple[Snapshot, int]], since: int | None) -> float | None:
+    """Return the mean skew of the worst pool from a second on; None: the run has ended before it."""
     left = record.scenario.duration - since if since is not None else 0
     if since is None or left <= 0:
         return None
-    sums = []
-    for of_pool in skews:
-        at = total = 0
-        for skew, seconds in of_pool:
-            total += skew * max(0, at + seconds - max(at, since))
-            at += seconds
-        sums.append(total)
+    weights = [
+        (snapshot, weight)
+        for snapshot, seconds in spans
+        if (weight := snapshot.at + seconds - max(snapshot.at, since)) > 0
+    ]
+    sums = [
+        sum(_skew(snapshot.of_pool(pool.name)) * weight for snapshot, weight in weights)
+        for pool in record.scenario.pools
+    ]
     return round(max(sums) / left, 2)
 
 

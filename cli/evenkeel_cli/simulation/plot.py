@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evenkeel_cli.simulation.engine import Record, Snapshot, fenced_spans
-from evenkeel_cli.simulation.scenario import PoolSetup, Scenario
+from evenkeel_cli.simulation.scenario import PoolSetup
 
 _ZONES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#0072B2", "#D55E00", "#999999")
 _HOUR, _MINUTE = 3600, 60
@@ -56,11 +56,6 @@ def _wanted(snapshot: Snapshot, pool: PoolSetup) -> int:
     return snapshot.wanted(pool.name) if snapshot.pods is None else sum(snapshot.pods.waiting.values())
 
 
-def _demand_is(scenario: Scenario) -> str:
-    """Return the label of the black line: with pods, demand in nodes differs by run."""
-    return "pods waiting" if scenario.pods else "demand"
-
-
 def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]) -> None:
     scenario, snapshots = record.scenario, record.snapshots
     unit, _ = _unit(scenario.duration)
@@ -84,7 +79,8 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
     requested = line([sum(group.requested for group in snapshot.of_pool(pool.name)) for snapshot in snapshots])
     demand = line([_wanted(snapshot, pool) for snapshot in snapshots])
     panel.step(times, requested, where="post", color="#555555", linewidth=1, linestyle=":", label="requested")
-    panel.step(times, demand, where="post", color="black", linewidth=1.6, label=_demand_is(scenario))
+    label = "pods waiting" if scenario.pods else "demand"  # with pods, demand in nodes differs by run
+    panel.step(times, demand, where="post", color="black", linewidth=1.6, label=label)
     panel.axhline(pool.max, color="#D55E00", linewidth=1, linestyle="--", label="PoolMaximum")
     top = max(pool.max, *requested, *demand) * 1.12 + 0.5
     lane = top * 0.06

@@ -11,7 +11,7 @@ from itertools import count
 
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.scenario import Scenario
-from evenkeel_cli.simulation.scheduling import Board, Kind, Room
+from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
 
 # Cluster API's delay after an eviction that a budget has refused (core/reconcilers/machine).
 _DRAIN_AGAIN = 20
@@ -22,9 +22,9 @@ class SimulatedPod:
     """A pod."""
 
     name: str
-    kind: Kind
+    kind: PodGroup
     created: int
-    room: Room | None = None
+    node: NodeInfo | None = None
     refused: int | None = None  # since when it is unschedulable
     ready: bool = False
     gone: bool = False
@@ -47,12 +47,12 @@ class Pods:
     def __init__(self, scenario: Scenario, agenda: Agenda, clock: Callable[[], int]) -> None:
         self._agenda = agenda
         self._clock = clock
-        self.kinds = [Kind(setup) for setup in scenario.pods]
-        self.board = Board()
+        self.kinds = [PodGroup(setup) for setup in scenario.pods]
+        self.scheduler = Scheduler()
         self.refused: Callable[[], None] = lambda: None
         self.version = 0  # grows with each change that scheduling reads
-        self._alive: dict[Kind, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
-        self._wanted: Counter[Kind] = Counter()  # of deployments
+        self._alive: dict[PodGroup, list[SimulatedPod]] = {kind: [] for kind in self.kinds}  # oldest first
+        self._wanted: Counter[PodGroup] = Counter()  # of deployments
         self._numbers = count(1)
         self._is_scheduled = False
         self._evicted = self._against_budget = self._held = 0
@@ -67,36 +67,36 @@ class Pods:
 
     def waiting(self) -> list[SimulatedPod]:
         """Return pending pods, oldest first."""
-        return sorted((pod for pod in self.all() if pod.room is None), key=lambda pod: pod.created)
+        return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
 
     def counts(self) -> PodCounts:
         return PodCounts(
             wanted={kind.name: self._expected(kind) for kind in self.kinds},
-            waiting={kind.name: sum(pod.room is None for pod in pods) for kind, pods in self._alive.items()},
+            waiting={kind.name: sum(pod.node is None for pod in pods) for kind, pods in self._alive.items()},
             evicted=self._evicted,
             against_budget=self._against_budget,
             held=self._held,
         )
 
-    def allowed(self, kind: Kind) -> int | None:
+    def allowed(self, kind: PodGroup) -> int | None:
         """Return the evictions that a disruption budget allows now; None: no budget."""
         if kind.setup.max_unavailable is None:
             return None
         return max(0, self._serving(kind) - self._least(kind))
 
-    def _expected(self, kind: Kind) -> int:
+    def _expected(self, kind: PodGroup) -> int:
         return len(self._alive[kind]) if kind.setup.lifetime else self._wanted[kind]
 
-    def _least(self, kind: Kind) -> int:
+    def _least(self, kind: PodGroup) -> int:
         """Return the number of pods that must be ready."""
         return self._expected(kind) - (kind.setup.max_unavailable or 0)
 
-    def _serving(self, kind: Kind) -> int:
+    def _serving(self, kind: PodGroup) -> int:
         return sum(pod.ready for pod in self._alive[kind])
 
     # Controllers
 
-    def _want(self, kind: Kind, pods: int) -> None:
+    def _want(self, kind: PodGroup, pods: int) -> None:
         if kind.setup.lifetime:
             more = pods
         else:
@@ -108,23 +108,23 @@ class Pods:
             self._end(self._first_to_go(kind))
         self._changed()
 
-    def _create(self, kind: Kind) -> None:
+    def _create(self, kind: PodGroup) -> None:
         self._alive[kind].append(
             SimulatedPod(name=f"{kind.name}-{next(self._numbers)}", kind=kind, created=self._clock())
         )
         self._changed()
 
-    def _first_to_go(self, kind: Kind) -> SimulatedPod:
+    def _first_to_go(self, kind: PodGroup) -> SimulatedPod:
         """Return a pending pod, else one on the node with most of its kind, else the newest (controller_utils.go)."""
-        places = [(pod.room is None, pod.room.kinds[kind] if pod.room else 0) for pod in self._alive[kind]]
+        places = [(pod.node is None, pod.node.kinds[kind] if pod.node else 0) for pod in self._alive[kind]]
         index = max(range(len(places)), key=lambda index: (*places[index], index))
         return self._alive[kind][index]
 
     def _end(self, pod: SimulatedPod) -> None:
         self._alive[pod.kind].remove(pod)
         pod.gone = True
-        if pod.room is not None:
-            pod.room.put(pod.kind, -1)
+        if pod.node is not None:
+            pod.node.put(pod.kind, -1)
         self._changed()
 
     # The scheduler
@@ -139,11 +139,11 @@ class Pods:
     def _schedule(self) -> None:
         self._is_scheduled = False
         is_new = False
-        fit_nowhere: set[Kind] = set()
+        fit_nowhere: set[PodGroup] = set()
         for pod in self.waiting():
-            room = None if pod.kind in fit_nowhere else self.board.emptiest(pod.kind)
-            if room is not None:
-                self._bind(pod, room)
+            node = None if pod.kind in fit_nowhere else self.scheduler.emptiest(pod.kind)
+            if node is not None:
+                self._bind(pod, node)
             else:
                 fit_nowhere.add(pod.kind)
                 is_new |= pod.refused is None
@@ -152,9 +152,9 @@ class Pods:
             self.version += 1
             self.refused()
 
-    def _bind(self, pod: SimulatedPod, room: Room) -> None:
-        pod.room, pod.refused = room, None
-        room.put(pod.kind)
+    def _bind(self, pod: SimulatedPod, node: NodeInfo) -> None:
+        pod.node, pod.refused = node, None
+        node.put(pod.kind)
         self.version += 1
         setup, now = pod.kind.setup, self._clock()
         self._agenda.enter(now + setup.ready, Turn.MACHINE, partial(self._serve, pod))
@@ -172,27 +172,27 @@ class Pods:
 
     # Nodes
 
-    def join(self, room: Room) -> None:
+    def join(self, node: NodeInfo) -> None:
         """Add a node."""
-        self.board.rooms[room.name] = room
+        self.scheduler.nodes[node.name] = node
         self._changed()
 
-    def drain(self, room: Room, done: Callable[[], None]) -> None:
+    def drain(self, node: NodeInfo, done: Callable[[], None]) -> None:
         """Cordon a node and evict its pods as budgets allow; call ``done`` when it is empty."""
-        room.is_open = False
+        node.is_open = False
         self._changed()
-        self._evict(room, done)
+        self._evict(node, done)
 
-    def _evict(self, room: Room, done: Callable[[], None]) -> None:
-        for pod in [pod for pod in self.all() if pod.room is room]:
+    def _evict(self, node: NodeInfo, done: Callable[[], None]) -> None:
+        for pod in [pod for pod in self.all() if pod.node is node]:
             if self.allowed(pod.kind) == 0:
                 self._held += 1
             else:
                 self._lose(pod)
-        if room.pods:
-            self._agenda.enter(self._clock() + _DRAIN_AGAIN, Turn.MACHINE, partial(self._evict, room, done))
+        if node.pods:
+            self._agenda.enter(self._clock() + _DRAIN_AGAIN, Turn.MACHINE, partial(self._evict, node, done))
             return
-        del self.board.rooms[room.name]
+        del self.scheduler.nodes[node.name]
         self._changed()
         done()
 

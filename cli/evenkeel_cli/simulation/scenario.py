@@ -3,7 +3,6 @@
 Times count from the scenario's start, in whole seconds, written as ``90s``, ``15m`` or ``1h30m``.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -13,7 +12,8 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.values import near, quote
+from evenkeel.domain.model.fleet import read_length
+from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel.domain.rebalancing.membership.quantities import read_quantity
@@ -31,16 +31,15 @@ from evenkeel.validation import ConfigError, Moment, read_model
 from evenkeel_cli.simulation.autoscaler_model import Flags
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _LONGEST = 31 * _UNITS["d"]
 
 
 def read_duration(value: object) -> int:
     """Return the seconds of ``90s``, ``15m``, ``1h30m`` or ``2d``. Raises ValueError."""
-    match = _DURATION.fullmatch(value) if isinstance(value, str) and value and len(value) < 20 else None
-    if match is None:
-        raise ValueError("not a duration: write it with units, such as 90s, 15m or 1h30m")
-    seconds = sum(int(number or 0) * size for number, size in zip(match.groups(), _UNITS.values(), strict=True))
+    try:
+        seconds = int(read_length(value, or_none=True).total_seconds())
+    except BadValueError:
+        raise ValueError("not a duration: write it with units, such as 90s, 15m or 1h30m") from None
     if seconds > _LONGEST:
         raise ValueError("longer than 31 days")
     return seconds

@@ -14,10 +14,10 @@ from evenkeel.domain.model.workload import HOSTNAME, ZONE
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
 
 POOL = "simulated/pool"
-MOST_PODS = 110  # of a kubelet
+MAX_PODS = 110  # of a kubelet
 
 
-class Kind:
+class PodGroup:
     """Equal pods, in millicores and bytes."""
 
     def __init__(self, setup: PodsSetup) -> None:
@@ -30,14 +30,14 @@ class Kind:
         skews = {ZONE: setup.spread.zone, HOSTNAME: setup.spread.node}
         self.spread = {key: skew for key, skew in skews.items() if skew is not None}
 
-    def may_stand_on(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if a node's labels match."""
         in_zone = not self.zones or labels.get(ZONE) in self.zones
         return in_zone and all(labels.get(key) == value for key, value in self.selector.items())
 
 
 @dataclass(eq=False, slots=True)
-class Room:
+class NodeInfo:
     """A node and its used resources."""
 
     name: str
@@ -45,7 +45,7 @@ class Room:
     cpu: int  # all of it
     memory: int
     is_open: bool = True
-    kinds: Counter[Kind] = field(default_factory=Counter)
+    kinds: Counter[PodGroup] = field(default_factory=Counter)
     used_cpu: int = 0
     used_memory: int = 0
 
@@ -54,7 +54,7 @@ class Room:
         labels = {**size.labels, POOL: pool, ZONE: zone, HOSTNAME: name}
         return cls(name, labels, ceil(size.cpu * 1000), ceil(size.memory))
 
-    def put(self, kind: Kind, count: int = 1) -> None:
+    def put(self, kind: PodGroup, count: int = 1) -> None:
         """Add pods; a negative count removes them."""
         self.kinds[kind] += count
         self.used_cpu += kind.cpu * count
@@ -69,60 +69,60 @@ class Room:
         """Return the larger of the used shares of cpu and memory."""
         return max(self.used_cpu / self.cpu, self.used_memory / self.memory)
 
-    def copy(self) -> "Room":
-        room = Room(self.name, self.labels, self.cpu, self.memory, self.is_open)
-        room.kinds, room.used_cpu, room.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
-        return room
+    def copy(self) -> "NodeInfo":
+        node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open)
+        node.kinds, node.used_cpu, node.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
+        return node
 
 
-class Board:
+class Scheduler:
     """Nodes with their pods, in order of creation."""
 
-    def __init__(self, rooms: Iterable[Room] = ()) -> None:
-        self.rooms = {room.name: room for room in rooms}
+    def __init__(self, nodes: Iterable[NodeInfo] = ()) -> None:
+        self.nodes = {node.name: node for node in nodes}
 
-    def copy(self) -> "Board":
-        return Board(room.copy() for room in self.rooms.values())
+    def copy(self) -> "Scheduler":
+        return Scheduler(node.copy() for node in self.nodes.values())
 
-    def fits(self, kind: Kind, room: Room) -> bool:
+    def fits(self, kind: PodGroup, node: NodeInfo) -> bool:
         """Return True if one more pod fits on a node."""
-        return next(self._fitting(kind, (room,)), None) is not None
+        return next(self._fitting(kind, (node,)), None) is not None
 
-    def first(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
+    def first(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
         """Return the first node on which a pod fits."""
-        return next(self._fitting(kind, rooms), None)
+        return next(self._fitting(kind, nodes), None)
 
-    def emptiest(self, kind: Kind) -> Room | None:
+    def emptiest(self, kind: PodGroup) -> NodeInfo | None:
         """Return the scheduler's node for a pod; None: it fits nowhere."""
         return min(
-            self._fitting(kind, self.rooms.values()),
-            key=lambda room: (room.used_cpu / room.cpu + room.used_memory / room.memory, room.name),
+            self._fitting(kind, self.nodes.values()),
+            key=lambda node: (node.used_cpu / node.cpu + node.used_memory / node.memory, node.name),
             default=None,
         )
 
-    def _fitting(self, kind: Kind, rooms: Iterable[Room]) -> Iterator[Room]:
+    def _fitting(self, kind: PodGroup, nodes: Iterable[NodeInfo]) -> Iterator[NodeInfo]:
         """Yield nodes on which one more pod fits; pods are counted before the first one."""
         counts: dict[str, Counter[str]] = {}
-        for room in rooms:
+        for node in nodes:
             if (
-                room.is_open
-                and kind.may_stand_on(room.labels)
-                and room.pods < MOST_PODS
-                and (not kind.cpu or room.used_cpu + kind.cpu <= room.cpu)
-                and (not kind.memory or room.used_memory + kind.memory <= room.memory)
+                node.is_open
+                and kind.matches(node.labels)
+                and node.pods < MAX_PODS
+                and (not kind.cpu or node.used_cpu + kind.cpu <= node.cpu)
+                and (not kind.memory or node.used_memory + kind.memory <= node.memory)
             ):
                 if kind.spread and not counts:
                     counts = {key: self._count(kind, key) for key in kind.spread}
                 if all(
-                    counts[key][room.labels[key]] + 1 - min(counts[key].values()) <= skew
+                    counts[key][node.labels[key]] + 1 - min(counts[key].values()) <= skew
                     for key, skew in kind.spread.items()
                 ):
-                    yield room
+                    yield node
 
-    def _count(self, kind: Kind, key: str) -> Counter[str]:
+    def _count(self, kind: PodGroup, key: str) -> Counter[str]:
         """Count a kind's pods by domain; a cordoned node is part of a domain, one without matching labels is not."""
         counts: Counter[str] = Counter()
-        for room in self.rooms.values():
-            if kind.may_stand_on(room.labels):
-                counts[room.labels[key]] += room.kinds[kind]
+        for node in self.nodes.values():
+            if kind.matches(node.labels):
+                counts[node.labels[key]] += node.kinds[kind]
         return counts

@@ -23,7 +23,7 @@ from evenkeel.domain.model.workload import (
     Workload,
 )
 from evenkeel_cli.simulation.pods import SimulatedPod
-from evenkeel_cli.simulation.scheduling import MOST_PODS, Kind, Room
+from evenkeel_cli.simulation.scheduling import MAX_PODS, NodeInfo, PodGroup
 from evenkeel_cli.simulation.world import World
 
 _NAMESPACE = "simulated"
@@ -46,11 +46,12 @@ class WorkloadView:
             for group in self._world.groups
             for machine in group.machines
         }
-        nodes = machines()
+        machine_nodes = machines()
         return Workload(
             pods=tuple(self._pod(pod) for pod in self._pods.all()),
             nodes=tuple(
-                node_of(room, nodes[room.name], joined.get(room.name)) for room in self._pods.board.rooms.values()
+                node_of(node, machine_nodes[node.name], joined.get(node.name))
+                for node in self._pods.scheduler.nodes.values()
             ),
             budgets=tuple(
                 PodDisruptionBudget(namespace=_NAMESPACE, name=kind.name, selector=_selector(kind), allowed=allowed)
@@ -62,7 +63,7 @@ class WorkloadView:
 
     def _pod(self, pod: SimulatedPod) -> Pod:
         moment = self._world.moment
-        refused = pod.refused if pod.room is None else None
+        refused = pod.refused if pod.node is None else None
         return Pod(
             namespace=_NAMESPACE,
             name=pod.name,
@@ -70,17 +71,17 @@ class WorkloadView:
             needs=self._needs[pod.kind],
             labels={_APP: pod.kind.name},
             owner=Owner("Job" if pod.kind.setup.lifetime else "ReplicaSet", pod.kind.name),
-            node=pod.room.name if pod.room else "",
+            node=pod.node.name if pod.node else "",
             phase="Running" if pod.ready else "Pending",
             unscheduled=None if refused is None else Unscheduled("Unschedulable", moment(refused)),
         )
 
 
-def _selector(kind: Kind) -> tuple[Requirement, ...]:
+def _selector(kind: PodGroup) -> tuple[Requirement, ...]:
     return (Requirement(_APP, "In", (kind.name,)),)
 
 
-def needs_of(kind: Kind) -> Needs:
+def needs_of(kind: PodGroup) -> Needs:
     """Return the spec of a kind's pods."""
     in_zones = NodeSelectorTerm(expressions=(Requirement(ZONE, "In", tuple(sorted(kind.zones))),))
     return Needs(
@@ -96,15 +97,15 @@ def needs_of(kind: Kind) -> Needs:
     )
 
 
-def node_of(room: Room, machine: MachineNode, joined: datetime | None) -> Node:
+def node_of(node: NodeInfo, machine: MachineNode, joined: datetime | None) -> Node:
     """Return a node as its object shows it."""
-    amounts = {"cpu": Fraction(room.cpu, 1000), "memory": Fraction(room.memory), "pods": Fraction(MOST_PODS)}
+    amounts = {"cpu": Fraction(node.cpu, 1000), "memory": Fraction(node.memory), "pods": Fraction(MAX_PODS)}
     return Node(
-        name=room.name,
-        labels=room.labels,
+        name=node.name,
+        labels=node.labels,
         capacity=amounts,
         allocatable=amounts,
-        unschedulable=not room.is_open,
+        unschedulable=not node.is_open,
         created_at=joined,
         deleting=machine.deleting,
         group=machine.group,

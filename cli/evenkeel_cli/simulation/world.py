@@ -34,7 +34,7 @@ from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
 from evenkeel_cli.simulation.agenda import Agenda, Turn
 from evenkeel_cli.simulation.pods import Pods
 from evenkeel_cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
-from evenkeel_cli.simulation.scheduling import Room
+from evenkeel_cli.simulation.scheduling import NodeInfo
 
 Demands = dict[tuple[str, str | None], int]
 """Nodes wanted, per pool and zone; zone None: any."""
@@ -181,7 +181,7 @@ class World:
             return
         group.drained += 1
         self.leaving[machine.name] = group, replace(self.seen(machine), deleting=True, deleting_since=self.time)
-        self.pods.drain(self.pods.board.rooms[machine.name], partial(self._drained, group, machine))
+        self.pods.drain(self.pods.scheduler.nodes[machine.name], partial(self._drained, group, machine))
 
     def _drained(self, group: Group, machine: SimulatedMachine) -> None:
         self._machines_given[group.zone] -= machine.launched
@@ -236,13 +236,13 @@ class World:
         machine.joined = self.now
         group.running += 1
         if self.pods is not None:
-            self.pods.join(self.room(group, machine.name))
+            self.pods.join(self.new_node(group, machine.name))
 
-    def room(self, group: Group, name: str) -> Room:
+    def new_node(self, group: Group, name: str) -> NodeInfo:
         """Return an empty node of a group, in a scenario with pods."""
         size = self.scenario.pool_named(group.pool).node
         assert size is not None  # required with pods
-        return Room.of(name, group.pool, group.zone, size)
+        return NodeInfo.of(name, group.pool, group.zone, size)
 
     # Observation
 
@@ -292,7 +292,7 @@ class World:
         if size is None:
             return None
         amounts = {"cpu": size.cpu, "memory": size.memory}
-        return NodeTemplate(capacity=amounts, allocatable=amounts, labels=self.room(group, "").labels)
+        return NodeTemplate(capacity=amounts, allocatable=amounts, labels=self.new_node(group, "").labels)
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:
