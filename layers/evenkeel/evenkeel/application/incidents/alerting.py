@@ -34,7 +34,16 @@ _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alert:
+class Remedy:
+    """What to do about an incident."""
+
+    todo: str = ""
+    command: str = ""
+    runbook: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert(Remedy):
     """One change of one incident, as the bus delivered it."""
 
     key: str  # of the incident
@@ -49,9 +58,6 @@ class Alert:
     zones: tuple[str, ...] = ()
     failure_class: str = ""
     message: str
-    todo: str = ""
-    command: str = ""
-    runbook: str = ""
     heading: str = ""  # of a change that is not about an incident
 
     @property
