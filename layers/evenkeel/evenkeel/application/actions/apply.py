@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.application.actions.call import Action, Answer, Call, Digests, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -40,7 +40,7 @@ class ApplyFields(Fields):
 def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     """Return the difference, and the faults that prevent storing it."""
     record = _record(call, fields)
-    registered = call.store.registered(call.cluster)
+    registered = call.ports.store.registered(call.cluster)
     before = registered.record if registered else None
     differences = _differences(before, record)
     change = "added" if registered is None else "changed" if differences else "same"
@@ -55,10 +55,18 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     }
 
 
+@action(
+    "apply",
+    "Store the records of a fleet, as its files have them; what differs is shown first.",
+    ApplyFields,
+    Right.ADMINISTER,
+    touches=_apply_touches,
+    of_records=True,
+)
 def apply(call: Call, fields: ApplyFields) -> Answer:
     """Store a record. One that is stored already is not written, so that repeated events do no harm."""
     record = _record(call, fields)
-    registered = call.store.registered(call.cluster)
+    registered = call.ports.store.registered(call.cluster)
     before = registered.record if registered else None
     differences = _differences(before, record)
     if registered is not None and not differences:
@@ -68,7 +76,7 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
     if fields.verify and (faults := _faults(call, record, registered)):
         raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(faults)}")
     control = registered.control if registered else ControlRecord()
-    call.store.save_record(record, control, registered.versions if registered else None)
+    call.ports.store.save_record(record, control, registered.versions if registered else None)
     call.request_run("applied")
     what = ", ".join(str(one["field"]) for one in differences)
     message = f"{call.cluster} is {'changed: ' + what if registered else 'registered'}"
@@ -109,14 +117,3 @@ def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
     of_rights = ("namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
     names = ("access", "flavours", *of_rights)
     return all(getattr(record, name) == getattr(before, name) for name in names)
-
-
-APPLY = Action(
-    "apply",
-    "Store the records of a fleet, as its files have them; what differs is shown first.",
-    ApplyFields,
-    Right.ADMINISTER,
-    apply,
-    touches=_apply_touches,
-    of_records=True,
-)

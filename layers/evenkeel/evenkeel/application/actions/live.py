@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.rollout.readiness import Known, readiness_of
 from evenkeel.application.rollout.summary import readiness_words
@@ -16,14 +16,22 @@ class LiveFields(Fields):
 
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
-    known = Known.of(call.store, call.cluster, call.now)
+    known = Known.of(call.ports.store, call.cluster, call.now)
     is_dry = call.is_dry(known.remembered.record, known.remembered.control)
     return _readiness(call, known, fields) if is_dry else None
 
 
+@action(
+    "live",
+    "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
+    LiveFields,
+    Right.ADMINISTER,
+    touches=_live_touches,
+    spares="live already",
+)
 def live(call: Call, fields: LiveFields) -> Answer:
     """Enable writes for a cluster that passed its dry run."""
-    known = Known.of(call.store, call.cluster, call.now)
+    known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.remembered
     if not call.is_dry(stored.record, stored.control):
         return {"done": False, "message": f"{call.cluster} is live already"}
@@ -40,7 +48,7 @@ def _readiness(call: Call, known: Known, fields: LiveFields) -> str:
         raise BadRequestError(
             f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
         )
-    readiness = readiness_of(call.store, known, NEEDED, call.now)
+    readiness = readiness_of(call.ports.store, known, NEEDED, call.now)
     words = readiness_words(readiness, stored, NEEDED, call.now)
     if not readiness.is_ready and not fields.force:
         raise BadRequestError(words)
@@ -52,6 +60,14 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
     return None if call.is_dry(stored.record, stored.control) else call.cluster
 
 
+@action(
+    "dry-run",
+    "Have nothing written to a cluster any more; what stands there stays.",
+    Fields,
+    Right.WRITE,
+    touches=_dry_run_touches,
+    spares="in dry run already",
+)
 def dry_run(call: Call, _fields: Fields) -> Answer:
     """Stop writes to a cluster. The id of a rollout that enabled them stays, so that it does not do so again."""
     stored = call.load()
@@ -63,23 +79,3 @@ def dry_run(call: Call, _fields: Fields) -> Answer:
         return {"done": False, "message": f"{call.cluster} is in dry run already"}
     call.change_control(stored, {"live": False})
     return {"message": f"{call.cluster} is in dry run: nothing is written to it any more; what stands there stays"}
-
-
-LIVE = Action(
-    "live",
-    "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
-    LiveFields,
-    Right.ADMINISTER,
-    live,
-    touches=_live_touches,
-    spares="live already",
-)
-DRY_RUN = Action(
-    "dry-run",
-    "Have nothing written to a cluster any more; what stands there stays.",
-    Fields,
-    Right.WRITE,
-    dry_run,
-    touches=_dry_run_touches,
-    spares="in dry run already",
-)

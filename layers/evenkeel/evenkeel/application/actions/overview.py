@@ -121,7 +121,7 @@ class _StoredCluster:
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Return the state of all clusters."""
-    cluster_healths, checked_at = call.store.cluster_healths(), call.store.looked_at()
+    cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.looked_at()
     registrations = call.registrations()
     places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     by_state: dict[str, list[_StoredCluster]] = {"incident": [], "unseen": [], "paused": [], "well": []}
@@ -129,11 +129,11 @@ def overview(call: Call, _fields: Fields) -> Answer:
         stored = _StoredCluster(
             cluster=cluster,
             registration=registration,
-            stack=call.stack,
+            stack=call.ports.stack,
             cluster_health=cluster_healths.get(cluster, ClusterHealth()),
             checked_at=checked_at.get(cluster),
             now=call.now,
-            stack_dry_run=call.stack_dry_run,
+            stack_dry_run=call.ports.dry_run,
             places=places,
         )
         by_state[stored.state].append(stored)
@@ -145,7 +145,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
         clusters=_fitting([*by_state["incident"], *by_state["unseen"]]),
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
         counts={**counts, "dryRun": sum(stored.is_dry for clusters in by_state.values() for stored in clusters)},
-        offerings=_offerings(call.store.offerings(), call.now),
+        offerings=_offerings(call.ports.store.offerings(), call.now),
         message=_headline(counts),
     )
     return document_json(answer)

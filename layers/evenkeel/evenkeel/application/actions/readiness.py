@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right, length
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, asked_of, readiness_of
@@ -29,16 +29,23 @@ class ReadinessFields(Fields):
     live: Flag = Field(default=False, description="Look at the cluster now: what is skipped, which rights are missing.")
 
 
+@action(
+    "readiness",
+    "Whether a cluster in dry run may go live, and why not; exit 5 means that some may not.",
+    ReadinessFields,
+    Right.READ,
+    of_all=True,
+)
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
     """Return the result of the dry run, and each hindrance."""
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
-    known = Known.of(call.store, call.cluster, call.now)  # one query for each cluster
+    known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
     stored = known.remembered
     if not call.is_dry(stored.record, stored.control):
         return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
     ask = partial(_ask, call, stored) if fields.live else None
-    result = readiness_of(call.store, known, fields.lasting, call.now, ask)
+    result = readiness_of(call.ports.store, known, fields.lasting, call.now, ask)
     return {
         "state": "ready" if result.is_ready else "not-ready",
         "ready": result.is_ready,
@@ -85,13 +92,3 @@ def _ask(call: Call, stored: StoredCluster) -> Asked:
     record = stored.record
     rights = partial(call.refused_rights, record, writes=record.looks_as_it_writes)
     return asked_of(lambda: call.preview().plan, rights)
-
-
-READINESS = Action(
-    "readiness",
-    "Whether a cluster in dry run may go live, and why not; exit 5 means that some may not.",
-    ReadinessFields,
-    Right.READ,
-    readiness,
-    of_all=True,
-)

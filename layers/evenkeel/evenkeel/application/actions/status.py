@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Evaluated, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, Right, action
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.demand.summary import cluster_demand
 from evenkeel.application.incidents.notify import incident_json
@@ -113,8 +113,8 @@ class GroupStatus(Document):
 
 
 @dataclass(kw_only=True, slots=True)
-class StatusDocument(Document):
-    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+class ModeStatus(Document):
+    """How the cluster is written: dry run, pauses and restores."""
 
     now: Timestamp
     dry_run: bool
@@ -123,6 +123,12 @@ class StatusDocument(Document):
     paused_until: Timestamp | None
     paused_pools: dict[str, Timestamp | None]
     leaving_pools: tuple[str, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class StatusDocument(ModeStatus):
+    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+
     groups: dict[str, StoredGroup]
     zones: dict[str, ZoneStatus]
     requests: dict[str, RequestStatus]
@@ -139,12 +145,21 @@ class StatusDocument(Document):
     message: str
 
 
+@action(
+    "status",
+    "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
+    StatusFields,
+    Right.READ,
+    of_all=True,
+    overview=overview,
+    looks_with="live",
+)
 def status(call: Call, _fields: StatusFields) -> Answer:
     """Read the cluster and return its status."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
-    entries = [or_named(entry) for entry in call.store.decisions(call.cluster, _DECISIONS_SHOWN)]
+    entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, _DECISIONS_SHOWN)]
     decisions = [entry for entry in entries if "pool" in entry]
     mode = _mode(control, dry_run, call.now) + _exceptions(preview, dry_run)
     headline = f"{call.cluster}: {mode}, {_headline(call, evaluated, decisions)}"
@@ -162,7 +177,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         requests=_requests(stored.scale_requests),
         pools=[_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
         incident=bool(incidents),
-        incidents=[incident_json(incident, call.cluster, evaluated.now, call.stack) for incident in incidents],
+        incidents=[incident_json(incident, call.cluster, evaluated.now, call.ports.stack) for incident in incidents],
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
@@ -316,15 +331,3 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
     closed = plan.group.closed_because
     held = sentences(holding if closed is None else [*holding, closed])
     return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))
-
-
-STATUS = Action(
-    "status",
-    "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
-    StatusFields,
-    Right.READ,
-    status,
-    of_all=True,
-    overview=overview,
-    looks_with="live",
-)
