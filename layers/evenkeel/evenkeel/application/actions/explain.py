@@ -4,7 +4,7 @@ Every number comes from the plan.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
@@ -49,7 +49,6 @@ class ExplainFields(Fields):
     pool: PoolName = None
 
 
-@dataclass(kw_only=True, slots=True)
 class Explanation(Document):
     """The answer. ``groups``: sentences by group."""
 

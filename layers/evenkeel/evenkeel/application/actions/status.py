@@ -1,7 +1,7 @@
 """``status``: the pools, zones and groups of a cluster, each hold and its reason, and its last decisions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -43,7 +43,6 @@ class StatusFields(Fields):
     live: Flag = Field(default=False, description="Without a cluster: look at each of them now, one after the other.")
 
 
-@dataclass(kw_only=True, slots=True)
 class StoredGroup(Document):
     """The stored state of a node group."""
 
@@ -56,7 +55,6 @@ class StoredGroup(Document):
     contested_by: str | None
 
 
-@dataclass(kw_only=True, slots=True)
 class ZoneWord(Document):
     """The statement of one source about a zone."""
 
@@ -66,7 +64,6 @@ class ZoneWord(Document):
     holds: bool
 
 
-@dataclass(kw_only=True, slots=True)
 class ZoneStatus(Document):
     """What all sources report about a zone."""
 
@@ -76,7 +73,6 @@ class ZoneStatus(Document):
     words: list[ZoneWord]
 
 
-@dataclass(kw_only=True, slots=True)
 class RequestStatus(Document):
     """A request for nodes."""
 
@@ -91,7 +87,6 @@ class RequestStatus(Document):
     result: str | None
 
 
-@dataclass(kw_only=True, slots=True)
 class GroupFailure(Document):
     """The last failure of a node group."""
 
@@ -101,7 +96,6 @@ class GroupFailure(Document):
     message: str
 
 
-@dataclass(kw_only=True, slots=True)
 class GroupStatus(Document):
     """What a status adds to the plan of a node group. ``held``: why it is not written or may not grow."""
 
@@ -112,7 +106,6 @@ class GroupStatus(Document):
     held: list[str]
 
 
-@dataclass(kw_only=True, slots=True)
 class ModeStatus(Document):
     """How the cluster is written: dry run, pauses and restores."""
 
@@ -125,7 +118,6 @@ class ModeStatus(Document):
     leaving_pools: tuple[str, ...]
 
 
-@dataclass(kw_only=True, slots=True)
 class StatusDocument(ModeStatus):
     """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
 

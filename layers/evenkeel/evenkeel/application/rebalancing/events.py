@@ -44,7 +44,6 @@ class Failure:
     message: str
     occurred_at: datetime
     id: str
-    zone: str | None = None
     of_pods: bool = False  # a pod is unschedulable: nothing has failed, and only a run follows
     sender: Sender | None = None  # None: by hand, without a comparison
 

@@ -296,9 +296,8 @@ class Run:
         if place is None or status is None or status is before.published_status:
             return
         if self.api.show_status(place, status_text(document, now)):
-            self.ports.store.save_cluster_health(
-                cluster, replace(health, published_status=replace(status, tried_at=None)), versions
-            )
+            health = replace(health, published_status=replace(status, tried_at=None))
+            self.ports.store.save_cluster_health(cluster, health, versions)
 
     def _end_restore(self) -> None:
         """Pause restored pools and delete their adopted bounds; or else end the passes of convergence that are over."""
@@ -314,14 +313,8 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             if state.adopted and before.restores(id) and not control.restores(id):
                 # A later resume may find other bounds, and adopts those.
-                forgotten: dict[str, Any] = {
-                    "adopted": {},
-                    "desired_bounds": {},
-                    "seen": None,
-                    "published": None,
-                    "release": None,
-                }
-                self.run_state.save_pool(id, replace(state, convergence=ConvergenceState(), **forgotten))
+                state = replace(state, adopted={}, desired_bounds={}, seen=None, published=None, release=None)
+                self.run_state.save_pool(id, replace(state, convergence=ConvergenceState()))
         store.save_record(self._record, control, versions)
         self.has_restored = before.restoring
         self.summary.message = f"{self.summary.cluster}: {sentence}"
