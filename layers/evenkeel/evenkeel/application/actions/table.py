@@ -8,10 +8,9 @@ from evenkeel.application.actions.call import Action, Right
 from evenkeel.application.actions.explain import explain
 from evenkeel.application.actions.fence_zone import fence_zone
 from evenkeel.application.actions.history import history, record
-from evenkeel.application.actions.live import dry_run, live
+from evenkeel.application.actions.live import dry_run, live, readiness
 from evenkeel.application.actions.pause import pause, restore, resume
 from evenkeel.application.actions.plan import plan
-from evenkeel.application.actions.readiness import readiness
 from evenkeel.application.actions.register import export, register
 from evenkeel.application.actions.rollout import rollout
 from evenkeel.application.actions.scale import level, scale_down, scale_up

@@ -7,11 +7,7 @@ An event that names a known node group is stored. One with any other name only r
 own status: no name from an event becomes state.
 
 In a zone without capacity every controller retries every machine, and each retry is an event. So a cluster gets one run
-per `RUNS_APART` for all of them:
-
-    events     *  * ***   *                  *
-    runs       |---------------|------|------|--------------
-               at once         at its end, for all since     and at once again, after a quiet time
+per `RUNS_APART` for all of them: the first at once, the next ones each at the end of that time.
 """
 
 import logging
