@@ -52,16 +52,12 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     }
 
 
-@action(
-    "apply",
-    "Store the records of a fleet, as its files have them; what differs is shown first.",
-    ApplyFields,
-    Right.ADMINISTER,
-    touches=_apply_touches,
-    of_records=True,
-)
+@action(ApplyFields, Right.ADMINISTER, touches=_apply_touches, of_records=True)
 def apply(call: Call, fields: ApplyFields) -> Answer:
-    """Store a record. One that is stored already is not written, so that repeated events do no harm."""
+    """Store the records of a fleet, as its files have them; what differs is shown first.
+
+    A record that is stored already is not written, so that repeated events do no harm.
+    """
     record, registered, before, differences = _compared(call, fields)
     if registered is not None and not differences:
         return {"change": "same", "done": False, "message": f"{call.cluster} is as it was"}

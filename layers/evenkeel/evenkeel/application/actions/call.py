@@ -308,6 +308,11 @@ class Action:
         return max([self.right, *rights], key=[*Right].index)
 
 
-def action(name: str, summary: str, fields: type[Fields], right: Right, **row: Any) -> Callable[[Handler], Action]:
-    """Make the decorated handler a row of the table of actions."""
-    return partial(Action, name, summary, fields, right, **row)
+def action(fields: type[Fields], right: Right, **row: Any) -> Callable[[Handler], Action]:
+    """Make the decorated handler a row of the table of actions. Its docstring's first line is the help."""
+
+    def row_of(handler: Handler) -> Action:
+        summary = (handler.__doc__ or "").partition("\n")[0]
+        return Action(handler.__name__.replace("_", "-"), summary, fields, right, handler, **row)
+
+    return row_of

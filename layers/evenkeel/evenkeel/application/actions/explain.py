@@ -66,14 +66,9 @@ class Explanation(Document):
         return document_json(self)
 
 
-@action(
-    "explain",
-    "What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are.",
-    ExplainFields,
-    Right.READ,
-)
+@action(ExplainFields, Right.READ)
 def explain(call: Call, fields: ExplainFields) -> Answer:
-    """Explain the numbers of a group or a pool; or each incident, with what to do."""
+    """What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are."""
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:

@@ -46,16 +46,9 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
     return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
 
 
-@action(
-    "fence-zone",
-    "No growth in one zone until a moment.",
-    FenceZoneFields,
-    Right.WRITE,
-    touches=_fence_zone_touches,
-    spares="no such zone",
-)
+@action(FenceZoneFields, Right.WRITE, touches=_fence_zone_touches, spares="no such zone")
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
-    """Store the operator's statement about the zone, and request a run."""
+    """No growth in one zone until a moment."""
     until, stored = fields.end(call.now), call.load()
     if until is None:
         raise BadRequestError("fence-zone: until is missing: say when the fence ends, or for how long it lasts")

@@ -27,11 +27,12 @@ class RecordFields(Fields):
     after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
 
 
-@action(
-    "history", "What people did to clusters, with who asked for it and why.", HistoryFields, Right.READ, of_all=True
-)
+@action(HistoryFields, Right.READ, of_all=True)
 def history(call: Call, fields: HistoryFields) -> Answer:
-    """Return the actions that wrote something, the oldest first; also of a cluster that is not registered any more."""
+    """What people did to clusters, with who asked for it and why.
+
+    A cluster that is not registered any more has a history too.
+    """
     after, more = ulid(fields.since or call.now - _SINCE, bytes(10)), True
     actions: list[dict[str, Any]] = []
     while more:
@@ -44,9 +45,12 @@ def history(call: Call, fields: HistoryFields) -> Answer:
     return {"actions": actions, "message": f"{call.cluster}: actions: {len(actions)}"}
 
 
-@action("record", "The decisions of a cluster, the oldest first, as JSON.", RecordFields, Right.READ)
+@action(RecordFields, Right.READ)
 def record(call: Call, fields: RecordFields) -> Answer:
-    """Return one page of decisions and actions: Lambda answers with 6 MB at most."""
+    """The decisions of a cluster, the oldest first, as JSON.
+
+    An answer is one page, because Lambda answers with 6 MB at most.
+    """
     call.load()  # raises for an unknown cluster
     first = ulid(fields.since, bytes(10)) if fields.since else ""
     decisions, more = call.ports.store.decisions_after(call.cluster, fields.after or first)

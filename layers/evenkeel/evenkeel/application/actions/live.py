@@ -29,15 +29,9 @@ class ReadinessFields(Fields):
     live: Flag = Field(default=False, description="Look at the cluster now: what is skipped, which rights are missing.")
 
 
-@action(
-    "readiness",
-    "Whether a cluster in dry run may go live, and why not; exit 5 means that some may not.",
-    ReadinessFields,
-    Right.READ,
-    of_all=True,
-)
+@action(ReadinessFields, Right.READ, of_all=True)
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
-    """Return the result of the dry run, and each hindrance."""
+    """Whether a cluster in dry run may go live, and why not; exit 5 means that some may not."""
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
@@ -110,16 +104,9 @@ def _live_touches(call: Call, fields: LiveFields) -> str | None:
     return _result(call, known, fields) if is_dry else None
 
 
-@action(
-    "live",
-    "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
-    LiveFields,
-    Right.ADMINISTER,
-    touches=_live_touches,
-    spares="live already",
-)
+@action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
 def live(call: Call, fields: LiveFields) -> Answer:
-    """Enable writes for a cluster that passed its dry run."""
+    """Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for."""
     known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.remembered
     if not call.is_dry(stored.record, stored.control):
@@ -149,16 +136,12 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
     return None if call.is_dry(stored.record, stored.control) else call.cluster
 
 
-@action(
-    "dry-run",
-    "Have nothing written to a cluster any more; what stands there stays.",
-    Fields,
-    Right.WRITE,
-    touches=_dry_run_touches,
-    spares="in dry run already",
-)
+@action(Fields, Right.WRITE, touches=_dry_run_touches, spares="in dry run already")
 def dry_run(call: Call, _fields: Fields) -> Answer:
-    """Stop writes to a cluster. The id of a rollout that enabled them stays, so that it does not do so again."""
+    """Have nothing written to a cluster any more; what stands there stays.
+
+    The id of a rollout that enabled writes stays, so that it does not do so again.
+    """
     stored = call.load()
     if stored.record.dry_run is False:
         raise BadRequestError(

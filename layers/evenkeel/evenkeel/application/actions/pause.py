@@ -59,16 +59,12 @@ def _pause_touches(call: Call, fields: PauseFields) -> str | None:
     return f"{call.cluster}{': ' if held else ''}{held}"
 
 
-@action(
-    "pause",
-    "Leave a cluster alone, or one pool of it.",
-    PauseFields,
-    Right.WRITE,
-    touches=_pause_touches,
-    spares="paused for longer",
-)
+@action(PauseFields, Right.WRITE, touches=_pause_touches, spares="paused for longer")
 def pause(call: Call, fields: PauseFields) -> Answer:
-    """Pause a cluster or a pool. A longer pause is never cut short, because another operator may rely on it."""
+    """Leave a cluster alone, or one pool of it.
+
+    A longer pause is never cut short, because another operator may rely on it.
+    """
     pool, end = fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
         raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
@@ -114,8 +110,6 @@ def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
 
 
 @action(
-    "resume",
-    "End a pause; or, for administrators, a restore and the pause that follows it.",
     ResumeFields,
     Right.WRITE,
     rights_with={"restored": Right.ADMINISTER},
@@ -123,7 +117,10 @@ def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
     spares="nothing is held",
 )
 def resume(call: Call, fields: ResumeFields) -> Answer:
-    """End a pause; of a cluster also its contests. A restore that is under way goes on."""
+    """End a pause; or, for administrators, a restore and the pause that follows it.
+
+    For a cluster it also ends contests. A restore that is under way continues.
+    """
     pool = fields.pool
     stored = _load(call, pool)
     control = call.change_control(stored, _resumed(call, stored.control, fields))
@@ -166,14 +163,9 @@ def _paused_by(call: Call) -> str:
     return f", by {paused['by']}" + (f" ({paused['reason']})" if paused.get("reason") else "")
 
 
-@action(
-    "restore",
-    "Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all.",
-    RestoreFields,
-    Right.ADMINISTER,
-)
+@action(RestoreFields, Right.ADMINISTER)
 def restore(call: Call, fields: RestoreFields) -> Answer:
-    """Request a restore; runs write it."""
+    """Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all."""
     pool = fields.pool
     stored = _load(call, pool)
     if pool is None:

@@ -4,9 +4,9 @@ from evenkeel.application.actions.call import Answer, Call, Fields, Right, actio
 from evenkeel.application.rebalancing.decisions import plan_json
 
 
-@action("plan", "What the next look would write.", Fields, Right.READ)
+@action(Fields, Right.READ)
 def plan(call: Call, _fields: Fields) -> Answer:
-    """Return the plan of the cluster as it is now."""
+    """What the next look would write."""
     preview = call.preview(with_demand=True)
     control = preview.stored.control
     invalid = sum(not pool.valid for pool in preview.plan.pools)

@@ -39,9 +39,9 @@ class ExportFields(Fields):
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
-@action("register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.ADMINISTER)
+@action(RegisterFields, Right.ADMINISTER)
 def register(call: Call, fields: RegisterFields) -> Answer:
-    """Store a record, and request a run of the cluster."""
+    """Store a cluster's record, and look at the cluster now."""
     registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
     if registration.id != call.cluster:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
@@ -86,15 +86,8 @@ def _export_all(call: Call, fields: ExportFields) -> Answer:
     return {"records": records, "unread": unread, "next": next, "message": message}
 
 
-@action(
-    "export",
-    "The records that are stored, as files that apply reads.",
-    ExportFields,
-    Right.READ,
-    of_all=True,
-    overview=_export_all,
-)
+@action(ExportFields, Right.READ, of_all=True, overview=_export_all)
 def export(call: Call, _fields: ExportFields) -> Answer:
-    """Return the record of one cluster."""
+    """The records that are stored, as files that apply reads."""
     record = call.load().record
     return {"records": [record_json(record)], "unread": {}, "next": None, "message": f"{call.cluster}: 1 record"}

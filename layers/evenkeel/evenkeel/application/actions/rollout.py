@@ -37,16 +37,9 @@ class RolloutFields(Fields):
     )
 
 
-@action(
-    "rollout",
-    "How far the waves are in which clusters go live; or halt them.",
-    RolloutFields,
-    Right.READ,
-    rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE},
-    of_stack=True,
-)
+@action(RolloutFields, Right.READ, rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE}, of_stack=True)
 def rollout(call: Call, fields: RolloutFields) -> Answer:
-    """Return the rollout as it is after this event."""
+    """How far the waves are in which clusters go live; or halt them."""
     before, version = call.ports.store.rollout()
     under_way = before is not None and not before.phase.is_over
     if fields.members:

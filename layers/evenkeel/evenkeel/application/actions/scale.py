@@ -43,15 +43,15 @@ class LevelFields(Fields):
     dry_run: Flag = Field(default=False, description="Only say which steps would follow.")
 
 
-@action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE)
+@action(ScaleFields, Right.WRITE)
 def scale_up(call: Call, fields: ScaleFields) -> Answer:
-    """Request nodes, split evenly over the pool's zones."""
+    """Nodes for a pool, split evenly over its zones."""
     return _scale(call, "scale-up", fields, fields.nodes)
 
 
-@action("scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE)
+@action(ScaleFields, Right.WRITE)
 def scale_down(call: Call, fields: ScaleFields) -> Answer:
-    """Give nodes back, from the largest zones first."""
+    """Give nodes of a pool back, from the largest zones first."""
     return _scale(call, "scale-down", fields, -fields.nodes)
 
 
@@ -86,14 +86,9 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
     return answer if outcome.result is EventResult.KNOWN else call.with_dry_run(answer, stored, pools)
 
 
-@action(
-    "level",
-    "Bring a pool home once: its nodes are moved one by one until its zones are level.",
-    LevelFields,
-    Right.WRITE,
-)
+@action(LevelFields, Right.WRITE)
 def level(call: Call, fields: LevelFields) -> Answer:
-    """Request one pass of convergence: nodes move one by one until the pool's zones are level."""
+    """Bring a pool home once: its nodes are moved one by one until its zones are level."""
     stored = call.load()
     asked = {**stored.control.convergence_requested, fields.pool: call.now}
     wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))

@@ -137,17 +137,9 @@ class StatusDocument(ModeStatus):
     message: str
 
 
-@action(
-    "status",
-    "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
-    StatusFields,
-    Right.READ,
-    of_all=True,
-    overview=overview,
-    looks_with="live",
-)
+@action(StatusFields, Right.READ, of_all=True, overview=overview, looks_with="live")
 def status(call: Call, _fields: StatusFields) -> Answer:
-    """Read the cluster and return its status."""
+    """Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)

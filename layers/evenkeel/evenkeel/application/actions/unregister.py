@@ -42,15 +42,12 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     return {**before, "message": f"{call.cluster}{held}"}
 
 
-@action(
-    "unregister",
-    "Forget a cluster's record; refused while bounds of ours stand there.",
-    UnregisterFields,
-    Right.ADMINISTER,
-    touches=_unregister_touches,
-)
+@action(UnregisterFields, Right.ADMINISTER, touches=_unregister_touches)
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
-    """Delete the record under the lease, so that no run writes bounds after the check for them."""
+    """Forget a cluster's record; refused while bounds of ours stand there.
+
+    The record is deleted under the lease, so that no run writes bounds after the check for them.
+    """
     try:
         stored = call.load()
     except UnknownClusterError:

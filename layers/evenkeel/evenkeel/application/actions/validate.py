@@ -25,16 +25,9 @@ class ValidateFields(Fields):
     apply: Annotated[Flag, Field(description="Have it written with the next look.")] = False
 
 
-@action(
-    "validate",
-    "Pools whose numbers break a rule; exit 3 means that some pool is invalid.",
-    ValidateFields,
-    Right.READ,
-    of_all=True,
-    rights_with={"apply": Right.ADMINISTER},
-)
+@action(ValidateFields, Right.READ, of_all=True, rights_with={"apply": Right.ADMINISTER})
 def validate(call: Call, fields: ValidateFields) -> Answer:
-    """Return every pool with a problem or a warning; fix what Evenkeel may write itself."""
+    """Pools whose numbers break a rule; exit 3 means that some pool is invalid."""
     preview = call.preview()
     if fields.pool is not None:
         find_pool(preview, fields.pool)
