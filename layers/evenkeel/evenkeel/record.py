@@ -258,8 +258,8 @@ def with_expander(value: tuple[str, ...] | None, others: ValidationInfo) -> tupl
     return value
 
 
-class ClusterPolicy(Strict):
-    """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
+class SizingFields(Strict):
+    """The fields about node groups, their strategy and their convergence."""
 
     flavours: tuple[FlavourName, ...] = Field(default_factory=lambda: FLAVOUR_NAMES)
     namespaces: tuple[KubernetesName, ...] = ()
@@ -268,6 +268,16 @@ class ClusterPolicy(Strict):
     on_failure: OnFailureName | None = None  # None: release; move without an autoscaler
     level: LevelName | None = None  # None: off; shrink if demand is on
     converge: ConvergeEntry | None = None  # None: its defaults
+
+    @property
+    def discoveries(self) -> tuple[Discovery, ...]:
+        """Return the parsed autodiscovery strings."""
+        return tuple(Discovery.read(text) for text in self.discovery)
+
+
+class DemandFields(Strict):
+    """The fields about the autoscaler, or about Evenkeel's own orders."""
+
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # None: off
     expander: Expander | None = None  # selects one of several pools that fit. None: least-waste
@@ -275,6 +285,25 @@ class ClusterPolicy(Strict):
     max_step: MaxStep | None = None  # nodes that one run may add to a pool. None: any number
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, if readable
+
+    @field_validator("demand")
+    @classmethod
+    def _alone(cls, value: DemandStage | None, info: ValidationInfo) -> DemandStage | None:
+        if value is not None and value.orders and info.data.get("autoscaler") != "none":
+            raise ValueError("it needs autoscaler: none, since two that order nodes would order each of them twice")
+        return value
+
+    _order = field_validator("expander_order")(with_expander)
+
+    @property
+    def demand_stage(self) -> DemandStage:
+        """Return how Evenkeel acts on pending pods and unneeded nodes."""
+        return self.demand or DemandStage.OFF
+
+
+class WriteFields(Strict):
+    """The fields about pools, and about what is written where, and when."""
+
     status_configmap: ConfigMapName | None = None  # the ConfigMap for the cluster's status. None: none
     pools: Pools = ()
     # `validate --apply` may write to the objects that own a pool's numbers. None: false.
@@ -287,7 +316,33 @@ class ClusterPolicy(Strict):
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
     suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's own time
-    # Only the deployed system uses these.
+
+    @field_validator("suspect_provision_time")
+    @classmethod
+    def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
+        if value is None:
+            return None
+        if REMOVES_OPTIONS.issuperset(others.data.get("flavours", FLAVOUR_NAMES)):
+            raise ValueError("Gardener takes such an annotation off again: leave it out")
+        timeout = others.data.get("provision_timeout", value + 1)
+        if value >= timeout:
+            raise ValueError(f"must be less than provision_timeout, {timeout}")
+        return value
+
+    @property
+    def pool_entries(self) -> tuple[PoolEntry, ...]:
+        """Return the entries of both forms of ``pools``."""
+        return self.pools.rules if isinstance(self.pools, DiscoveredPools) else self.pools
+
+    @property
+    def discovered_pools(self) -> DiscoveredPools | None:
+        """Return ``pools`` if it is an object; None if it is a list."""
+        return self.pools if isinstance(self.pools, DiscoveredPools) else None
+
+
+class StackFields(Strict):
+    """The fields that only the deployed system uses."""
+
     id: ClusterId | None = None
     access: Any = None
     dry_run: bool | None = None  # None: as the stack
@@ -305,51 +360,15 @@ class ClusterPolicy(Strict):
     workload: Any = None
     labels: ClusterLabels | None = None  # select several clusters at once
 
-    @field_validator("suspect_provision_time")
-    @classmethod
-    def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
-        if value is None:
-            return None
-        if REMOVES_OPTIONS.issuperset(others.data.get("flavours", FLAVOUR_NAMES)):
-            raise ValueError("Gardener takes such an annotation off again: leave it out")
-        timeout = others.data.get("provision_timeout", value + 1)
-        if value >= timeout:
-            raise ValueError(f"must be less than provision_timeout, {timeout}")
-        return value
+
+# Pydantic takes the fields of the last base first.
+class ClusterPolicy(StackFields, WriteFields, DemandFields, SizingFields):
+    """The fields of a record. All are optional, because ``evenkeel plan`` needs no registered cluster."""
 
     @model_validator(mode="before")
     @classmethod
     def _as_others_say(cls, data: object) -> object:
         return _in_our_words(data)
-
-    @field_validator("demand")
-    @classmethod
-    def _alone(cls, value: DemandStage | None, info: ValidationInfo) -> DemandStage | None:
-        if value is not None and value.orders and info.data.get("autoscaler") != "none":
-            raise ValueError("it needs autoscaler: none, since two that order nodes would order each of them twice")
-        return value
-
-    _order = field_validator("expander_order")(with_expander)
-
-    @property
-    def demand_stage(self) -> DemandStage:
-        """Return how Evenkeel acts on pending pods and unneeded nodes."""
-        return self.demand or DemandStage.OFF
-
-    @property
-    def discoveries(self) -> tuple[Discovery, ...]:
-        """Return the parsed autodiscovery strings."""
-        return tuple(Discovery.read(text) for text in self.discovery)
-
-    @property
-    def pool_entries(self) -> tuple[PoolEntry, ...]:
-        """Return the entries of both forms of ``pools``."""
-        return self.pools.rules if isinstance(self.pools, DiscoveredPools) else self.pools
-
-    @property
-    def discovered_pools(self) -> DiscoveredPools | None:
-        """Return ``pools`` if it is an object; None if it is a list."""
-        return self.pools if isinstance(self.pools, DiscoveredPools) else None
 
     def policy(self) -> Policy:
         """Return the domain's policy."""

@@ -1,14 +1,14 @@
 """Operator events: find the action in the table, read its fields, carry it out and record it."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right, read_selector
-from evenkeel.application.actions.ports import ActionStore, InspectableClusters
+from evenkeel.application.actions.ports import ActionPorts
 from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import (
     BadRequestError,
@@ -17,7 +17,7 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.ports import NAMELESS, Clock, Executor, Queue, Remaining, sequentially
+from evenkeel.application.ports import Executor, Remaining, sequentially
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.texts.english import rfc3339
@@ -37,17 +37,9 @@ _LARGEST_ANSWER = 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operate:
+class Operate(ActionPorts):
     """The use case with its ports. Every answer has ``ok`` and a readable ``message``."""
 
-    store: ActionStore
-    clusters: InspectableClusters
-    queue: Queue
-    clock: Clock
-    random_bytes: Callable[[int], bytes]
-    dry_run: bool
-    zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}
-    stack: str = NAMELESS
     together: Executor = sequentially  # for several clusters
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
@@ -78,14 +70,7 @@ class Operate:
         given = {name: event[name] for name in action.fields.names() if name in event}
         fields = read_model(action.fields, given, action.name)
         call = Call(
-            store=self.store,
-            clusters=self.clusters,
-            queue=self.queue,
-            clock=self.clock,
-            zone_names=self.zone_names,
-            random_bytes=self.random_bytes,
-            stack=self.stack,
-            stack_dry_run=self.dry_run,
+            ports=self,
             cluster=event["cluster"] if scope == "cluster" else "",
             selector=read_selector(event["selector"]) if scope == "selector" else None,
             right=right,
@@ -95,29 +80,23 @@ class Operate:
             remaining=remaining,
             of_invocation=remaining,
         )
-        answer = self._answer(action, scope, call, fields, event)
+        answer = {"ok": True, "action": action.name, **self._answer(action, scope, call, fields, event)}
         if unknown := call.unknown():
             answer |= {"unknown": unknown, "message": f"{answer['message']}; {unknown_words(unknown)}"}
         return answer
 
     def _answer(self, action: Action, scope: str, call: Call, fields: Fields, event: Mapping[str, Any]) -> Answer:
         if scope == "stack":
-            return {"ok": True, "action": action.name, **action.handler(call, fields)}
+            return action.handler(call, fields)
         if scope == "cluster":
-            return {
-                "ok": True,
-                "action": action.name,
-                "cluster": call.cluster,
-                **self._answer_of_one(action, call, fields),
-            }
+            return {"cluster": call.cluster, **self._answer_of_one(action, call, fields)}
         if scope in ("all", "selector") and (overview := action.overview_for(event)) is not None:
-            return {"ok": True, "action": action.name, **overview(call, fields)}
+            return overview(call, fields)
         if scope == "records":
             clusters = fields.clusters
         else:
             clusters = _named(event["clusters"]) if scope == "clusters" else [id for id, _ in call.registrations()]
-        lists = event.get("list") is True
-        return {"ok": True, "action": action.name, **self._answer_of_many(action, call, fields, clusters, lists=lists)}
+        return self._answer_of_many(action, call, fields, clusters, lists=event.get("list") is True)
 
     def _answer_of_one(self, action: Action, call: Call, fields: Fields) -> Answer:
         try:

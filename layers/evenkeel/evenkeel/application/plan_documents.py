@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, dataclass_transform
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
@@ -29,14 +29,16 @@ ONLY_WHEN_KNOWN = Field(exclude_if=lambda value: value is None)
 ONLY_WHEN_SET = Field(exclude_if=lambda value: not value)
 
 
+@dataclass_transform(kw_only_default=True)
 class Document:
-    """The base of the dataclasses that are written as JSON, with camelCase names."""
+    """The base of classes that are written as JSON, with camelCase names. Each of them is a dataclass."""
 
-    __slots__ = ()
     __pydantic_config__ = ConfigDict(extra="ignore", alias_generator=to_camel)
 
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
-@dataclass(kw_only=True, slots=True)
+
 class ReplicaChange(Document):
     """Requested replicas, before and after."""
 
@@ -44,7 +46,6 @@ class ReplicaChange(Document):
     after: Annotated[Count, Field(alias="to")]
 
 
-@dataclass(kw_only=True, slots=True)
 class BoundChange(Document):
     """A bound, before and after; null if it is unset or cannot be read."""
 
@@ -52,7 +53,6 @@ class BoundChange(Document):
     after: Annotated[Number | None, Field(alias="to")]
 
 
-@dataclass(kw_only=True, slots=True)
 class GroupDocument(Document):
     """One node group of a plan; in a decision also the outcome of its write."""
 
@@ -95,7 +95,6 @@ class GroupDocument(Document):
         return next((facts for facts in self.rules if facts.get("rule") == rule.value), None)
 
 
-@dataclass(kw_only=True, slots=True)
 class ScaleRequestDocument(Document):
     """The rest of a request for nodes: ``missing`` cannot be placed, or have to stay; later runs add ``later``."""
 
@@ -105,7 +104,6 @@ class ScaleRequestDocument(Document):
     later: Annotated[Count, ONLY_WHEN_SET] = 0
 
 
-@dataclass(kw_only=True, slots=True)
 class OwnerDocument(Document):
     """The share of one owner in a number of a pool."""
 
@@ -119,7 +117,6 @@ class OwnerDocument(Document):
     set_by: Annotated[str, ONLY_WHEN_SET] = ""
 
 
-@dataclass(kw_only=True, slots=True)
 class OriginDocument(Document):
     """The source of a number of a pool: a Source, or one of a newer release."""
 
@@ -129,7 +126,6 @@ class OriginDocument(Document):
     owners: tuple[OwnerDocument, ...] = ()
 
 
-@dataclass(kw_only=True, slots=True)
 class OriginsDocument(Document):
     """The source of each number; null: it has none."""
 
@@ -137,7 +133,6 @@ class OriginsDocument(Document):
     max: OriginDocument | None = None
 
 
-@dataclass(kw_only=True, slots=True)
 class WaitingDocument(Document):
     """Pending pods with equal needs that need nodes of a pool."""
 
@@ -147,7 +142,6 @@ class WaitingDocument(Document):
     zones: tuple[str, ...] = ()  # of their nodes
 
 
-@dataclass(kw_only=True, slots=True)
 class UnfitDocument(Document):
     """Pods with equal needs, or with one reason, that get no node."""
 
@@ -159,7 +153,6 @@ class UnfitDocument(Document):
     groups: Annotated[dict[str, str], ONLY_WHEN_SET] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True, slots=True)
 class NodeDocument(Document):
     """A node, and why it is needed; if unneeded, since when, and why and until when it stays."""
 
@@ -171,7 +164,6 @@ class NodeDocument(Document):
     goes_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
 
 
-@dataclass(kw_only=True, slots=True)
 class DemandDocument(Document):
     """The demand of pods and nodes of a pool."""
 
@@ -183,7 +175,6 @@ class DemandDocument(Document):
     says: tuple[str, ...] = ()  # the same in sentences
 
 
-@dataclass(kw_only=True, slots=True)
 class ClusterDemandDocument(Document):
     """The demand that no pool serves; ``unread``: why it is unknown."""
 
@@ -195,7 +186,6 @@ class ClusterDemandDocument(Document):
     says: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True, slots=True)
 class StepDocument(Document):
     """A step of convergence that is under way, or begins. Groups by key."""
 
@@ -206,7 +196,6 @@ class StepDocument(Document):
     delete_requested_at: Annotated[Timestamp | None, Field(alias="givenAt"), ONLY_WHEN_KNOWN] = None
 
 
-@dataclass(kw_only=True, slots=True)
 class LevelDocument(Document):
     """The convergence of a pool."""
 
@@ -219,7 +208,6 @@ class LevelDocument(Document):
     says: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True, slots=True)
 class PoolDocument(Document):
     """One pool of a plan."""
 
@@ -239,7 +227,6 @@ class PoolDocument(Document):
     groups: tuple[GroupDocument, ...]
 
 
-@dataclass(kw_only=True, slots=True)
 class PlannedPoolDocument(PoolDocument):
     """One pool of a plan, with its demand and convergence. A decision has neither."""
 
@@ -247,7 +234,6 @@ class PlannedPoolDocument(PoolDocument):
     level: Annotated[LevelDocument | None, ONLY_WHEN_KNOWN] = None
 
 
-@dataclass(kw_only=True, slots=True)
 class SkippedDocument(Document):
     """An object that is skipped, and why."""
 
@@ -256,7 +242,6 @@ class SkippedDocument(Document):
     reason: str
 
 
-@dataclass(kw_only=True, slots=True)
 class PlanDocument(Document):
     """The plan of a whole cluster."""
 
@@ -268,7 +253,6 @@ class PlanDocument(Document):
     demand: Annotated[ClusterDemandDocument | None, ONLY_WHEN_KNOWN] = None
 
 
-@dataclass(kw_only=True, slots=True)
 class FixDocument(Document):
     """A PoolMaximum that was written to an object, or should be, and the outcome."""
 
@@ -279,7 +263,6 @@ class FixDocument(Document):
     result: Annotated[str | None, ONLY_WHEN_KNOWN] = None
 
 
-@dataclass(kw_only=True, slots=True)
 class DecisionDocument(Document):
     """The decision for one pool, and its outcome."""
 
@@ -320,9 +303,7 @@ def _adapter(document: Any) -> TypeAdapter[Any]:
     return TypeAdapter(document)
 
 
-def document_json(
-    document: Document,
-) -> dict[str, Any]:
+def document_json(document: Document) -> dict[str, Any]:
     """Return the document as JSON, with the names of the contract."""
     kind: Any = type(document)
     json: dict[str, Any] = _adapter(kind).dump_python(document, mode="json", by_alias=True, warnings=False)

@@ -21,7 +21,7 @@ def origin_words(origin: Origin) -> str:
 
 def _source(origin: Origin) -> str:
     if origin.source is Source.ANNOTATION:
-        return f"annotation {origin.field} on {_some([object_words(group) for group in origin.groups])}"
+        return f"annotation {origin.field} on {some_names([object_words(group) for group in origin.groups])}"
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     if origin.source is Source.ADOPTION:
@@ -31,17 +31,17 @@ def _source(origin: Origin) -> str:
         return f"{_field(owner, origin)} of {owner.ref}"
     added = [f"{share.wish} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
     rest = ["what members without an owner had at adoption"] if origin.groups else []
-    return f"the sum of {_some([*added, *rest])}"
+    return f"the sum of {some_names([*added, *rest])}"
 
 
-def _some(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def unknown_words(clusters: Sequence[str]) -> str:
     """Return the warning about clusters whose labels are unknown because their records cannot be read."""
-    return f"left out, since their labels cannot be read: {_some(clusters)}"
+    return f"left out, since their labels cannot be read: {some_names(clusters)}"
 
 
 def _entry(ref: OwnerRef) -> str:

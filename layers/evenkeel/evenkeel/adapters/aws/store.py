@@ -171,7 +171,7 @@ class DynamoStore:
             # The condition of the first write holds for all.
             ("Put", self._put_of(_pk(record.id), meta, due={"S": _DUE}) | unchanged("version", meta.version)),
             ("Put", self._put_of(_pk(record.id), controls)),
-            ("Put", self._due_put(record.id, meta.text)),
+            ("Put", {"Item": {**key(_due_pk(record.id), _pk(record.id)), "record": {"S": meta.text}}}),
         )
         meta.note(versions)
 
@@ -223,12 +223,6 @@ class DynamoStore:
             after=_cluster_of(last["sk"]) if last else None,
         )
 
-    def list_as_due(self, registration: Registration) -> None:
-        """Replace the listed record. If that one is newer, the next search for strays corrects this."""
-        self._list_names(registration.record)
-        listed = registration.model_dump_json(exclude_none=True)
-        self._table.call("put_item", **self._due_put(registration.record.id, listed))
-
     def called(self, name: str) -> Sequence[str]:
         """One query of the name's own partition."""
         if not _can_be_listed(name):
@@ -242,10 +236,6 @@ class DynamoStore:
     def _list_names(self, record: ClusterRecord) -> None:
         for name in filter(_can_be_listed, record.names):
             self._table.call("put_item", Item=key(f"NAME#{name}", _pk(record.id)))
-
-    @staticmethod
-    def _due_put(cluster: str, text: str) -> Item:
-        return {"Item": {**key(_due_pk(cluster), _pk(cluster)), "record": {"S": text}}}
 
     # ---------------------------------------------------------------- steady states and last checks
 

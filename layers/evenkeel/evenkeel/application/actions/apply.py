@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from evenkeel.access_config import ServiceAccountAccess
-from evenkeel.application.actions.call import Action, Answer, Call, Digests, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -39,10 +39,7 @@ class ApplyFields(Fields):
 
 def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     """Return the difference, and the faults that prevent storing it."""
-    record = _record(call, fields)
-    registered = call.store.registered(call.cluster)
-    before = registered.record if registered else None
-    differences = _differences(before, record)
+    record, registered, before, differences = _compared(call, fields)
     change = "added" if registered is None else "changed" if differences else "same"
     faults = _faults(call, record, registered) if fields.verify and change != "same" else ()
     message = f"{call.cluster}: {change}"
@@ -55,12 +52,13 @@ def _apply_touches(call: Call, fields: ApplyFields) -> Answer:
     }
 
 
+@action(ApplyFields, Right.ADMINISTER, touches=_apply_touches, of_records=True)
 def apply(call: Call, fields: ApplyFields) -> Answer:
-    """Store a record. One that is stored already is not written, so that repeated events do no harm."""
-    record = _record(call, fields)
-    registered = call.store.registered(call.cluster)
-    before = registered.record if registered else None
-    differences = _differences(before, record)
+    """Store the records of a fleet, as its files have them; what differs is shown first.
+
+    A record that is stored already is not written, so that repeated events do no harm.
+    """
+    record, registered, before, differences = _compared(call, fields)
     if registered is not None and not differences:
         return {"change": "same", "done": False, "message": f"{call.cluster} is as it was"}
     if call.cluster in fields.before and fields.before[call.cluster] != digest_of(before):
@@ -68,7 +66,7 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
     if fields.verify and (faults := _faults(call, record, registered)):
         raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(faults)}")
     control = registered.control if registered else ControlRecord()
-    call.store.save_record(record, control, registered.versions if registered else None)
+    call.ports.store.save_record(record, control, registered.versions if registered else None)
     call.request_run("applied")
     what = ", ".join(str(one["field"]) for one in differences)
     message = f"{call.cluster} is {'changed: ' + what if registered else 'registered'}"
@@ -76,16 +74,21 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
     return {"change": "changed" if registered else "added", "message": message + dry + call.still_held(control)}
 
 
-def _record(call: Call, fields: ApplyFields) -> ClusterRecord:
+_Before = ClusterRecord | str | None
+
+
+def _compared(
+    call: Call, fields: ApplyFields
+) -> tuple[ClusterRecord, Registered | None, _Before, list[dict[str, Any]]]:
+    """Return the record, the cluster's registration, the record in that, and the differences of the two."""
     given = fields.records[call.cluster]
     if given.get("id", call.cluster) != call.cluster:
         raise BadRequestError(f"record.id is {given['id']!r}: it must be {call.cluster!r}, or left out")
-    return read_model(ClusterRecord, {**given, "id": call.cluster}, f"record of cluster {call.cluster}")
-
-
-def _differences(before: ClusterRecord | str | None, record: ClusterRecord) -> list[dict[str, Any]]:
+    record = read_model(ClusterRecord, {**given, "id": call.cluster}, f"record of cluster {call.cluster}")
+    registered = call.ports.store.registered(call.cluster)
+    before = registered.record if registered else None
     unreadable = [{"field": "the whole", "from": before, "to": None}] if isinstance(before, str) else []
-    return unreadable + changes(None if isinstance(before, str) else before, record)
+    return record, registered, before, unreadable + changes(None if isinstance(before, str) else before, record)
 
 
 def _faults(call: Call, record: ClusterRecord, registered: Registered | None) -> Sequence[str]:
@@ -109,14 +112,3 @@ def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
     of_rights = ("namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
     names = ("access", "flavours", *of_rights)
     return all(getattr(record, name) == getattr(before, name) for name in names)
-
-
-APPLY = Action(
-    "apply",
-    "Store the records of a fleet, as its files have them; what differs is shown first.",
-    ApplyFields,
-    Right.ADMINISTER,
-    apply,
-    touches=_apply_touches,
-    of_records=True,
-)

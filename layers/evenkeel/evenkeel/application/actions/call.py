@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from evenkeel.application.actions.ports import ActionStore, InspectableClusters
+from evenkeel.application.actions.ports import ActionPorts
 from evenkeel.application.errors import BadRequestError, EvenkeelError, contained
 from evenkeel.application.incidents.notify import kind_of
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
-from evenkeel.application.ports import Clock, Queue, Remaining, StoredCluster
+from evenkeel.application.ports import Remaining, StoredCluster
 from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.preview import Preview, preview_of
 from evenkeel.domain.demand.advice import is_at_work
@@ -133,14 +133,7 @@ class Evaluated:
 class Call:
     """One action, for one cluster."""
 
-    store: ActionStore
-    clusters: InspectableClusters
-    queue: Queue
-    clock: Clock
-    zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone id -> zone name in this account
-    random_bytes: Callable[[int], bytes]
-    stack: str  # its name
-    stack_dry_run: bool  # of clusters whose record has no setting
+    ports: ActionPorts
     cluster: str  # empty: all registered clusters
     selector: Selector | None  # of all, those that it selects
     right: Right  # that this event needs
@@ -152,7 +145,7 @@ class Call:
 
     def load(self) -> StoredCluster:
         """Read the stored items. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        return with_reports(self.store.load(self.cluster), read_offerings(self.store))
+        return with_reports(self.ports.store.load(self.cluster), read_offerings(self.ports.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Return all registrations, or those that the selector selects."""
@@ -167,11 +160,11 @@ class Call:
 
     @cached_property
     def _registered(self) -> Sequence[tuple[str, Registration | str]]:
-        return self.store.registrations()
+        return self.ports.store.registrations()
 
     def preview(self, *, with_demand: bool = False) -> Preview:
         """Read and plan. Raises as ``load``, and AccessError, ClusterUnavailableError."""
-        return preview_of(self.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
+        return preview_of(self.ports.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
     def evaluate(self, *, with_demand: bool = False) -> Evaluated:
         """Read the cluster and evaluate its health. If it cannot be read, the answer has its stored items only.
@@ -183,7 +176,7 @@ class Call:
         # A cluster that hangs must leave the time to answer with the stored items.
         left = lambda: self.remaining() - _SECONDS_TO_ANSWER  # noqa: E731
         try:
-            preview = preview_of(self.clusters, stored, self.now, left, with_demand=with_demand)
+            preview = preview_of(self.ports.clusters, stored, self.now, left, with_demand=with_demand)
         except EvenkeelError as error:
             silence = stored.silence
             since = silence.since if silence is not None and not silence.is_over else self.now
@@ -191,17 +184,17 @@ class Call:
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
         if not stored.control.is_paused(self.now):  # reading it now does not prove that checks do
-            checked_at = self.store.looked_at().get(self.cluster)
+            checked_at = self.ports.store.looked_at().get(self.cluster)
             health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Return whether nothing is written to the cluster."""
-        return control.is_dry(record, self.stack_dry_run)
+        return control.is_dry(record, self.ports.dry_run)
 
     def dry_pools(self, stored: StoredCluster, pools: Iterable[PoolPlan]) -> list[PoolPlan]:
         """Return the pools in dry run, by their own setting or their cluster's."""
-        is_dry = stored.is_dry(self.stack_dry_run)
+        is_dry = stored.is_dry(self.ports.dry_run)
         dry = [pool for pool in pools if (is_dry if pool.mode.dry_run is None else pool.mode.dry_run)]
         return [pool for pool in dry if not stored.control.restores(pool.id)]
 
@@ -218,7 +211,7 @@ class Call:
         """
         is_paused = stored.control.is_paused(self.now)
         dry = self.dry_pools(stored, pools)
-        everything = len(dry) == len(pools) if pools else stored.is_dry(self.stack_dry_run)
+        everything = len(dry) == len(pools) if pools else stored.is_dry(self.ports.dry_run)
         names = sorted({pool.id.name for pool in dry})
         answer = planned if (everything or is_paused) and planned is not None else answer
         before = f"{PLANNED_ONLY}: " if everything else ""
@@ -233,7 +226,7 @@ class Call:
         # Validated rather than copied, because an event's values are in it.
         where = f"record of cluster {self.cluster}"
         control = read_model(ControlRecord, {**stored.control.model_dump(), **fields}, where)
-        self.store.save_record(stored.record, control, stored.versions)
+        self.ports.store.save_record(stored.record, control, stored.versions)
         return control
 
     def another_autoscaler(self, record: ClusterRecord) -> Reason | None:
@@ -243,18 +236,18 @@ class Call:
         """
         if not record.demand_stage.orders:
             return None
-        ask = partial(self.clusters.autoscaler_at, record, within_check(self.remaining))
+        ask = partial(self.ports.clusters.autoscaler_at, record, within_check(self.remaining))
         at = contained(record.id, "another autoscaler was looked for", ask)
         return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, self.now) else None
 
     def refused_rights(self, record: ClusterRecord, *, writes: bool) -> Sequence[str]:
         """Return the rights that the API server refuses. Raises AccessError, ClusterUnavailableError."""
-        ask = partial(self.clusters.refused, record, self.remaining, writes=writes)
+        ask = partial(self.ports.clusters.refused, record, self.remaining, writes=writes)
         return contained(record.id, "its rights were asked for", ask)
 
     def request_run(self, reason: str) -> None:
         """Request a run of the cluster."""
-        self.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
+        self.ports.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
         """Return the end of a message: what stays paused or in a restore after the cluster is switched on."""
@@ -313,3 +306,13 @@ class Action:
         """Return the right that this event needs, also if a field has a bad value."""
         rights = [right for name, right in self.rights_with.items() if event.get(name, False) not in (False, None)]
         return max([self.right, *rights], key=[*Right].index)
+
+
+def action(fields: type[Fields], right: Right, **row: Any) -> Callable[[Handler], Action]:
+    """Make the decorated handler a row of the table of actions. Its docstring's first line is the help."""
+
+    def row_of(handler: Handler) -> Action:
+        summary = (handler.__doc__ or "").partition("\n")[0]
+        return Action(handler.__name__.replace("_", "-"), summary, fields, right, handler, **row)
+
+    return row_of

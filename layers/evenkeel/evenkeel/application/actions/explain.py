@@ -4,12 +4,12 @@ Every number comes from the plan.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, GroupName, PoolName, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName, Right, action
 from evenkeel.application.convergence.summary import pool_level
 from evenkeel.application.demand.summary import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
@@ -49,7 +49,6 @@ class ExplainFields(Fields):
     pool: PoolName = None
 
 
-@dataclass(kw_only=True, slots=True)
 class Explanation(Document):
     """The answer. ``groups``: sentences by group."""
 
@@ -67,8 +66,9 @@ class Explanation(Document):
         return document_json(self)
 
 
+@action(ExplainFields, Right.READ)
 def explain(call: Call, fields: ExplainFields) -> Answer:
-    """Explain the numbers of a group or a pool; or each incident, with what to do."""
+    """What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are."""
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
@@ -108,7 +108,7 @@ def _explain_incidents(call: Call) -> Answer:
             key: explain_group(preview, pool, plan) for pool, plan in members if (key := str(plan.group.key)) in keys
         }
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, now, call.stack) for incident in incidents],
+        incidents=[incident_json(incident, call.cluster, now, call.ports.stack) for incident in incidents],
         sentences=about,
         groups=groups,
         history=_history(call, groups, now),
@@ -116,11 +116,11 @@ def _explain_incidents(call: Call) -> Answer:
 
 
 def _explain_invalid_record(call: Call, fault: str) -> Answer:
-    health = unreadable(call.store.cluster_healths().get(call.cluster, ClusterHealth()), fault, call.now)
+    health = unreadable(call.ports.store.cluster_healths().get(call.cluster, ClusterHealth()), fault, call.now)
     incident = next(incident for incident in health.incidents if incident.kind is IncidentKind.INVALID_RECORD)
     about = _what_to_do(call, incident)
     return Explanation(
-        incidents=[incident_json(incident, call.cluster, call.now, call.stack)],
+        incidents=[incident_json(incident, call.cluster, call.now, call.ports.stack)],
         sentences=about,
         history=_history(call, (), call.now),
         message=" ".join(about),
@@ -129,7 +129,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
 
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
     """Return the incident, and what to do; without the command if that is `explain` itself."""
-    command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.stack)}"
+    command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
     words = incident_words(incident, call.now)
     return [
         words if words.endswith("…") else f"{words}.",
@@ -140,7 +140,7 @@ def _what_to_do(call: Call, incident: Incident) -> list[str]:
 def _mode(call: Call, preview: Preview) -> list[str]:
     if preview.stored.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
-    if preview.stored.is_dry(call.stack_dry_run):
+    if preview.stored.is_dry(call.ports.dry_run):
         live = [pool.id.name for pool in preview.plan.pools if pool.mode.dry_run is False]
         except_for = f", but of pool {', '.join(live)}" if live else ", and numbers stay as they are"
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written{except_for}."]
@@ -148,7 +148,7 @@ def _mode(call: Call, preview: Preview) -> list[str]:
 
 
 def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:
-    return history(call.store.decisions(call.cluster, _DECISIONS_READ), names, now)
+    return history(call.ports.store.decisions(call.cluster, _DECISIONS_READ), names, now)
 
 
 # The name before a reason that set a number: the rule's, or its family's, as in docs/explaining.md.
@@ -415,12 +415,3 @@ def _or_unset(number: int | None) -> str:
 
 def _because(statement: str, reasons: list[str]) -> str:
     return f"{statement}: {'; '.join(reasons)}." if reasons else f"{statement}."
-
-
-EXPLAIN = Action(
-    "explain",
-    "What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are.",
-    ExplainFields,
-    Right.READ,
-    explain,
-)

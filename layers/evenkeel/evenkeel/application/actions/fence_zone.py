@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Ending, Right, length
+from evenkeel.application.actions.call import Answer, Call, Ending, Right, action, length
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError, contained
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rebalancing.events import ZoneShift
@@ -46,15 +46,16 @@ def _fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
     return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
 
 
+@action(FenceZoneFields, Right.WRITE, touches=_fence_zone_touches, spares="no such zone")
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
-    """Store the operator's statement about the zone, and request a run."""
+    """No growth in one zone until a moment."""
     until, stored = fields.end(call.now), call.load()
     if until is None:
         raise BadRequestError("fence-zone: until is missing: say when the fence ends, or for how long it lasts")
     zone, doubt = _zone(call, fields, stored)
     impaired = until > call.now
     shift = ZoneShift(zone=zone, region="", impaired=impaired, at=call.now, until=until, by=OPERATOR, id="hand")
-    zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
+    zone_shifts = RecordZoneShift(store=call.ports.store, queue=call.ports.queue, clock=call.ports.clock)
     zone_shifts.record(call.cluster, zone, shift)
     others = () if impaired else zone_shifts.still_impaired(call.cluster, zone)
     done, planned = _fenced(call, zone, rfc3339(until), doubt) if impaired else _lifted(call, zone, others)
@@ -98,15 +99,15 @@ def _pools_in(call: Call, zone: str, stored: StoredCluster) -> list[PoolPlan]:
 
     The fence is stored already, so the answer does not wait long for a failing cluster.
     """
-    name, start = stored.record.zone_ids.get(zone, zone), call.clock.now()
+    name, start = stored.record.zone_ids.get(zone, zone), call.ports.clock.now()
 
     def remaining() -> float:
-        return min(call.remaining(), _SECONDS_TO_READ - (call.clock.now() - start).total_seconds())
+        return min(call.remaining(), _SECONDS_TO_READ - (call.ports.clock.now() - start).total_seconds())
 
     if stored.is_unreachable:
         return []
     try:
-        plan = preview_of(call.clusters, stored, call.now, remaining).plan
+        plan = preview_of(call.ports.clusters, stored, call.now, remaining).plan
     except EvenkeelError:
         return []
     return [pool for pool in plan.pools if any(group.group.identity.zone == name for group in pool.groups)]
@@ -117,7 +118,7 @@ def _zone(call: Call, fields: FenceZoneFields, stored: StoredCluster) -> tuple[s
     if (fields.zone is None) == (fields.zone_id is None):
         raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
     if fields.zone is not None:
-        observe = lambda: observe_cluster(call.clusters, stored.record, call.remaining)[1]  # noqa: E731
+        observe = lambda: observe_cluster(call.ports.clusters, stored.record, call.remaining)[1]  # noqa: E731
         return fields.zone, check_zone(stored, fields.zone, observe)
     return _zone_of_id(call, str(fields.zone_id), stored), ""
 
@@ -133,12 +134,12 @@ def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
     problems = []
     if record.is_of_this_account:
         try:
-            if (name := call.zone_names(record.region).get(id)) is not None:
+            if (name := call.ports.zone_names(record.region).get(id)) is not None:
                 return name
         except EvenkeelError as error:
             problems.append(str(error))
     try:
-        ask = partial(call.clusters.zone_ids, record, call.remaining)
+        ask = partial(call.ports.clusters.zone_ids, record, call.remaining)
         if (name := contained(record.id, "it was read", ask).get(id)) is not None:
             return name
     except EvenkeelError as error:
@@ -152,14 +153,3 @@ def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
         f"zone_id is {quote(id)}: neither the record of {record.id} nor its nodes name that zone: "
         "name it in its zone_ids, or fence it by its zone's name"
     )
-
-
-FENCE_ZONE = Action(
-    "fence-zone",
-    "No growth in one zone until a moment.",
-    FenceZoneFields,
-    Right.WRITE,
-    fence_zone,
-    touches=_fence_zone_touches,
-    spares="no such zone",
-)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.validation import Moment
 
@@ -27,12 +27,16 @@ class RecordFields(Fields):
     after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
 
 
+@action(HistoryFields, Right.READ, of_all=True)
 def history(call: Call, fields: HistoryFields) -> Answer:
-    """Return the actions that wrote something, the oldest first; also of a cluster that is not registered any more."""
+    """What people did to clusters, with who asked for it and why.
+
+    A cluster that is not registered any more has a history too.
+    """
     after, more = ulid(fields.since or call.now - _SINCE, bytes(10)), True
     actions: list[dict[str, Any]] = []
     while more:
-        page, more = call.store.decisions_after(call.cluster, after)
+        page, more = call.ports.store.decisions_after(call.cluster, after)
         after = page[-1]["id"] if page else after
         actions += [dict(entry) for entry in page if "pool" not in entry]
         more = more and bool(page)
@@ -41,24 +45,17 @@ def history(call: Call, fields: HistoryFields) -> Answer:
     return {"actions": actions, "message": f"{call.cluster}: actions: {len(actions)}"}
 
 
+@action(RecordFields, Right.READ)
 def record(call: Call, fields: RecordFields) -> Answer:
-    """Return one page of decisions and actions: Lambda answers with 6 MB at most."""
+    """The decisions of a cluster, the oldest first, as JSON.
+
+    An answer is one page, because Lambda answers with 6 MB at most.
+    """
     call.load()  # raises for an unknown cluster
     first = ulid(fields.since, bytes(10)) if fields.since else ""
-    decisions, more = call.store.decisions_after(call.cluster, fields.after or first)
+    decisions, more = call.ports.store.decisions_after(call.cluster, fields.after or first)
     return {
         "decisions": list(decisions),
         "next": decisions[-1]["id"] if more and decisions else None,
         "message": f"{call.cluster}: decisions: {len(decisions)}{', and there are more' if more else ''}",
     }
-
-
-HISTORY = Action(
-    "history",
-    "What people did to clusters, with who asked for it and why.",
-    HistoryFields,
-    Right.READ,
-    history,
-    of_all=True,
-)
-RECORD = Action("record", "The decisions of a cluster, the oldest first, as JSON.", RecordFields, Right.READ, record)

@@ -1,12 +1,95 @@
-"""``live`` and ``dry-run``: whether a cluster is written."""
+"""``readiness``, ``live`` and ``dry-run``: whether a cluster passed its dry run, and whether it is written."""
 
-from pydantic import Field
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right
-from evenkeel.application.errors import BadRequestError
-from evenkeel.application.rollout.readiness import Known, readiness_of
-from evenkeel.application.rollout.summary import readiness_words
+from pydantic import BeforeValidator, Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length
+from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.ports import StoredCluster
+from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, readiness_of
+from evenkeel.application.rollout.summary import hindrance_words, readiness_words
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
+from evenkeel.texts.english import rfc3339, sentence
+
+_MOST_NAMED = 200  # skipped and frozen groups
+
+
+class ReadinessFields(Fields):
+    """From stored items, unless ``live`` reads the cluster."""
+
+    lasting: Annotated[
+        timedelta,
+        BeforeValidator(length),
+        Field(alias="for", description="How long its dry run must have lasted: 3d, 12h."),
+    ] = NEEDED
+    live: Flag = Field(default=False, description="Look at the cluster now: what is skipped, which rights are missing.")
+
+
+@action(ReadinessFields, Right.READ, of_all=True)
+def readiness(call: Call, fields: ReadinessFields) -> Answer:
+    """Whether a cluster in dry run may go live, and why not; exit 5 means that some may not."""
+    if fields.lasting > KEPT:
+        raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
+    known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
+    stored = known.remembered
+    if not call.is_dry(stored.record, stored.control):
+        return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
+    ask = partial(_ask, call, stored) if fields.live else None
+    result = readiness_of(call.ports.store, known, fields.lasting, call.now, ask)
+    return {
+        "state": "ready" if result.is_ready else "not-ready",
+        "ready": result.is_ready,
+        **_facts(result),
+        "hindrances": [
+            {"rule": hindrance.value, "says": hindrance_words(hindrance, result, stored, fields.lasting, call.now)}
+            for hindrance in result.hindrances
+        ],
+        "message": readiness_words(result, stored, fields.lasting, call.now),
+    }
+
+
+def _facts(result: Readiness) -> dict[str, Any]:
+    past, plan = result.dry_run, result.asked.plan if result.asked else None
+    return {
+        "since": rfc3339(past.since),
+        "days": round(past.days, 2),
+        "decisions": past.decisions,
+        "wholeRecord": result.whole,
+        "patches": past.patches,
+        "patchesPerDay": round(past.patches_per_day, 1),
+        "rewritten": dict(past.rewritten),
+        "putBack": dict(past.put_back),
+        "skipped": None if plan is None else _skipped(plan),
+        "frozen": None if plan is None else _frozen(plan),
+        "rightsMissing": None if result.asked is None else list(result.asked.refused),
+    }
+
+
+def _skipped(plan: Plan) -> list[dict[str, str]]:
+    return [
+        {"namespace": object.namespace, "name": object.name, "reason": sentence(object.reason)}
+        for object in plan.skipped[:_MOST_NAMED]
+    ]
+
+
+def _frozen(plan: Plan) -> dict[str, str]:
+    groups = [group.group for pool in plan.pools for group in pool.groups]
+    frozen = [(group.key, group.frozen_because) for group in groups if group.frozen_because is not None]
+    return {str(key): sentence(reason) for key, reason in frozen[:_MOST_NAMED]}
+
+
+def _ask(call: Call, stored: StoredCluster) -> Asked:
+    """Return what a check shows now. An error is part of the answer."""
+    record = stored.record
+    try:
+        plan = call.preview().plan
+        return Asked(plan=plan, refused=call.refused_rights(record, writes=record.looks_as_it_writes))
+    except EvenkeelError as error:
+        return Asked(unread=str(error))
 
 
 class LiveFields(Fields):
@@ -16,33 +99,34 @@ class LiveFields(Fields):
 
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
-    known = Known.of(call.store, call.cluster, call.now)
+    known = Known.of(call.ports.store, call.cluster, call.now)
     is_dry = call.is_dry(known.remembered.record, known.remembered.control)
-    return _readiness(call, known, fields) if is_dry else None
+    return _result(call, known, fields) if is_dry else None
 
 
+@action(LiveFields, Right.ADMINISTER, touches=_live_touches, spares="live already")
 def live(call: Call, fields: LiveFields) -> Answer:
-    """Enable writes for a cluster that passed its dry run."""
-    known = Known.of(call.store, call.cluster, call.now)
+    """Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for."""
+    known = Known.of(call.ports.store, call.cluster, call.now)
     stored = known.remembered
     if not call.is_dry(stored.record, stored.control):
         return {"done": False, "message": f"{call.cluster} is live already"}
-    _readiness(call, known, fields)
+    _result(call, known, fields)
     control = call.change_control(stored, {"live": True, "rollout": ""})
     call.request_run("live")
     return {"message": f"{call.cluster} is live: it is looked at now, and written{call.still_held(control)}"}
 
 
-def _readiness(call: Call, known: Known, fields: LiveFields) -> str:
+def _result(call: Call, known: Known, fields: LiveFields) -> str:
     """Return the result of its dry run. Raises BadRequestError if it may not go live."""
     stored = known.remembered
     if stored.record.dry_run is not None:
         raise BadRequestError(
             f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
         )
-    readiness = readiness_of(call.store, known, NEEDED, call.now)
-    words = readiness_words(readiness, stored, NEEDED, call.now)
-    if not readiness.is_ready and not fields.force:
+    result = readiness_of(call.ports.store, known, NEEDED, call.now)
+    words = readiness_words(result, stored, NEEDED, call.now)
+    if not result.is_ready and not fields.force:
         raise BadRequestError(words)
     return words
 
@@ -52,8 +136,12 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
     return None if call.is_dry(stored.record, stored.control) else call.cluster
 
 
+@action(Fields, Right.WRITE, touches=_dry_run_touches, spares="in dry run already")
 def dry_run(call: Call, _fields: Fields) -> Answer:
-    """Stop writes to a cluster. The id of a rollout that enabled them stays, so that it does not do so again."""
+    """Have nothing written to a cluster any more; what stands there stays.
+
+    The id of a rollout that enabled writes stays, so that it does not do so again.
+    """
     stored = call.load()
     if stored.record.dry_run is False:
         raise BadRequestError(
@@ -63,23 +151,3 @@ def dry_run(call: Call, _fields: Fields) -> Answer:
         return {"done": False, "message": f"{call.cluster} is in dry run already"}
     call.change_control(stored, {"live": False})
     return {"message": f"{call.cluster} is in dry run: nothing is written to it any more; what stands there stays"}
-
-
-LIVE = Action(
-    "live",
-    "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
-    LiveFields,
-    Right.ADMINISTER,
-    live,
-    touches=_live_touches,
-    spares="live already",
-)
-DRY_RUN = Action(
-    "dry-run",
-    "Have nothing written to a cluster any more; what stands there stays.",
-    Fields,
-    Right.WRITE,
-    dry_run,
-    touches=_dry_run_touches,
-    spares="in dry run already",
-)

@@ -28,7 +28,6 @@ _FEW_WORDS = 100
 _MOST_OFFERINGS = 100  # those that most clusters lack come first
 
 
-@dataclass(kw_only=True, slots=True)
 class ClusterSummary(Document):
     """A cluster in the answer. ``places``: zone name -> zone id, of zones with incidents."""
 
@@ -42,7 +41,6 @@ class ClusterSummary(Document):
     places: dict[str, str]
 
 
-@dataclass(kw_only=True, slots=True)
 class OfferingSummary(Document):
     """An offering that clusters could not buy, and those of them that may be named."""
 
@@ -51,7 +49,6 @@ class OfferingSummary(Document):
     since: str
 
 
-@dataclass(kw_only=True, slots=True)
 class Overview(Document):
     """The answer: unhealthy clusters, the worst first, and the names of all others by state."""
 
@@ -68,38 +65,40 @@ class Overview(Document):
 class _StoredCluster:
     """A cluster as the table has it."""
 
+    call: Call
     cluster: str
-    stack: str
     registration: Registration | str
     cluster_health: ClusterHealth
     checked_at: datetime | None  # None: not within the last hours
-    now: datetime
-    stack_dry_run: bool
     places: Places
 
     @property
     def is_dry(self) -> bool:
         record = self.registration
-        return isinstance(record, Registration) and record.control().is_dry(record, self.stack_dry_run)
+        return isinstance(record, Registration) and record.control().is_dry(record, self.call.ports.dry_run)
 
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
         """The stored incidents, and that no check reads the cluster, which only the overview can detect."""
         if isinstance(self.registration, str):
-            return unreadable(self.cluster_health, self.registration, self.now).incidents
-        return with_stopped(self.cluster_health, self.registration.scan_interval, self.checked_at, self.now).incidents
+            return unreadable(self.cluster_health, self.registration, self.call.now).incidents
+        return with_stopped(
+            self.cluster_health, self.registration.scan_interval, self.checked_at, self.call.now
+        ).incidents
 
     @property
     def state(self) -> str:
         """`paused`, `incident`, `unseen` or `well`."""
-        if isinstance(self.registration, Registration) and self.registration.control().is_paused(self.now):
+        if isinstance(self.registration, Registration) and self.registration.control().is_paused(self.call.now):
             return "paused"
         if self.incidents:
             return "incident"
         return "unseen" if self.checked_at is None else "well"
 
     def summary(self) -> ClusterSummary:
-        incidents = [incident_json(incident, self.cluster, self.now, self.stack) for incident in self.incidents]
+        incidents = [
+            incident_json(incident, self.cluster, self.call.now, self.call.ports.stack) for incident in self.incidents
+        ]
         more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
         return ClusterSummary(
             cluster=self.cluster,
@@ -121,19 +120,17 @@ class _StoredCluster:
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Return the state of all clusters."""
-    cluster_healths, checked_at = call.store.cluster_healths(), call.store.looked_at()
+    cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.looked_at()
     registrations = call.registrations()
     places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     by_state: dict[str, list[_StoredCluster]] = {"incident": [], "unseen": [], "paused": [], "well": []}
     for cluster, registration in registrations:
         stored = _StoredCluster(
+            call=call,
             cluster=cluster,
             registration=registration,
-            stack=call.stack,
             cluster_health=cluster_healths.get(cluster, ClusterHealth()),
             checked_at=checked_at.get(cluster),
-            now=call.now,
-            stack_dry_run=call.stack_dry_run,
             places=places,
         )
         by_state[stored.state].append(stored)
@@ -145,7 +142,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
         clusters=_fitting([*by_state["incident"], *by_state["unseen"]]),
         others={state: [stored.cluster for stored in by_state[state]] for state in ("well", "paused")},
         counts={**counts, "dryRun": sum(stored.is_dry for clusters in by_state.values() for stored in clusters)},
-        offerings=_offerings(call.store.offerings(), call.now),
+        offerings=_offerings(call.ports.store.offerings(), call.now),
         message=_headline(counts),
     )
     return document_json(answer)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Ending, Fields, Flag, PoolName, Right
+from evenkeel.application.actions.call import Answer, Call, Ending, Fields, Flag, PoolName, Right, action
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.incidents.notify import PAUSED
 from evenkeel.application.ports import StoredCluster
@@ -47,7 +47,7 @@ def _load(call: Call, pool: str | None) -> StoredCluster:
     """Read the cluster. Raises BadRequestError if it has no such pool."""
     stored = call.load()
     if pool is not None:
-        check_pool(call.clusters, stored, pool, call.now, call.remaining)
+        check_pool(call.ports.clusters, stored, pool, call.now, call.remaining)
     return stored
 
 
@@ -59,8 +59,12 @@ def _pause_touches(call: Call, fields: PauseFields) -> str | None:
     return f"{call.cluster}{': ' if held else ''}{held}"
 
 
+@action(PauseFields, Right.WRITE, touches=_pause_touches, spares="paused for longer")
 def pause(call: Call, fields: PauseFields) -> Answer:
-    """Pause a cluster or a pool. A longer pause is never cut short, because another operator may rely on it."""
+    """Leave a cluster alone, or one pool of it.
+
+    A longer pause is never cut short, because another operator may rely on it.
+    """
     pool, end = fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
         raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
@@ -105,14 +109,24 @@ def _resume_touches(call: Call, fields: ResumeFields) -> str | None:
     return f"{call.cluster}: {held}{_paused_by(call) if stored.control.is_paused(call.now) else ''}"
 
 
+@action(
+    ResumeFields,
+    Right.WRITE,
+    rights_with={"restored": Right.ADMINISTER},
+    touches=_resume_touches,
+    spares="nothing is held",
+)
 def resume(call: Call, fields: ResumeFields) -> Answer:
-    """End a pause; of a cluster also its contests. A restore that is under way goes on."""
+    """End a pause; or, for administrators, a restore and the pause that follows it.
+
+    For a cluster it also ends contests. A restore that is under way continues.
+    """
     pool = fields.pool
     stored = _load(call, pool)
     control = call.change_control(stored, _resumed(call, stored.control, fields))
     for key, group in stored.state.groups.items() if pool is None else ():
         if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
-            call.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
+            call.ports.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
     call.request_run("resumed")
     return {"message": f"{_subject(call, pool)} is resumed and looked at now{call.still_held(control)}"}
 
@@ -142,15 +156,16 @@ def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping
 
 def _paused_by(call: Call) -> str:
     """Return who paused it and why, so that no operator ends by a list what another began for a reason."""
-    entries = call.store.decisions(call.cluster, _NEWEST)
+    entries = call.ports.store.decisions(call.cluster, _NEWEST)
     paused = next((entry for entry in entries if entry.get("cause") == "pause"), None)
     if paused is None or not paused.get("by"):
         return ""
     return f", by {paused['by']}" + (f" ({paused['reason']})" if paused.get("reason") else "")
 
 
+@action(RestoreFields, Right.ADMINISTER)
 def restore(call: Call, fields: RestoreFields) -> Answer:
-    """Request a restore; runs write it."""
+    """Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all."""
     pool = fields.pool
     stored = _load(call, pool)
     if pool is None:
@@ -167,31 +182,3 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
         f"then {end}. Ask for its status to see it done; asking twice does no harm"
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
     }
-
-
-PAUSE = Action(
-    "pause",
-    "Leave a cluster alone, or one pool of it.",
-    PauseFields,
-    Right.WRITE,
-    pause,
-    touches=_pause_touches,
-    spares="paused for longer",
-)
-RESUME = Action(
-    "resume",
-    "End a pause; or, for administrators, a restore and the pause that follows it.",
-    ResumeFields,
-    Right.WRITE,
-    resume,
-    rights_with={"restored": Right.ADMINISTER},
-    touches=_resume_touches,
-    spares="nothing is held",
-)
-RESTORE = Action(
-    "restore",
-    "Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all.",
-    RestoreFields,
-    Right.ADMINISTER,
-    restore,
-)

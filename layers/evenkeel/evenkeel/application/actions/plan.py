@@ -1,11 +1,12 @@
 """``plan``: what the next check would write."""
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action
 from evenkeel.application.rebalancing.decisions import plan_json
 
 
+@action(Fields, Right.READ)
 def plan(call: Call, _fields: Fields) -> Answer:
-    """Return the plan of the cluster as it is now."""
+    """What the next look would write."""
     preview = call.preview(with_demand=True)
     control = preview.stored.control
     invalid = sum(not pool.mode.valid for pool in preview.plan.pools)
@@ -16,6 +17,3 @@ def plan(call: Call, _fields: Fields) -> Answer:
         "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
         f"{len(preview.plan.changes)}{paused if control.is_paused(call.now) else ''}",
     }
-
-
-PLAN = Action("plan", "What the next look would write.", Fields, Right.READ, plan)

@@ -1,11 +1,12 @@
 """The ports of operator actions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from evenkeel.application.offerings.ports import OfferingStore
-from evenkeel.application.ports import LeaseStore, Remaining, Versions
+from evenkeel.application.ports import NAMELESS, Clock, LeaseStore, Queue, Remaining, Versions
 from evenkeel.application.rebalancing.ports import Clusters, EventStore
 from evenkeel.application.rollout.ports import RolloutStore
 from evenkeel.record import ClusterRecord
@@ -35,3 +36,17 @@ class InspectableClusters(Clusters, Protocol):
 
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
         """Return when a cluster-autoscaler last renewed its lease in the workload cluster, if that can be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionPorts:
+    """The ports of all actions, and the settings of the stack."""
+
+    store: ActionStore
+    clusters: InspectableClusters
+    queue: Queue
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    dry_run: bool  # of clusters whose record has no setting
+    zone_names: Callable[[str], Mapping[str, str]] = lambda _region: {}  # zone id -> zone name, in this account
+    stack: str = NAMELESS

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, action
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.fleet.records import record_json
 from evenkeel.record import Registration
@@ -39,19 +39,20 @@ class ExportFields(Fields):
     after: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
+@action(RegisterFields, Right.ADMINISTER)
 def register(call: Call, fields: RegisterFields) -> Answer:
-    """Store a record, and request a run of the cluster."""
+    """Store a cluster's record, and look at the cluster now."""
     registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
     if registration.id != call.cluster:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
-    before = call.store.registered(call.cluster)
+    before = call.ports.store.registered(call.cluster)
     record, control = registration.record, registration.control(before.control if before else None)
     another = None
     with contextlib.suppress(EvenkeelError):  # a cluster may be registered before it can be reached
         another = call.another_autoscaler(record)
     if another is not None:
         raise BadRequestError(f"{call.cluster} is not stored: {sentence(another)}")
-    call.store.save_record(record, control, before.versions if before else None)
+    call.ports.store.save_record(record, control, before.versions if before else None)
     call.request_run("registered")
     dry_run = call.is_dry(record, control)
     return {
@@ -60,12 +61,6 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
         + call.still_held(control),
     }
-
-
-def export(call: Call, _fields: ExportFields) -> Answer:
-    """Return the record of one cluster."""
-    record = call.load().record
-    return {"records": [record_json(record)], "unread": {}, "next": None, "message": f"{call.cluster}: 1 record"}
 
 
 def _export_all(call: Call, fields: ExportFields) -> Answer:
@@ -91,15 +86,8 @@ def _export_all(call: Call, fields: ExportFields) -> Answer:
     return {"records": records, "unread": unread, "next": next, "message": message}
 
 
-REGISTER = Action(
-    "register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.ADMINISTER, register
-)
-EXPORT = Action(
-    "export",
-    "The records that are stored, as files that apply reads.",
-    ExportFields,
-    Right.READ,
-    export,
-    of_all=True,
-    overview=_export_all,
-)
+@action(ExportFields, Right.READ, of_all=True, overview=_export_all)
+def export(call: Call, _fields: ExportFields) -> Answer:
+    """The records that are stored, as files that apply reads."""
+    record = call.load().record
+    return {"records": [record_json(record)], "unread": {}, "next": None, "message": f"{call.cluster}: 1 record"}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, Right, length
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right, action, length
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.rollout.rollout import rollout_json
 from evenkeel.domain.model.ulids import ulid
@@ -37,26 +37,27 @@ class RolloutFields(Fields):
     )
 
 
+@action(RolloutFields, Right.READ, rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE}, of_stack=True)
 def rollout(call: Call, fields: RolloutFields) -> Answer:
-    """Return the rollout as it is after this event."""
-    before, version = call.store.rollout()
+    """How far the waves are in which clusters go live; or halt them."""
+    before, version = call.ports.store.rollout()
     under_way = before is not None and not before.phase.is_over
     if fields.members:
         after = _started(call, fields)
         if before is not None and under_way:
             if before.is_repeated_by(after):
-                return rollout_json(before, call.stack)
+                return rollout_json(before, call.ports.stack)
             raise BadRequestError(
-                f"a {rollout_json(before, call.stack)['message']}: abort it first, or wait for its end"
+                f"a {rollout_json(before, call.ports.stack)['message']}: abort it first, or wait for its end"
             )
     elif fields.abort and before is not None and _can_be_halted(before):
         after = before.halting((), call.now, call.by or "", call.reason or "")
     elif before is None:
         return {"rollout": None, "message": "there was no rollout yet"}
     else:
-        return rollout_json(before, call.stack)
-    call.store.save_rollout(after, version)
-    return rollout_json(after, call.stack)
+        return rollout_json(before, call.ports.stack)
+    call.ports.store.save_rollout(after, version)
+    return rollout_json(after, call.ports.stack)
 
 
 def _can_be_halted(rollout: Rollout) -> bool:
@@ -73,7 +74,7 @@ def _started(call: Call, fields: RolloutFields) -> Rollout:
         raise BadRequestError("abort and clusters are there: name one of the two")
     if len(json.dumps(members)) > _LARGEST:
         raise BadRequestError(f"clusters is a list of {len(members)}: roll out fewer at a time, by a selector")
-    id = ulid(call.now, call.random_bytes(10))
+    id = ulid(call.now, call.ports.random_bytes(10))
     return Rollout(
         id=id,
         at=call.now,
@@ -92,14 +93,3 @@ def _longest_trouble_after(call: Call, members: tuple[str, ...]) -> timedelta | 
     """Return the largest ``trouble_after`` of these clusters as they are registered now; None where none is known."""
     records = [record for id, record in call.registrations() if id in members and not isinstance(record, str)]
     return max((record.opens_trouble_after for record in records), default=None)
-
-
-ROLLOUT = Action(
-    "rollout",
-    "How far the waves are in which clusters go live; or halt them.",
-    RolloutFields,
-    Right.READ,
-    rollout,
-    rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE},
-    of_stack=True,
-)

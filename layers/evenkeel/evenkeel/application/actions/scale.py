@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Fields, Flag, GroupName, Name, PoolName, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, GroupName, Name, PoolName, Right, action
 from evenkeel.application.convergence.summary import course_words
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
 from evenkeel.application.rebalancing.decisions import pool_json
@@ -43,13 +43,15 @@ class LevelFields(Fields):
     dry_run: Flag = Field(default=False, description="Only say which steps would follow.")
 
 
+@action(ScaleFields, Right.WRITE)
 def scale_up(call: Call, fields: ScaleFields) -> Answer:
-    """Request nodes, split evenly over the pool's zones."""
+    """Nodes for a pool, split evenly over its zones."""
     return _scale(call, "scale-up", fields, fields.nodes)
 
 
+@action(ScaleFields, Right.WRITE)
 def scale_down(call: Call, fields: ScaleFields) -> Answer:
-    """Give nodes back, from the largest zones first."""
+    """Give nodes of a pool back, from the largest zones first."""
     return _scale(call, "scale-down", fields, -fields.nodes)
 
 
@@ -71,25 +73,26 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
     )
     stored, pools = call.load(), []
     try:
-        preview = preview_of(call.clusters, stored, call.now, call.remaining)
+        preview = preview_of(call.ports.clusters, stored, call.now, call.remaining)
     except (AccessError, ClusterUnavailableError):
         pass  # the request is kept for an hour: a run that can read the cluster answers it
     else:
         by_pool = fields.pool is not None
         pools = [find_pool(preview, str(fields.pool)) if by_pool else find_group(preview, str(fields.group))[0]]
-    outcome = RequestScale(store=call.store, queue=call.queue, clock=call.clock).store_and_ask(
+    outcome = RequestScale(store=call.ports.store, queue=call.ports.queue, clock=call.ports.clock).store_and_ask(
         ScaleRequestEvent(cluster=call.cluster, record=record)
     )
     answer = {"request": record.id, "message": outcome.message}
     return answer if outcome.result is EventResult.KNOWN else call.with_dry_run(answer, stored, pools)
 
 
+@action(LevelFields, Right.WRITE)
 def level(call: Call, fields: LevelFields) -> Answer:
-    """Request one pass of convergence: nodes move one by one until the pool's zones are level."""
+    """Bring a pool home once: its nodes are moved one by one until its zones are level."""
     stored = call.load()
     asked = {**stored.control.convergence_requested, fields.pool: call.now}
     wanted = replace(stored, control=stored.control.model_copy(update={"convergence_requested": asked}))
-    preview = preview_of(call.clusters, wanted, call.now, call.remaining, with_demand=True)
+    preview = preview_of(call.ports.clusters, wanted, call.now, call.remaining, with_demand=True)
     pool = find_pool(preview, fields.pool)
     converging = pool.convergence.report
     if converging is None:
@@ -115,16 +118,3 @@ def level(call: Call, fields: LevelFields) -> Answer:
     hours = int(PASS_LASTS.total_seconds() // 3600)
     answer["message"] = f"{subject} is brought home, for {hours} hours at most: {steps}"
     return call.with_dry_run(answer, stored, [pool])
-
-
-SCALE_UP = Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up)
-SCALE_DOWN = Action(
-    "scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE, scale_down
-)
-LEVEL = Action(
-    "level",
-    "Bring a pool home once: its nodes are moved one by one until its zones are level.",
-    LevelFields,
-    Right.WRITE,
-    level,
-)

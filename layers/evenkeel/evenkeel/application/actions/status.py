@@ -1,13 +1,13 @@
 """``status``: the pools, zones and groups of a cluster, each hold and its reason, and its last decisions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Evaluated, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Evaluated, Fields, Flag, Right, action
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.demand.summary import cluster_demand
 from evenkeel.application.incidents.notify import incident_json
@@ -43,7 +43,6 @@ class StatusFields(Fields):
     live: Flag = Field(default=False, description="Without a cluster: look at each of them now, one after the other.")
 
 
-@dataclass(kw_only=True, slots=True)
 class StoredGroup(Document):
     """The stored state of a node group."""
 
@@ -56,7 +55,6 @@ class StoredGroup(Document):
     contested_by: str | None
 
 
-@dataclass(kw_only=True, slots=True)
 class ZoneWord(Document):
     """The statement of one source about a zone."""
 
@@ -66,7 +64,6 @@ class ZoneWord(Document):
     holds: bool
 
 
-@dataclass(kw_only=True, slots=True)
 class ZoneStatus(Document):
     """What all sources report about a zone."""
 
@@ -76,7 +73,6 @@ class ZoneStatus(Document):
     words: list[ZoneWord]
 
 
-@dataclass(kw_only=True, slots=True)
 class RequestStatus(Document):
     """A request for nodes."""
 
@@ -91,7 +87,6 @@ class RequestStatus(Document):
     result: str | None
 
 
-@dataclass(kw_only=True, slots=True)
 class GroupFailure(Document):
     """The last failure of a node group."""
 
@@ -101,7 +96,6 @@ class GroupFailure(Document):
     message: str
 
 
-@dataclass(kw_only=True, slots=True)
 class GroupStatus(Document):
     """What a status adds to the plan of a node group. ``held``: why it is not written or may not grow."""
 
@@ -112,9 +106,8 @@ class GroupStatus(Document):
     held: list[str]
 
 
-@dataclass(kw_only=True, slots=True)
-class StatusDocument(Document):
-    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+class ModeStatus(Document):
+    """How the cluster is written: dry run, pauses and restores."""
 
     now: Timestamp
     dry_run: bool
@@ -123,6 +116,11 @@ class StatusDocument(Document):
     paused_until: Timestamp | None
     paused_pools: dict[str, Timestamp | None]
     leaving_pools: tuple[str, ...]
+
+
+class StatusDocument(ModeStatus):
+    """The answer. If the cluster cannot be read, it has the stored items, and ``unread`` is the reason."""
+
     groups: dict[str, StoredGroup]
     zones: dict[str, ZoneStatus]
     requests: dict[str, RequestStatus]
@@ -139,12 +137,13 @@ class StatusDocument(Document):
     message: str
 
 
+@action(StatusFields, Right.READ, of_all=True, overview=overview, looks_with="live")
 def status(call: Call, _fields: StatusFields) -> Answer:
-    """Read the cluster and return its status."""
+    """Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
-    entries = [or_named(entry) for entry in call.store.decisions(call.cluster, _DECISIONS_SHOWN)]
+    entries = [or_named(entry) for entry in call.ports.store.decisions(call.cluster, _DECISIONS_SHOWN)]
     decisions = [entry for entry in entries if "pool" in entry]
     mode = _mode(control, dry_run, call.now) + _exceptions(preview, dry_run)
     headline = f"{call.cluster}: {mode}, {_headline(call, evaluated, decisions)}"
@@ -162,7 +161,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         requests=_requests(stored.scale_requests),
         pools=[_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
         incident=bool(incidents),
-        incidents=[incident_json(incident, call.cluster, evaluated.now, call.stack) for incident in incidents],
+        incidents=[incident_json(incident, call.cluster, evaluated.now, call.ports.stack) for incident in incidents],
         unread=evaluated.unread,
         clock_skew_seconds=int(skew.total_seconds()),
         demand=cluster_demand(preview.plan.demand) if preview else None,
@@ -316,15 +315,3 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> GroupStatus:
     closed = plan.group.template.closed_because
     held = sentences(holding if closed is None else [*holding, closed])
     return GroupStatus(running=plan.group.running, since=since, until=until, failure=failure, held=list(held))
-
-
-STATUS = Action(
-    "status",
-    "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
-    StatusFields,
-    Right.READ,
-    status,
-    of_all=True,
-    overview=overview,
-    looks_with="live",
-)

@@ -3,25 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from evenkeel.application.actions.apply import APPLY
+from evenkeel.application.actions.apply import apply
 from evenkeel.application.actions.call import Action, Right
-from evenkeel.application.actions.explain import EXPLAIN
-from evenkeel.application.actions.fence_zone import FENCE_ZONE
-from evenkeel.application.actions.history import HISTORY, RECORD
-from evenkeel.application.actions.live import DRY_RUN, LIVE
-from evenkeel.application.actions.pause import PAUSE, RESTORE, RESUME
-from evenkeel.application.actions.plan import PLAN
-from evenkeel.application.actions.readiness import READINESS
-from evenkeel.application.actions.register import EXPORT, REGISTER
-from evenkeel.application.actions.rollout import ROLLOUT
-from evenkeel.application.actions.scale import LEVEL, SCALE_DOWN, SCALE_UP
-from evenkeel.application.actions.status import STATUS
-from evenkeel.application.actions.unregister import UNREGISTER
-from evenkeel.application.actions.validate import VALIDATE
+from evenkeel.application.actions.explain import explain
+from evenkeel.application.actions.fence_zone import fence_zone
+from evenkeel.application.actions.history import history, record
+from evenkeel.application.actions.live import dry_run, live, readiness
+from evenkeel.application.actions.pause import pause, restore, resume
+from evenkeel.application.actions.plan import plan
+from evenkeel.application.actions.register import export, register
+from evenkeel.application.actions.rollout import rollout
+from evenkeel.application.actions.scale import level, scale_down, scale_up
+from evenkeel.application.actions.status import status
+from evenkeel.application.actions.unregister import unregister
+from evenkeel.application.actions.validate import validate
 
 _ROWS = (
-    *(PLAN, STATUS, EXPLAIN, VALIDATE, REGISTER, APPLY, UNREGISTER, EXPORT, PAUSE, RESUME, READINESS, LIVE, DRY_RUN),
-    *(ROLLOUT, RESTORE, FENCE_ZONE, SCALE_UP, SCALE_DOWN, LEVEL, HISTORY, RECORD),
+    *(plan, status, explain, validate, register, apply, unregister, export, pause, resume, readiness, live, dry_run),
+    *(rollout, restore, fence_zone, scale_up, scale_down, level, history, record),
 )
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _ROWS}
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Action, Answer, Call, Digests, Fields, Flag, Right
+from evenkeel.application.actions.call import Answer, Call, Digests, Fields, Flag, Right, action
 from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
 from evenkeel.application.fleet.records import digest_of
 from evenkeel.application.incidents.notify import UNREGISTERED
@@ -28,7 +28,7 @@ class UnregisterFields(Fields):
 
 
 def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
-    registered = call.store.registered(call.cluster)
+    registered = call.ports.store.registered(call.cluster)
     before = {"before": digest_of(registered.record if registered else None)}
     try:
         pools = _pools_with_our_bounds(call.load())
@@ -42,12 +42,16 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
     return {**before, "message": f"{call.cluster}{held}"}
 
 
+@action(UnregisterFields, Right.ADMINISTER, touches=_unregister_touches)
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
-    """Delete the record under the lease, so that no run writes bounds after the check for them."""
+    """Forget a cluster's record; refused while bounds of ours stand there.
+
+    The record is deleted under the lease, so that no run writes bounds after the check for them.
+    """
     try:
         stored = call.load()
     except UnknownClusterError:
-        if call.store.cluster_health(call.cluster)[0].is_empty:
+        if call.ports.store.cluster_health(call.cluster)[0].is_empty:
             if not _was_registered(call):
                 raise
             return {"done": False, "message": f"{call.cluster} is not registered any more"}
@@ -64,13 +68,13 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         )
     _refuse_closed(call, stored)
     _request_run_afterwards(call)
-    now = call.clock.now()  # the queue may have answered late, and the lease is short
+    now = call.ports.clock.now()  # the queue may have answered late, and the lease is short
     owner = f"unregister-{now.timestamp()}"
-    lease = call.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE)
+    lease = call.ports.store.take_lease(call.cluster, owner, stored.fencing_token, now, now + _LEASE)
     try:
-        call.store.remove_record(call.cluster, stored.versions)
+        call.ports.store.remove_record(call.cluster, stored.versions)
     finally:
-        call.store.give_back_lease(call.cluster, lease, call.clock.now())
+        call.ports.store.give_back_lease(call.cluster, lease, call.ports.clock.now())
     call.request_run(UNREGISTERED)
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
     if closed := sorted(stored.closed_pools):
@@ -88,18 +92,18 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
             f"{call.cluster} is not unregistered: whether bounds of ours stand cannot be known: {error}: "
             "mend its record, or unregister with force"
         )
-    registered = call.store.registered(call.cluster)
+    registered = call.ports.store.registered(call.cluster)
     if registered is not None:
         _refuse_changed(call, fields, registered.record)
         _request_run_afterwards(call)
-        call.store.remove_record(call.cluster, registered.versions)
+        call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
     return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
 
 
 def _was_registered(call: Call) -> bool:
     """Return whether a cluster without a record has recorded decisions: then the event is a repeat."""
-    return bool(call.store.decisions(call.cluster, 1))
+    return bool(call.ports.store.decisions(call.cluster, 1))
 
 
 def _refuse_changed(call: Call, fields: UnregisterFields, record: ClusterRecord | str) -> None:
@@ -122,19 +126,9 @@ def _request_run_afterwards(call: Call) -> None:
 
     It is requested before the record is deleted. If the record is still there, it is a run like any other.
     """
-    call.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
+    call.ports.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
 def _pools_with_our_bounds(stored: StoredCluster) -> Sequence[str]:
     """Return the pools with adopted bounds: those are stored from before the first write until the restore."""
     return sorted(id.name for id, state in stored.state.pools.items() if state.adopted)
-
-
-UNREGISTER = Action(
-    "unregister",
-    "Forget a cluster's record; refused while bounds of ours stand there.",
-    UnregisterFields,
-    Right.ADMINISTER,
-    unregister,
-    touches=_unregister_touches,
-)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import PLANNED_ONLY, Action, Answer, Call, Fields, Flag, PoolName, Right
+from evenkeel.application.actions.call import PLANNED_ONLY, Answer, Call, Fields, Flag, PoolName, Right, action
 from evenkeel.application.demand.summary import unknown_in_order
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.rebalancing.preview import Preview, find_pool
@@ -25,8 +25,9 @@ class ValidateFields(Fields):
     apply: Annotated[Flag, Field(description="Have it written with the next look.")] = False
 
 
+@action(ValidateFields, Right.READ, of_all=True, rights_with={"apply": Right.ADMINISTER})
 def validate(call: Call, fields: ValidateFields) -> Answer:
-    """Return every pool with a problem or a warning; fix what Evenkeel may write itself."""
+    """Pools whose numbers break a rule; exit 3 means that some pool is invalid."""
     preview = call.preview()
     if fields.pool is not None:
         find_pool(preview, fields.pool)
@@ -146,7 +147,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
     control = preview.stored.control
     waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in replaced)
     control = control.model_copy(update={"fixes": waiting + entries})
-    call.store.save_record(record, control, preview.stored.versions)
+    call.ports.store.save_record(record, control, preview.stored.versions)
     call.request_run("validate")
     dry = {str(pool.id): pool.id.name for pool in call.dry_pools(preview.stored, preview.plan.pools)}
     planned = [dry[entry.pool] for entry in entries if entry.pool in dry]
@@ -207,14 +208,3 @@ def _overshoot(pool: AnyPool) -> list[str]:
         f"{strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
         f"PoolMaximum {pool.max} between two checks: choose Balanced, or guard the pool with a quota"
     ]
-
-
-VALIDATE = Action(
-    "validate",
-    "Pools whose numbers break a rule; exit 3 means that some pool is invalid.",
-    ValidateFields,
-    Right.READ,
-    validate,
-    of_all=True,
-    rights_with={"apply": Right.ADMINISTER},
-)

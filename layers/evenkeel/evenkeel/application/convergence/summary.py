@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from evenkeel.application.plan_documents import LevelDocument, StepDocument
 from evenkeel.domain.model.convergence import Converging, Draining, Step
 from evenkeel.texts.english import counted, rfc3339, sentence
-from evenkeel.texts.pool_numbers import MOST_NAMED
+from evenkeel.texts.pool_numbers import some_names
 
 
 def pool_level(report: Converging | None) -> LevelDocument | None:
@@ -35,9 +35,7 @@ def _step(report: Converging, step: Step) -> StepDocument:
 
 def course_words(report: Converging) -> str:
     """Return source and destination of each step until the zones are level."""
-    steps = [f"{source} to {destination}" for source, destination in report.course]
-    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
-    return ", ".join(steps[:MOST_NAMED]) + more
+    return some_names([f"{source} to {destination}" for source, destination in report.course])
 
 
 def _noun(report: Converging) -> str:

@@ -15,7 +15,7 @@ from evenkeel.domain.model.demand import Advice, NodeAdvice, NotCounted, Pending
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import quote
 from evenkeel.texts.english import counted, rfc3339, sentence
-from evenkeel.texts.pool_numbers import MOST_NAMED
+from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 
 
 def pool_demand(advice: PoolAdvice | None) -> DemandDocument | None:
@@ -111,17 +111,17 @@ def _pool_sentences(advice: PoolAdvice) -> Iterator[str]:
 
 def _node_sentences(nodes: Sequence[NodeAdvice]) -> Iterator[str]:
     if unneeded := [node.node for node in nodes if node.needed is None]:
-        yield f"Unneeded of {counted(len(nodes))}: {_some(unneeded)}."
+        yield f"Unneeded of {counted(len(nodes))}: {some_names(unneeded)}."
     for (text, _), names in _by_reason((node.node, node.waits) for node in nodes).items():
-        yield f"{_some(names)} {_verb(names, 'stays', 'stay')} for now: {text}."
+        yield f"{some_names(names)} {_verb(names, 'stays', 'stay')} for now: {text}."
     if removed := [node.node for node in nodes if node.goes]:
-        yield f"{_some(removed)} {_verb(removed, 'is', 'are')} removed now."
+        yield f"{some_names(removed)} {_verb(removed, 'is', 'are')} removed now."
     for node in nodes:
         if (drain := node.hangs) is not None:
             held = f", held by {_named(drain.pods)}" if drain.pods else ""
             yield f"{node.node} has been draining since {rfc3339(drain.since)}{held}."
     for (text, _), names in _by_reason((node.node, node.needed) for node in nodes).items():
-        yield f"{_some(names)} {_verb(names, 'is', 'are')} needed: {text}."
+        yield f"{some_names(names)} {_verb(names, 'is', 'are')} needed: {text}."
 
 
 def _cluster_sentences(advice: Advice) -> Iterator[str]:
@@ -164,12 +164,7 @@ def _verb(names: Sequence[str], one: str, several: str) -> str:
 
 
 def _named(pods: Sequence[str]) -> str:
-    return f"{counted(len(pods), 'pod')} ({_some(pods)})" if len(pods) > 1 else f"Pod {pods[0]}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(_first(names)) + (f" and {more} more" if more > 0 else "")
+    return f"{counted(len(pods), 'pod')} ({some_names(pods)})" if len(pods) > 1 else f"Pod {pods[0]}"
 
 
 def _first(names: Sequence[str]) -> tuple[str, ...]:

@@ -32,9 +32,6 @@ class DueStore(Protocol):
     def rollout(self) -> tuple[Rollout | None, int | None]:
         """Read the last rollout and its version. Raises ConfigError if it cannot be read."""
 
-    def list_as_due(self, registration: Registration) -> None:
-        """Put a cluster into the index that was registered without a shard."""
-
 
 class ScanQueue(Queue, Protocol):
     """The queues of ``scan``, which may have more work than one invocation can do."""

@@ -34,7 +34,16 @@ _KINDS = [kind.value for kind in IncidentKind]  # the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alert:
+class Remedy:
+    """What to do about an incident."""
+
+    todo: str = ""
+    command: str = ""
+    runbook: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert(Remedy):
     """One change of one incident, as the bus delivered it."""
 
     key: str  # of the incident
@@ -49,9 +58,6 @@ class Alert:
     zones: tuple[str, ...] = ()
     failure_class: str = ""
     message: str
-    todo: str = ""
-    command: str = ""
-    runbook: str = ""
     heading: str = ""  # of a change that is not about an incident
 
     @property
@@ -100,7 +106,6 @@ class AlertMemory(Protocol):
 
     def last_notified(self, channel: str, key: str) -> LastNotified:
         """Return the last notification, consistently read. Raises StateUnavailableError."""
-        ...
 
     def save_notified(self, channel: str, key: str, notified: LastNotified) -> None:
         """Store it if the stored version is still the same, and count the version up.
@@ -109,7 +114,6 @@ class AlertMemory(Protocol):
             StateConflictError: It was written since it was read.
             StateUnavailableError: It cannot be written.
         """
-        ...
 
 
 class ChannelError(EvenkeelError):
@@ -133,16 +137,13 @@ class Channel(Protocol):
     @property
     def name(self) -> str:
         """Return the name under which notifications are stored."""
-        ...
 
     @property
     def together(self) -> bool:
         """Return True if one message may have several changes."""
-        ...
 
     def send(self, alerts: Sequence[Alert]) -> None:
         """Send one message: the newest change of each incident, the worst first. Raises ChannelError."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,19 +118,6 @@ def is_affected(record: ClusterRecord, offerings: Mapping[Offering, Any] | None,
     return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
 
-def pending_reports(remembered: StoredCluster, plan: Plan) -> Mapping[Offering, OfferingState]:
-    """Return the states of offerings that this check changes for other clusters."""
-    record = remembered.record
-    if not plan.experiences or not record.shares_offerings or remembered.state.offerings is None:
-        return {}
-    nothing = SharedOffering(state=OfferingState(), version=None)
-    states = {
-        offering: _with(remembered.offerings.get(offering, nothing), record, experience, plan.now)
-        for offering, experience in plan.experiences.items()
-    }
-    return {offering: state for offering, state in states.items() if state is not None}
-
-
 def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience, now: datetime) -> OfferingState | None:
     report: CapacityReport | None = experience.report
     if report is not None and record.share_offerings != "anonymous":
@@ -139,28 +126,32 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
-def publish_reports(store: OfferingStore, remembered: StoredCluster, plan: Plan) -> int:
-    """Publish the pending reports and return how many offerings were written. The next check retries failed writes."""
-    written = 0
-    for offering in pending_reports(remembered, plan):
+def publish_reports(store: OfferingStore, remembered: StoredCluster, plan: Plan) -> None:
+    """Publish what this check changes for other clusters. The next check retries failed writes."""
+    record, nothing = remembered.record, SharedOffering(state=OfferingState(), version=None)
+    if not record.shares_offerings or remembered.state.offerings is None:
+        return
+    for offering, experience in plan.experiences.items():
+        if _with(remembered.offerings.get(offering, nothing), record, experience, plan.now) is None:
+            continue
         try:
-            written += _publish(store, remembered, plan, offering)
+            _publish(store, record, offering, experience, plan.now)
         except StateUnavailableError as error:
-            _log.warning("report not published: %s", error, extra={"cluster": remembered.record.id})
-            break
-    return written
+            _log.warning("report not published: %s", error, extra={"cluster": record.id})
+            return
 
 
-def _publish(store: OfferingStore, remembered: StoredCluster, plan: Plan, offering: Offering) -> bool:
+def _publish(
+    store: OfferingStore, record: ClusterRecord, offering: Offering, experience: Experience, now: datetime
+) -> None:
     for _ in range(_TRIES):
         shared = store.offering(offering)  # the state that the check has read may be a minute old
-        state = _with(shared, remembered.record, plan.experiences[offering], plan.now)
+        state = _with(shared, record, experience, now)
         if state is None:
-            return False
+            return
         try:
             store.save_offering(offering, state, shared.version)
         except StateConflictError:
             continue
-        _log.info("published a report about %s", offering, extra={"cluster": remembered.record.id})
-        return True
-    return False
+        _log.info("published a report about %s", offering, extra={"cluster": record.id})
+        return

@@ -25,7 +25,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.offerings.sharing import is_affected, read_offerings, with_reports
 from evenkeel.application.ports import CheckResult, Clock, Executor, Offerings, Queue, Remaining, StoredCluster
-from evenkeel.application.rebalancing.observe import is_unchanged
+from evenkeel.application.rebalancing.observe import within_check
 from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation
 from evenkeel.application.rebalancing.ports import CheckableClusters, CheckStore, RunPorts, RunStore, SteadyCluster
 from evenkeel.application.rebalancing.run import Run
@@ -189,15 +189,16 @@ class CheckClusters:
         return not is_affected(record, summary.offerings, steady.settled.zones)
 
     def _quick_check(self, steady: SteadyCluster, remaining: Remaining, summary: CheckSummary) -> _Change | None:
-        seen = steady.settled.seen
+        record, seen, left = steady.record, steady.settled.seen, within_check(remaining)
+        open_it = partial(self.clusters.open, record, left, consistent=False, alone=summary.alone)
         try:
-            if not is_unchanged(self.clusters, steady.record, seen, remaining, alone=summary.alone):
+            if not contained(record.id, "it was glanced at", lambda: open_it().shows(seen)):
                 return _NEEDS_FULL_CHECK
         except AccessUnavailableError:
             raise
         except (TooLargeError, AccessRefusedError, AccessError):
             return _NEEDS_FULL_CHECK  # which knows what to do
-        summary.steady_clusters[steady.record.id] = steady.settled
+        summary.steady_clusters[record.id] = steady.settled
         return None
 
     # Full checks

@@ -44,7 +44,6 @@ class Failure:
     message: str
     occurred_at: datetime
     id: str
-    zone: str | None = None
     of_pods: bool = False  # a pod is unschedulable: nothing has failed, and only a run follows
     sender: Sender | None = None  # None: by hand, without a comparison
 
@@ -112,7 +111,7 @@ class EventResult(StrEnum):
     IGNORED = "ignored"  # can never succeed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EventOutcome:
     """The result of one event, the reason in one sentence, and its kind as in ``Ignored``."""
 
@@ -132,7 +131,7 @@ def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
         f"of its record (none named: {sender.stack} alone)"
     )
     _log.warning(message, extra={"cluster": cluster})
-    return EventOutcome(result=EventResult.IGNORED, message=message, kind="foreign account")
+    return EventOutcome(EventResult.IGNORED, message, kind="foreign account")
 
 
 Idempotent = Callable[[str, Remaining, Callable[[], dict[str, str]]], dict[str, str]]
@@ -155,7 +154,7 @@ class ReceiveEvent:
             StateUnavailableError, QueueUnavailableError, StateConflictError: the event must be tried again.
         """
         if isinstance(event, Ignored):
-            return EventOutcome(result=EventResult.IGNORED, message=event.reason, kind=event.kind).answer()
+            return EventOutcome(EventResult.IGNORED, event.reason, kind=event.kind).answer()
         return self.idempotent(event.key, remaining, lambda: self._record(event).answer())
 
     def _record(self, event: Failure | ZoneShift | ScaleRequestEvent) -> EventOutcome:

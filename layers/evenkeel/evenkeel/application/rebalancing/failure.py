@@ -7,11 +7,7 @@ An event that names a known node group is stored. One with any other name only r
 own status: no name from an event becomes state.
 
 In a zone without capacity every controller retries every machine, and each retry is an event. So a cluster gets one run
-per `RUNS_APART` for all of them:
-
-    events     *  * ***   *                  *
-    runs       |---------------|------|------|--------------
-               at once         at its end, for all since     and at once again, after a quiet time
+per `RUNS_APART` for all of them: the first at once, the next ones each at the end of that time.
 """
 
 import logging
@@ -69,7 +65,7 @@ class RecordFailure:
         result = next(result for result in EventResult if any(outcome.result is result for outcome in outcomes))
         decisive = [outcome for outcome in outcomes if outcome.result is result]
         message = "; ".join(outcome.message for outcome in decisive)
-        return EventOutcome(result=result, message=message, kind=decisive[0].kind)
+        return EventOutcome(result, message, kind=decisive[0].kind)
 
     def _clusters_called(self, failure: Failure) -> list[str]:
         """Return the registered clusters of the failure's first known name; an id precedes a name."""
@@ -108,7 +104,7 @@ class RecordFailure:
                 return foreign_account(f"failure event {quote(failure.id)}", cluster, failure.sender)
             if failure.of_pods and not stored.record.demand_stage.orders:
                 message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
-                return EventOutcome(result=EventResult.KNOWN, message=message)
+                return EventOutcome(EventResult.KNOWN, message)
             groups = _groups(failure, stored) if alone else []
             is_new = failure.occurred_at >= now - _LOOKED_AT_SINCE
             try:
@@ -181,7 +177,7 @@ class RecordFailure:
 def _ignored(failure: Failure, reason: str) -> EventOutcome:
     message = f"failure event {quote(failure.id)} for cluster {quote(failure.cluster_name)} ignored: {reason}"
     _log.warning(message, extra={"cluster": failure.cluster_name})
-    return EventOutcome(result=EventResult.IGNORED, message=message)
+    return EventOutcome(EventResult.IGNORED, message)
 
 
 def _recorded_or_looked(
@@ -189,16 +185,15 @@ def _recorded_or_looked(
 ) -> EventOutcome:
     """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""
     if recorded:
-        message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
-        return EventOutcome(result=EventResult.RECORDED, message=message)
+        return EventOutcome(EventResult.RECORDED, f"{failure.id}: {recorded} failure recorded, {cluster} is looked at")
     if known_groups or not is_new:
         reason = "known already, or over" if known_groups else "scans have looked since"
-        return EventOutcome(result=EventResult.KNOWN, message=f"{failure.id}: {reason}: it changes nothing")
+        return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: it changes nothing")
     if failure.of_pods:
-        return EventOutcome(result=EventResult.LOOKED, message=f"{failure.id}: a pod waits: a look at {cluster}")
+        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a pod waits: a look at {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
     message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
-    return EventOutcome(result=EventResult.LOOKED, message=message)
+    return EventOutcome(EventResult.LOOKED, message)
 
 
 def _groups(failure: Failure, stored: StoredCluster) -> list[GroupKey]:

@@ -1,7 +1,7 @@
 """Open and read one cluster: machine objects, Shoots for relief, and its workload. Every error is that cluster's."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -55,16 +55,7 @@ def observe_cluster(
 ) -> tuple[Cluster, Observation]:
     """Open and read a cluster within ``CHECK_SECONDS``; its later calls may use all that remains.
 
-    Args:
-        clusters: Opens it.
-        record: Its record.
-        remaining: The seconds that are left.
-        state: Its stored state.
-        consistent: As of ``Clusters.open``, like ``alone``.
-        alone: See ``consistent``.
-
-    Raises:
-        AccessError, ClusterUnavailableError: for errors of any kind.
+    ``consistent``, ``alone``: as of ``Clusters.open``. Raises AccessError, ClusterUnavailableError.
     """
     time = _Time(remaining)
     open_it = partial(clusters.open, record, time.left, consistent=consistent, alone=alone)
@@ -83,14 +74,6 @@ def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer 
     steps = [pool.convergence.step for pool in state.pools.values() if pool.convergence.step is not None]
     with_machines += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
     return contained(name, "it was read", lambda: cluster.observe(with_machines, buyer))
-
-
-def is_unchanged(
-    clusters: Clusters, record: ClusterRecord, seen: Mapping[str, str], remaining: Remaining, *, alone: bool
-) -> bool:
-    """Return whether a cluster ``shows`` the same objects as before. Raises as ``observe_cluster``."""
-    open_it = partial(clusters.open, record, within_check(remaining), consistent=False, alone=alone)
-    return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
 
 
 def observe(  # noqa: PLR0913  the cluster, its state and time, and how much of it is read

@@ -38,7 +38,7 @@ class RequestScale:
             return self.store_and_ask(event)
         except (BadRequestError, ConfigError) as error:
             message = f"request {quote(event.record.id)} for cluster {quote(event.cluster)} ignored: {error}"
-            return EventOutcome(result=EventResult.IGNORED, message=message)
+            return EventOutcome(EventResult.IGNORED, message)
 
     def store_and_ask(self, event: ScaleRequestEvent) -> EventOutcome:
         """Store an operator's request. Raises UnknownClusterError, BadRequestError, ConfigError too."""
@@ -59,15 +59,13 @@ class RequestScale:
             except StateConflictError:
                 known = record  # the same request came twice at the same time
         if known is not None and known.done:
-            message = f"request {record.id} is known and done: {known.result}"
-            return EventOutcome(result=EventResult.KNOWN, message=message)
+            return EventOutcome(EventResult.KNOWN, f"request {record.id} is known and done: {known.result}")
         # Also for a known one: its writer may have died before requesting the run.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None
         next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "looked at now"
-        message = f"request {record.id}: {_text(record)}: {cluster} is {next_step}"
-        return EventOutcome(result=EventResult.RECORDED, message=message)
+        return EventOutcome(EventResult.RECORDED, f"request {record.id}: {_text(record)}: {cluster} is {next_step}")
 
 
 def _text(record: ScaleRequestRecord) -> str:

@@ -17,7 +17,7 @@ from evenkeel.application.rebalancing.restore import after_restore, unfinished_p
 from evenkeel.application.rebalancing.run_state import RunState, RunSummary
 from evenkeel.application.rebalancing.scale_requests import ScaleRequests
 from evenkeel.application.rebalancing.status_configmap import is_to_be_shown, status_document, status_text
-from evenkeel.application.rebalancing.write import Fixes, Writer, marked_and_staying
+from evenkeel.application.rebalancing.write import FixOutcomes, Writer, marked_and_staying
 from evenkeel.domain.incidents.health import evaluate, with_pending_changes
 from evenkeel.domain.model.convergence import ConvergenceState
 from evenkeel.domain.model.groups import Bounds, GroupKey
@@ -180,24 +180,26 @@ class Run:
             fixes = self._writer().fix(due, self.plan, dry_run)
             for pool in self.plan.pools:
                 self._save_desired_bounds(pool, fixes)
-            waiting = tuple(entry for entry in control.fixes if entry not in due)
-            control = control.model_copy(update={"fixes": (*fixes.postponed, *waiting)})
+            tried = [entry for entry, _ in fixes]
+            postponed = [entry for entry in due if entry not in tried]
+            waiting = [entry for entry in control.fixes if entry not in due]
+            control = control.model_copy(update={"fixes": (*postponed, *waiting)})
             self.ports.store.save_record(self._record, control, self.stored.versions)
         finally:
             self._give_back_lease()
         for pool in self.plan.pools:
             changes = [
                 {"object": entry.group or "record", "from": entry.before, "to": entry.after, **outcome_json(outcome)}
-                for entry, outcome in fixes.outcomes
+                for entry, outcome in fixes
                 if entry.pool == str(pool.id)
             ]
             if changes:
                 self._recorder.fixed(pool, changes, dry_run=dry_run[str(pool.id)])
 
-    def _save_desired_bounds(self, pool: PoolPlan, fixes: Fixes) -> None:
+    def _save_desired_bounds(self, pool: PoolPlan, fixes: FixOutcomes) -> None:
         """Store a fix of an owner's number as that owner's intent, not as a number of ours."""
         desired_bounds = dict(pool.remembered.desired_bounds)
-        for entry, outcome in fixes.outcomes:
+        for entry, outcome in fixes:
             group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
             desired = desired_bounds_of(group, pool.remembered) if group is not None and entry.owner else None
             if desired is not None and outcome.result is Result.WRITTEN:
@@ -296,9 +298,8 @@ class Run:
         if place is None or status is None or status is before.published_status:
             return
         if self.api.show_status(place, status_text(document, now)):
-            self.ports.store.save_cluster_health(
-                cluster, replace(health, published_status=replace(status, tried_at=None)), versions
-            )
+            health = replace(health, published_status=replace(status, tried_at=None))
+            self.ports.store.save_cluster_health(cluster, health, versions)
 
     def _end_restore(self) -> None:
         """Pause restored pools and delete their adopted bounds; or else end the passes of convergence that are over."""
@@ -314,14 +315,8 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             if state.adopted and before.restores(id) and not control.restores(id):
                 # A later resume may find other bounds, and adopts those.
-                forgotten: dict[str, Any] = {
-                    "adopted": {},
-                    "desired_bounds": {},
-                    "seen": None,
-                    "published": None,
-                    "release": None,
-                }
-                self.run_state.save_pool(id, replace(state, convergence=ConvergenceState(), **forgotten))
+                state = replace(state, adopted={}, desired_bounds={}, seen=None, published=None, release=None)
+                self.run_state.save_pool(id, replace(state, convergence=ConvergenceState()))
         store.save_record(self._record, control, versions)
         self.has_restored = before.restoring
         self.summary.message = f"{self.summary.cluster}: {sentence}"

@@ -31,12 +31,8 @@ _NO_TIME = Outcome(Result.NOT_TRIED, "no time left")
 _NOT_COPIED = Outcome(Result.WAITS, "the owner of its bounds has not copied them yet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fixes:
-    """The outcome of each fix that was tried, and the fixes that there was no time for."""
-
-    outcomes: tuple[tuple[FixEntry, Outcome], ...]
-    postponed: tuple[FixEntry, ...]
+FixOutcomes = Sequence[tuple[FixEntry, Outcome]]
+"""The outcome of each fix that was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +49,8 @@ class Writer:
 
     # Agreed fixes
 
-    def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> Fixes:
-        """Write the fixes that an operator agreed to; ``dry_run``: by pool id, whether nothing is written.
+    def fix(self, fixes: Sequence[FixEntry], plan: Plan, dry_run: Mapping[str, bool]) -> FixOutcomes:
+        """Write the fixes that an operator agreed to, as far as there is time; ``dry_run``: by pool id.
 
         An object is written only if it is as the operator saw it. Repeated after a crash, a fix finds its own write.
 
@@ -63,17 +59,14 @@ class Writer:
         groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
         states = {str(group.group.key): pool.remembered for pool in plan.pools for group in pool.groups}
         outcomes: list[tuple[FixEntry, Outcome]] = []
-        postponed: list[FixEntry] = []
         for entry in fixes:
             group = groups.get(entry.group)
             desired = None if group is None or not entry.owner else desired_bounds_of(group, states[entry.group])
             outcome = Outcome(Result.PLANNED) if dry_run[entry.pool] else _obstacle(entry, group, desired)
-            if outcome is None and self.is_late():
-                postponed.append(entry)
-            else:
+            if outcome is not None or not self.is_late():
                 outcomes.append((entry, outcome or self._write_fix(entry, desired)))
         self.summary.writes += ["pool-max" for _, outcome in outcomes if outcome.result is Result.WRITTEN]
-        return Fixes(outcomes=tuple(outcomes), postponed=tuple(postponed))
+        return outcomes
 
     def _write_fix(self, entry: FixEntry, desired: Bounds | None) -> Outcome:
         key = GroupKey.read(entry.group)

@@ -59,15 +59,13 @@ class RecordZoneShift:
             return refused
         if not clusters and unknown:
             message = f"zone {shift.zone} of {shift.region}: no registered cluster has it (zone_ids of its record)"
-            return EventOutcome(result=EventResult.IGNORED, message=message)
+            return EventOutcome(EventResult.IGNORED, message)
         if not clusters:
-            return EventOutcome(
-                result=EventResult.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing"
-            )
+            return EventOutcome(EventResult.KNOWN, f"zone {shift.zone}: known already, it changes nothing")
         condition = "impaired" if shift.impaired else "well again"
         return EventOutcome(
-            result=EventResult.RECORDED,
-            message=f"zone {shift.zone} is {condition} for {', '.join(clusters)}, says {shift.by}",
+            EventResult.RECORDED,
+            f"zone {shift.zone} is {condition} for {', '.join(clusters)}, says {shift.by}",
         )
 
     def record(self, cluster: str, zone: str, shift: ZoneShift) -> bool:

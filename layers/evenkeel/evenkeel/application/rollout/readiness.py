@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.ports import UNREADABLE, StoredCluster
 from evenkeel.application.rollout.ports import RolloutStore
@@ -159,11 +158,3 @@ def _at(entry: Mapping[str, Any]) -> datetime | None:
     except (KeyError, TypeError, ValueError):
         return None
     return at if at.tzinfo is not None else None
-
-
-def asked_of(plan: Callable[[], Plan], refused: Callable[[], Sequence[str]]) -> Asked:
-    """Return what a check shows. An error is part of the answer."""
-    try:
-        return Asked(plan=plan(), refused=refused())
-    except EvenkeelError as error:
-        return Asked(unread=str(error))

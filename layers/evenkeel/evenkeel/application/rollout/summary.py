@@ -1,6 +1,6 @@
 """Texts of readiness and rollouts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -10,7 +10,7 @@ from evenkeel.domain.rollout.readiness import OFTEN, Hindrance
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.texts.english import counted, rfc3339
 from evenkeel.texts.incidents import incident_words
-from evenkeel.texts.pool_numbers import MOST_NAMED
+from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
     LeftOut.GONE: "not registered anymore",
@@ -56,24 +56,18 @@ def hindrance_words(
         case Hindrance.TOO_SHORT:
             return f"its dry run has lasted {dry_run.days:.1f} of {_days(needed / timedelta(days=1))}"
         case Hindrance.PUT_BACK:
-            return f"put back by others: {_named(_held(dry_run.put_back))}: have them leave out bounds and replicas"
+            return f"put back by others: {some_names(_held(dry_run.put_back))}: have them leave out bounds and replicas"
         case Hindrance.WRITTEN_BY_OTHERS:
             often = [f"{key} {times} times" for key, times in dry_run.rewritten.items() if times >= OFTEN]
-            return f"other controllers have changed the bounds: {_named(often)}"
+            return f"other controllers have changed the bounds: {some_names(often)}"
         case Hindrance.RESTLESS:
             return f"{dry_run.patches_per_day:.0f} patches a day would be written: its plan never settles"
         case Hindrance.RIGHTS:
-            return f"rights are missing: {_named(readiness.asked.refused if readiness.asked else ())}"
+            return f"rights are missing: {some_names(readiness.asked.refused if readiness.asked else ())}"
 
 
 def _held(put_back: Mapping[str, str]) -> list[str]:
     return [f"{key} by {who or 'another controller'}" for key, who in put_back.items()]
-
-
-def _named(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
-    return f"{', '.join(shown[:MOST_NAMED])}{more}"
 
 
 def _days(days: float) -> str:
@@ -119,7 +113,11 @@ def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:
 
 def halt_words(rollout: Rollout) -> str:
     """Return the cause of a halt."""
-    return _named(map(_halt, rollout.halts)) if rollout.halts else f"by {rollout.halted_by or 'an unnamed operator'}"
+    return (
+        some_names([*map(_halt, rollout.halts)])
+        if rollout.halts
+        else f"by {rollout.halted_by or 'an unnamed operator'}"
+    )
 
 
 def _halt(halt: Halt) -> str:

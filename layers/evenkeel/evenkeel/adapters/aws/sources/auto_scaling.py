@@ -16,7 +16,6 @@ class _Launch(EventPart):
     ActivityId: Id | None = None
     StatusMessage: str = ""
     Cause: str = ""
-    Details: dict[str, Any] | None = None
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
@@ -29,7 +28,6 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")
     parts = detail.AutoScalingGroupName.removeprefix("eks-").split("-")
     beginnings = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
-    zone = (detail.Details or {}).get("Availability Zone")
     code = re.search(r"\b([A-Z]\w+) - ", detail.StatusMessage)
     return Failure(
         called=tuple(name for name in beginnings if name),
@@ -37,7 +35,6 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         message=one_line(detail.StatusMessage or detail.Cause, 2048),
         occurred_at=envelope.time,
         id=detail.ActivityId or envelope.id,
-        zone=one_line(zone, 64) if isinstance(zone, str) else None,
     )
 
 

@@ -28,7 +28,6 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     if not called:
         why = "no tag kubernetes.io/cluster/<name>, so no cluster is known to be meant"
         return ignored("unknown cluster", f"CloudTrail event: {detail.eventName} has {why}")
-    zone = request.get("availabilityZone")
     return Failure(
         called=called,
         machine=tags.get("Name"),
@@ -36,7 +35,6 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         message=one_line("; ".join(message for _, message in errors[:8]), 2048),
         occurred_at=envelope.time,
         id=detail.eventID or envelope.id,
-        zone=one_line(zone, 64) if isinstance(zone, str) else None,
     )
 
 

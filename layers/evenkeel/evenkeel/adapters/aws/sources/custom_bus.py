@@ -38,7 +38,6 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         message=detail.message,
         occurred_at=detail.occurredAt,
         id=detail.id,
-        zone=detail.zone,
     )
 
 

@@ -6,7 +6,7 @@ up (omitLookup: false).
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 from pydantic import field_validator
@@ -77,8 +77,15 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     envelope = read_model(Envelope, event, "kubernetes event")
     detail = read_model(_KubernetesEvent, event.get("detail"), "kubernetes event: detail")
     involved = detail.involvedObject
+    failure = Failure(
+        called=(detail.clusterName,),
+        code=detail.reason,
+        message="",
+        occurred_at=detail.lastTimestamp or detail.eventTime or detail.firstTimestamp or envelope.time,
+        id=f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id,
+    )
     if (involved.apiVersion, involved.kind, detail.reason) == ("v1", "Pod", _FAILED_SCHEDULING):
-        return _of_pod(detail, envelope)
+        return replace(failure, of_pods=True) if detail.clusterName else _nameless()
     flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
@@ -92,45 +99,19 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     # An unknown message may concern only the machine's object (a webhook, a timeout of the API server). The check that
     # it requests reads the machines' status, which shows a failure of the provider.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
-    is_machine = involved.kind.endswith("Machine")
-    return Failure(
-        called=(detail.clusterName,),
+    return replace(
+        failure,
         flavour=flavour.name,
         namespace=involved.namespace,
         name=_scalable(flavour, involved) if clear else None,
-        machine=involved.name if is_machine else None,
-        code=detail.reason,
+        machine=involved.name if involved.kind.endswith("Machine") else None,
         message=detail.message,
-        occurred_at=_time_of(detail, envelope),
-        id=_id_of(detail, envelope),
-    )
-
-
-def _of_pod(detail: _KubernetesEvent, envelope: Envelope) -> InboundEvent:
-    """Return a pending pod's event. Only its cluster is used, which is then checked."""
-    if not detail.clusterName:
-        return _nameless()
-    return Failure(
-        called=(detail.clusterName,),
-        of_pods=True,
-        code=detail.reason,
-        message="",
-        occurred_at=_time_of(detail, envelope),
-        id=_id_of(detail, envelope),
     )
 
 
 def _nameless() -> InboundEvent:
     reason = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
     return ignored("malformed", f"kubernetes event: detail: {reason}")
-
-
-def _time_of(detail: _KubernetesEvent, envelope: Envelope) -> datetime:
-    return detail.lastTimestamp or detail.eventTime or detail.firstTimestamp or envelope.time
-
-
-def _id_of(detail: _KubernetesEvent, envelope: Envelope) -> str:
-    return f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
