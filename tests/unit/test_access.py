@@ -165,9 +165,7 @@ class TestKubeconfig:
             ({}, {"token": None, "client-certificate-data": "%", "client-key-data": "%"}, "is not base64"),
         ],
     )
-    def test_fields_that_are_not_inline_or_verified_are_refused(
-        self, cluster: dict[str, Any], user: dict[str, Any], says: str
-    ) -> None:
+    def test_unsafe_fields_are_refused(self, cluster: dict[str, Any], user: dict[str, Any], says: str) -> None:
         assert says in refusal(kubeconfig(cluster, user))
 
     def test_refused_fields_that_are_off_are_ignored(self) -> None:
@@ -216,7 +214,7 @@ class TestClient:
         assert configuration.host == "https://api.demo:6443"
 
     @pytest.mark.parametrize("usable", [True, False])
-    def test_a_client_key_is_in_a_private_file_only_while_it_is_loaded(
+    def test_a_client_key_file_is_private_and_short_lived(
         self, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -430,9 +428,7 @@ class TestRecordedClusters:
             ({}, certified("no cert", SECRET), "cluster demo: client-certificate-data"),
         ],
     )
-    def test_a_bad_secret_names_cluster_and_secret(
-        self, cluster: dict[str, Any], user: dict[str, Any], fault: str
-    ) -> None:
+    def test_a_bad_secret_is_named(self, cluster: dict[str, Any], user: dict[str, Any], fault: str) -> None:
         with pytest.raises(AccessError, match=f"^{fault}") as caught:
             opened(kubeconfigs(lambda _: kubeconfig(cluster, user)))
         assert SECRET not in str(caught.value)

@@ -236,9 +236,7 @@ ACCOUNT = "system:serviceaccount:{}:{}"
         ("", "x:a:evenkeel", False),
     ],
 )
-def test_a_policy_applies_to_evenkeels_group_accounts_and_roles_alone(
-    name: str, group: str, username: str, applies: bool
-) -> None:
+def test_a_policy_applies_to_evenkeels_identities_alone(name: str, group: str, username: str, applies: bool) -> None:
     assert POLICIES[name].applies_to("system:authenticated", group, username=username) is applies
 
 

@@ -77,9 +77,7 @@ class TestGrowth:
     @pytest.mark.parametrize(
         ("stage", "blocked"), [(DemandStage.ADVISE, 0), (DemandStage.SCALE_UP, 1), (DemandStage.FULL, 1)]
     )
-    def test_pods_that_daemon_sets_block_are_reported_where_nodes_are_ordered(
-        self, stage: DemandStage, blocked: int
-    ) -> None:
+    def test_pods_that_daemon_sets_block_are_reported(self, stage: DemandStage, blocked: int) -> None:
         agent = pod("agent", cpu="1500m", owner=Owner("DaemonSet", "agent"))
         seen = Workload(pods=pods(2, cpu="3"), daemon_sets=(agent,), autoscaler_sought=True)
         advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand
@@ -161,7 +159,7 @@ class TestNodes:
 
 
 class TestThePlan:
-    def test_a_plan_with_pods_writes_and_tells_what_it_would_without(self) -> None:
+    def test_pods_change_no_plan_and_no_digest(self) -> None:
         members = groups(4, 0, 2)
         plain = look(members, None)
         planned = look(members, Workload(pods=pods(5), nodes=(ours("n1"),)))
@@ -192,9 +190,7 @@ class TestThePlan:
 
 
 @pytest.mark.parametrize(("rule", "since"), [(Rule.FEW_MEMBERS, NOW - MINUTE), (Rule.POOL_INVALID, None)])
-def test_an_incomplete_list_resets_no_clock_of_a_node_and_an_invalid_pool_does(
-    rule: Rule, since: datetime | None
-) -> None:
+def test_an_invalid_pool_resets_clocks_and_an_incomplete_list_does_not(rule: Rule, since: datetime | None) -> None:
     (pool,), _ = find_pools([group(zone, 2, template=template()) for zone in "ab"], numbers(0, 9), {})
     machines = {zone: Machine(name=f"m-{zone}", uid=f"u-{zone}", has_node=True, created_at=NOW) for zone in "ab"}
     nodes = tuple(ours(f"n-{zone}", zone, machine=machine) for zone, machine in machines.items())

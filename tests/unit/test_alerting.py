@@ -39,6 +39,16 @@ def told(channel: FakeChannel) -> list[str]:
     return [each.change.value for parcel in channel.told for each in parcel]
 
 
+def failing(errors: list[ChannelError], **fields: Any) -> FakeChannel:
+    """A channel that answers with these errors, each taken off the list, and then accepts messages."""
+
+    def before(_: Sequence[Alert]) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    return FakeChannel(before=before, **fields)
+
+
 def test_a_change_that_is_received_twice_is_sent_once() -> None:
     channel = FakeChannel()
     send = use_case(channel)
@@ -57,16 +67,9 @@ def test_a_storm_is_one_message_in_a_chat_and_one_alert_each_for_a_pager() -> No
 
 
 def test_a_change_is_retried_only_for_the_channel_that_failed() -> None:
-    down = [True]
-
-    def before(_: Sequence[Alert]) -> None:
-        if down[0]:
-            raise ChannelError("away")
-
-    works, fails, clock = FakeChannel(name="works"), FakeChannel(name="fails", before=before), FakeClock()
+    works, fails, clock = FakeChannel(name="works"), failing([ChannelError("away")], name="fails"), FakeClock()
     send = use_case(works, fails, clock=clock)
     assert send(received(alert()), minute) == {"m0"}
-    down[0] = False
     assert send(received(alert()), minute) == {"m0"}, "its own claim has not ended"
     clock.sleep(CLAIMED_FOR.total_seconds())
     assert send(received(alert()), minute) == set()
@@ -75,15 +78,10 @@ def test_a_change_is_retried_only_for_the_channel_that_failed() -> None:
 
 @pytest.mark.parametrize(("is_away", "times"), [(True, 1), (False, 5)], ids=["away", "refuses an alert"])
 def test_a_channel_that_is_away_gets_one_request_a_batch(is_away: bool, times: int) -> None:
-    sent: list[str] = []
-
-    def before(alerts: Sequence[Alert]) -> None:
-        sent.append(alerts[0].key)
-        raise ChannelError("no", is_away=is_away)
-
+    errors = [ChannelError("no", is_away=is_away) for _ in range(5)]
     batch = received(*(alert(key=f"c{number}/missing") for number in range(5)))
-    assert use_case(FakeChannel(before=before))(batch, minute) == {each.message for each in batch}
-    assert len(sent) == times
+    assert use_case(failing(errors))(batch, minute) == {each.message for each in batch}
+    assert len(errors) == 5 - times
 
 
 @pytest.mark.parametrize(
@@ -95,17 +93,9 @@ def test_a_channel_that_is_away_gets_one_request_a_batch(is_away: bool, times: i
         pytest.param(10.0, 29.0, [], id="no time left to report"),
     ],
 )
-def test_a_short_retry_after_is_awaited_and_a_long_one_goes_back_to_the_queue(
-    pause: float, left: float, slept: list[float]
-) -> None:
-    answers = iter([ChannelError("429", pause=pause), None])
-
-    def before(_: Sequence[Alert]) -> None:
-        if error := next(answers):
-            raise error
-
-    clock = FakeClock()
-    back = use_case(FakeChannel(before=before), clock=clock)(received(alert()), lambda: left)
+def test_only_a_short_retry_after_is_awaited(pause: float, left: float, slept: list[float]) -> None:
+    channel, clock = failing([ChannelError("429", pause=pause)]), FakeClock()
+    back = use_case(channel, clock=clock)(received(alert()), lambda: left)
     assert (back, clock.slept) == (set() if slept else {"m0"}, slept)
 
 
@@ -166,9 +156,6 @@ def test_a_storm_is_one_message_after_the_chat_was_away_for_an_hour() -> None:
     away[0] = False
     assert send(storm(200, receives=21), minute) == set()
     assert [len(parcel) for parcel in channel.told] == [200]
-
-
-# ------------------------------------------------------------ what is said, and how
 
 
 def sent_by(
@@ -347,9 +334,7 @@ def test_an_unreadable_secret_leaves_the_change_on_the_queue() -> None:
 
 
 @pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.1", "::1", "100.100.100.200", "64:ff9b:1::1"])
-def test_a_service_at_an_address_of_this_machine_or_the_cloud_is_refused(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_or_link_local_service_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [[(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 443))] for each in (address, "10.0.0.7")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.pop(0))
     made: list[object] = []
@@ -381,17 +366,11 @@ def test_only_https_is_used_and_no_error_shows_the_address(url: str) -> None:
     assert "CRET" not in str(caught.value)
 
 
-# ------------------------------------------------------------ what comes in
-
-
 def test_a_change_is_read_from_the_bus_with_unknown_fields_and_without_order() -> None:
     detail = {**detail_of(alert()), "groups": [], "said": "x", "new in the next release": {}}
     assert read_alert(json.dumps(detail)) == alert()
     del detail["order"]
     assert read_alert(json.dumps(detail)) == alert()
-
-
-# ------------------------------------------------------------ clusters that go live in waves
 
 
 def rollout_detail(**fields: Any) -> str:

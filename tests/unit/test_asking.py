@@ -46,9 +46,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: s
 MIXED = {"a": "a: zone z", "b": None, "c": "c: zone z", "d": None}
 
 
-def test_unchanged_clusters_are_counted_over_all_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unchanged_clusters_are_counted_over_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = Stack(MIXED)
     ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
     assert "left as they are: 2 clusters (no such zone)\n" in ran.stdout
@@ -106,9 +104,7 @@ def test_three_commands_use_no_stack() -> None:
 
 
 @pytest.mark.parametrize("name", _OF_AWS)
-def test_without_credentials_every_command_is_one_line_and_exit_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, fleet = tmp_path / "record.yaml", tmp_path / "fleet.yaml"
     fields = "flavours: [gardener], access: {kind: kubeconfig, secret: a}"
     record.write_text(f"{{{fields}}}", encoding="utf-8")

@@ -92,9 +92,7 @@ class TestHeadroom:
     @pytest.mark.parametrize(
         ("state", "number", "maximum"), [(in_backoff(), 2, 3), (after_backoff(), 3, 4)], ids=["fenced", "probing"]
     )
-    def test_a_fenced_zone_gets_none_and_a_probing_one_a_single_node(
-        self, state: GroupState, number: int, maximum: int
-    ) -> None:
+    def test_a_fenced_zone_gets_none_and_a_probing_one_one(self, state: GroupState, number: int, maximum: int) -> None:
         pool = played((3, 3, 3), 12, *bound("a", number))
         pool.state = ClusterState(groups={key("a"): state})
         assert maxima(pool.look())[0] == maximum

@@ -79,9 +79,7 @@ class TestAPublicationStands:
 
 class TestALoan:
     @pytest.mark.parametrize(("loop", "seconds"), [(10, 15), (30, 45)])
-    def test_a_zone_at_its_bound_gets_the_headroom_after_one_and_a_half_autoscaler_loops(
-        self, pool: Played, loop: int, seconds: int
-    ) -> None:
+    def test_a_zone_at_its_bound_gets_it_after_1_5_loops(self, pool: Played, loop: int, seconds: int) -> None:
         pool.policy = replace(pool.policy, autoscaler_loop=timedelta(seconds=loop))
         assert maxima(pool.look(20, a=4)) == (4, 4, 4)
         assert pool.next_check() == 15
@@ -192,10 +190,10 @@ ROLLING = group("a", 2, bounds=(0, 6), frozen_because=stated("rolling out"))
         pytest.param(zones((2, 3, 3)), numbers(0, 12), {"probing": "a"}, (3, 4, 5), id="one for a probing zone"),
         pytest.param(zones((4, 4, 3)), numbers(0, 12), {"probing": "a"}, (5, 4, 3), id="the last one too"),
         pytest.param(
-            zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), {"fenced": "a"}, (4, 4, 4), id="fenced by CA"
+            zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), {"fenced": "a"}, (4, 4, 4), id="own fence"
         ),
         pytest.param(
-            zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), {"probing": "a"}, (4, 4, 4), id="probed by CA"
+            zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), {"probing": "a"}, (4, 4, 4), id="own probe"
         ),
         pytest.param([group("a", weight=2), group("b"), group("c")], numbers(0, 12), {}, (6, 3, 3), id="weights"),
         pytest.param([group("a", 1, zone_max=2), group("b"), group("c")], numbers(0, 12), {}, (2, 5, 5), id="zone-max"),
@@ -231,9 +229,7 @@ def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
     ("groups", "policy", "fenced", "wanted", "least", "starved"),
     [
         pytest.param(zones((5, 1, 0)), numbers(4, 12), "", (5, 1, 0), (3, 1, 0), 0, id="levelled over what is there"),
-        pytest.param(
-            [PAUSED, group("b", 4), group("c", 4)], numbers(5, 12), "", (4, 4, 4), (3, 1, 1), 0, id="frozen minimum"
-        ),
+        pytest.param([PAUSED, group("b", 4), group("c", 4)], numbers(5, 12), "", (4, 4, 4), (3, 1, 1), 0, id="frozen"),
         pytest.param(
             zones((3, 3, 3), running=(0, 3, 3)), numbers(6, 12), "a", (0, 3, 3), (0, 3, 3), 0, id="running nodes only"
         ),

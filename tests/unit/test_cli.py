@@ -342,9 +342,7 @@ class TestBadPools:
             (("spec", "template", "spec", "failureDomain"), "", "zone is ''"),
         ],
     )
-    def test_a_bad_field_is_exit_three_with_object_field_and_value(
-        self, files: Files, path: tuple[str, ...], value: Any, says: str
-    ) -> None:
+    def test_a_bad_field_is_exit_three(self, files: Files, path: tuple[str, ...], value: Any, says: str) -> None:
         first, *others = pool_of(1, 1, 1)
         (pool,) = files.plan("-f", files.listed(with_field(first, value, *path), *others), code=3)["pools"]
         assert pool["valid"] is False
@@ -455,9 +453,7 @@ class TestBadInput:
             (b"\xff\xfe\x00", "not UTF-8 text"),
         ],
     )
-    def test_a_file_without_objects_is_exit_two_and_names_file_and_fault(
-        self, files: Files, content: str | bytes, says: str
-    ) -> None:
+    def test_a_file_without_objects_is_exit_two_and_named(self, files: Files, content: str | bytes, says: str) -> None:
         name = files.write("bad.yaml", content)
         (line,) = files.faults("-f", name)
         assert name in line
@@ -521,9 +517,7 @@ class TestBadInput:
             ("--record", "colour: blue", "colour is not a field of this record"),
         ],
     )
-    def test_a_bad_state_or_record_is_an_error_with_file_and_field(
-        self, files: Files, option: str, content: object, says: str
-    ) -> None:
+    def test_a_bad_state_or_record_is_named(self, files: Files, option: str, content: object, says: str) -> None:
         name = files.write("bad", content)
         (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), option, name)
         assert name in line
@@ -587,9 +581,7 @@ def bent(draw: st.DrawFn) -> Object:
 class TestAnyInput:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
     @given(items=st.lists(bent(), min_size=1, max_size=4))
-    def test_objects_with_anything_in_any_field_never_end_in_an_exception(
-        self, files: Files, items: list[Object]
-    ) -> None:
+    def test_objects_with_any_field_never_end_in_an_exception(self, files: Files, items: list[Object]) -> None:
         result = files.run("-f", files.listed(*items), "-o", "json", "--now", NOW)
         assert result.exit_code in (0, 2, 3)
         if result.exit_code != 2:

@@ -29,23 +29,15 @@ from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief
-from evenkeel.domain.model.states import (
-    DesiredBounds,
-    GroupState,
-    MemberSnapshot,
-    PoolState,
-    Publication,
-    Release,
-)
+from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
-ORDER = Order(
-    source=str(KEY), destination=str(KEY), begun_at=NOW, target_replicas=2, source_replicas=1, excused_replicas=1
-)
+REPLICAS = {"target_replicas": 2, "source_replicas": 1, "excused_replicas": 1}
+ORDER = Order(source=str(KEY), destination=str(KEY), begun_at=NOW, **REPLICAS)
 STEP = Deleting(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
 BAD_STEP = {**json.loads(dump_stored(STEP)), "draining_group": "a"}
 POOL = PoolState(

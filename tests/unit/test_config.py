@@ -298,9 +298,7 @@ class TestClusterRecord:
         ("discover", "similarity"),
         [("similar", Similarity()), ("off", None), pytest.param(False, None, id="off in YAML")],
     )
-    def test_pools_have_the_same_rules_listed_or_discovered(
-        self, discover: object, similarity: Similarity | None
-    ) -> None:
+    def test_pools_have_the_same_rules_in_both_forms(self, discover: object, similarity: Similarity | None) -> None:
         rules = [{"name": "p", "min": 1, "max": 9}]
         listed = registration(pools=rules).policy()
         discovered = registration(pools={"discover": discover, "rules": rules})
@@ -315,15 +313,10 @@ class TestClusterRecord:
             ({"ratios": "gardener"}, GARDENER),
             ({"ratios": "cluster-autoscaler"}, Similarity()),
             ({"labels": ["team", "size"]}, Similarity(labels=("team", "size"))),
-            (
-                {"ratios": "gardener", "ignored_labels": ["x"]},
-                replace(GARDENER, ignored_labels=frozenset("x")),
-            ),
+            ({"ratios": "gardener", "ignored_labels": ["x"]}, replace(GARDENER, ignored_labels=frozenset("x"))),
         ],
     )
-    def test_the_similarity_of_a_record_reaches_the_policy(
-        self, fields: dict[str, Any], similarity: Similarity
-    ) -> None:
+    def test_the_similarity_of_a_record_is_the_policys(self, fields: dict[str, Any], similarity: Similarity) -> None:
         record = read_model(ClusterFile, {"pools": {"discover": "similar", **fields}}, "here")
         assert record.policy().similarity == similarity
 

@@ -48,9 +48,6 @@ from tests.workloads import (
     taint,
     template,
 )
-from tests.workloads import (
-    pod as one,
-)
 
 WEB = {"app": "web"}
 OF_WEB = selector("app in web")
@@ -78,9 +75,6 @@ def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any
 
 def nodes_of(answer: Demand) -> dict[str, int]:
     return {name: count for pool in answer.pools for name, count in asked(pool.nodes).items()}
-
-
-# ---------------------------------------------------------------- which pods count
 
 
 @pytest.mark.parametrize(
@@ -177,9 +171,6 @@ def test_a_stale_taint_of_an_autoscaler_does_not_make_its_pods_count(since: int 
     assert look(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
 
 
-# ---------------------------------------------------------------- what is there counts first
-
-
 def test_free_room_is_given_once_and_to_the_highest_priority_first() -> None:
     answer = look(pod("low", cpu="3500m"), pod("high", cpu="3", priority=5), nodes=(node(),))
     assert answer.fits_already == ("default/high",)
@@ -255,9 +246,6 @@ def test_a_node_whose_gpu_still_starts_gets_no_second_one_beside_it() -> None:
     assert look(gpu, pools=pools, nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
 
 
-# ---------------------------------------------------------------- how many, and where
-
-
 def test_the_largest_pods_are_placed_first() -> None:
     assert look(*pods(4, "a-small", cpu="1"), *pods(4, "b-large", cpu="3")).nodes == 4
 
@@ -286,9 +274,7 @@ def test_a_pod_of_one_zone_gets_its_node_there() -> None:
         pytest.param(5, {"anti_affinity": (TOGETHER,)}, [1, 1, 1], id="one per zone"),
     ],
 )
-def test_new_nodes_follow_the_affinity_and_spread_of_pods(
-    number: int, fields: dict[str, Any], nodes: list[int]
-) -> None:
+def test_new_nodes_follow_affinity_and_spread(number: int, fields: dict[str, Any], nodes: list[int]) -> None:
     answer = look(*pods(number, **{"cpu": "100m", "labels": WEB, **fields}))
     assert sorted(nodes_of(answer).values()) == nodes
     assert sum(len(unmet.pods) for unmet in answer.unmet) == (2 if nodes == [1, 1, 1] else 0)
@@ -330,9 +316,6 @@ def test_limits_of_groups_pool_and_check_hold() -> None:
         "6 pods like default/p-3 can have no node: cluster-api/default/workers: it is at its max"
     )
     assert look(*waiting, policy=DemandPolicy(most_nodes=2)).nodes == 2
-
-
-# ---------------------------------------------------------------- which pool
 
 
 LARGE = template(cpu="16", memory="64Gi")
@@ -425,9 +408,6 @@ def test_without_pools_every_pod_is_unmet() -> None:
     assert said(look(pod(), pools=()).unmet[0].reason) == "pod default/p can have no node: there is no pool"
 
 
-# ---------------------------------------------------------------- what a fresh node looks like
-
-
 def daemon(name: str = "ds", **fields: Any) -> Pod:
     return pod(name, owner=Owner("DaemonSet", name), **fields)
 
@@ -443,7 +423,7 @@ def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
     full, whole = (node(name, group=group_key("a")) for name in ("full", "whole"))
     daemon = pod("daemon", cpu="500m", node="whole", owner=Owner("DaemonSet", "ds"))
     standing = (pod("large", cpu="4", node="full"), daemon, pod("other", cpu="3500m", node="whole"))
-    answer = look(one(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
+    answer = look(pod(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
     assert (answer.nodes, len(answer.unmet)) == (0, 1)
 
 
@@ -457,7 +437,7 @@ def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run()
     assert said(answer.unmet[0].reason).endswith("it requests 4 of cpu, and 3 of 4 are free")
 
 
-def test_daemons_tolerate_what_every_daemon_does_and_taints_of_the_pool_keep_the_others_away() -> None:
+def test_daemons_that_do_not_tolerate_a_pools_taints_use_no_room_there() -> None:
     standing = (daemon("all", cpu="1", node="n"), pod("busy", cpu="3", node="n"))
     tainted = pool_offer(zones="a", template=template(taints=(taint("gpu=x:NoSchedule"),)))
     asking = pod(cpu="4", tolerations=(Toleration("gpu", "Exists"),))
@@ -488,11 +468,11 @@ def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostn
 
     def where(**wanted: str) -> dict[str, int]:
         node_selector = {name.replace("__", "/").replace("_", "."): value for name, value in wanted.items()}
-        return nodes_of(look(one(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
+        return nodes_of(look(pod(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
 
     assert where(topology_ebs_csi_aws_com__zone="b", disk="ssd") == {"workers-b": 1}
     assert where(kubernetes_io__hostname="n") == {}
-    only_here = one(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
+    only_here = pod(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
     assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=pools)) == {"workers-a": 1}
     fuller = PoolOffer(pool=pool_id(), groups=(offer("a", requested=9), offer("b")), room=9)
     assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=(fuller,))) == {"workers-a": 1}
@@ -520,9 +500,7 @@ def test_where_only_capacity_is_known_a_reserve_is_kept() -> None:
     ],
     ids=str,
 )
-def test_a_volume_attached_without_a_pod_counts_once_toward_the_attach_limit(
-    attached: list[tuple[str, str, str]], nodes: int
-) -> None:
+def test_a_volume_attached_without_a_pod_counts_once(attached: list[tuple[str, str, str]], nodes: int) -> None:
     """The node takes two: one is its pod's. As the scheduler has it, also one that the pod itself has left there."""
     there = node(attach_limits={"d": 2})
     volumes = tuple(Volume(name=name, driver="d") for name in ("pg", "left", "asked"))

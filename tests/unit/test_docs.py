@@ -379,9 +379,7 @@ SERVER, PROD = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
         ("evenkeel-RebalanceRole-12", SERVER, None),
     ],
 )
-def test_the_authentication_shown_maps_roles_to_groups(
-    role: str, audience: str | list[str], groups: list[str] | None
-) -> None:
+def test_the_authentication_shown_maps_roles(role: str, audience: str | list[str], groups: list[str] | None) -> None:
     (jwt,) = yaml.safe_load(block("access-aws-oidc.md", "yaml", "authentication"))["jwt"]
     claims = {"sub": f"{ACCOUNT}{role}", "aud": audience}
 

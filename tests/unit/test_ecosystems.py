@@ -84,7 +84,7 @@ class TestNumbers:
         ],
         ids=["gardener", "gardener without Worker", "hypershift", "openshift", "cluster-class"],
     )
-    def test_they_are_those_of_their_owners_together(
+    def test_they_are_those_of_their_owners(
         self, kind: str, without: tuple[str, ...], low: str, high: str, tmp_path: Path
     ) -> None:
         numbers = origins(Estate(kind), tmp_path, without=without)
@@ -96,9 +96,7 @@ class TestNumbers:
         [(cluster_api, 3), (openshift_by_hand, 3), (machine_pools, 0), (lambda: karpenter()[0], 0)],
         ids=["cluster-api", "openshift by hand", "machine pools", "karpenter"],
     )
-    def test_without_an_owner_they_are_the_sums_of_the_scalables_bounds(
-        self, make: Callable[[], Estate], low: int, tmp_path: Path
-    ) -> None:
+    def test_without_an_owner_they_are_sums(self, make: Callable[[], Estate], low: int, tmp_path: Path) -> None:
         (pool,) = planned(make(), tmp_path)["pools"]
         assert (pool["min"], pool["max"]) == (low, 12)
         assert {origin["source"] for origin in pool["numbersFrom"].values()} == {"adoption"}
@@ -173,10 +171,7 @@ class TestBounds:
                 annotated("machinedeployments", "machine.sapcloud.io"),
             ),
             (lambda: Estate("hypershift"), {f"nodepools spec.autoScaling.{end}" for end in ("min", "max")}),
-            (
-                lambda: Estate("openshift-plain"),
-                {f"machineautoscalers spec.{end}Replicas" for end in ("min", "max")},
-            ),
+            (lambda: Estate("openshift-plain"), {f"machineautoscalers spec.{end}Replicas" for end in ("min", "max")}),
             (openshift_by_hand, annotated("machinesets", "machine.openshift.io")),
             (cluster_api, annotated("machinedeployments", "cluster.x-k8s.io")),
         ],
@@ -229,7 +224,7 @@ class TestReaders:
         ],
         ids=["hypershift", "openshift", "cluster-class", "openshift-by-hand", "cluster-api"],
     )
-    def test_the_autoscaler_uses_the_bounds_that_evenkeel_writes(
+    def test_the_autoscaler_uses_evenkeels_bounds(
         self, make: Callable[[], Estate], resource: str, key: str, manager: str
     ) -> None:
         estate = make()
@@ -320,9 +315,7 @@ class TestCosts:
         assert written - {"machines"} == {"machinesets", "machineautoscalers"}
 
     @pytest.mark.parametrize(("make", "resource"), [(cluster_api, CAPI_DEPLOYMENTS), (openshift_by_hand, MACHINE_SETS)])
-    def test_without_an_owner_replicas_and_bounds_are_one_patch(
-        self, make: Callable[..., Estate], resource: str
-    ) -> None:
+    def test_without_an_owner_both_are_one_patch(self, make: Callable[..., Estate], resource: str) -> None:
         estate = make(replicas=(4, 1, 1))
         assert all(bounds_in(request.body) for request in self.released(estate, resource))
         assert {plural_of(request.path) for request in estate.writes()} <= {resource.partition(".")[0], "machines"}

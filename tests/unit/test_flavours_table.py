@@ -21,16 +21,16 @@ def _here(kind: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{_ECOSYSTEMS}::Test{kind}::test_{name}" for name in names)
 
 
-_SUMS = _here("Numbers", "without_an_owner_they_are_the_sums_of_the_scalables_bounds")
-_OWNED = _here("Numbers", "they_are_those_of_their_owners_together")
+_SUMS = _here("Numbers", "without_an_owner_they_are_sums")
+_OWNED = _here("Numbers", "they_are_those_of_their_owners")
 _WRITTEN = _here("Bounds", "they_go_where_the_owner_takes_them")
 _ANNOTATED = _here("Bounds", "they_go_to_annotations_without_replicas")
 
 
-_COPIED = _here("Readers", "the_autoscaler_uses_the_bounds_that_evenkeel_writes")
+_COPIED = _here("Readers", "the_autoscaler_uses_evenkeels_bounds")
 
 
-_ONE_PATCH = _here("Costs", "without_an_owner_replicas_and_bounds_are_one_patch")
+_ONE_PATCH = _here("Costs", "without_an_owner_both_are_one_patch")
 
 
 _NO_FENCE = _here("Limits", "an_empty_failing_zone_keeps_a_max_of_one_where_the_owner_requires_it")
@@ -166,7 +166,7 @@ def test_every_cell_is_held_by_tests_that_are_there(row: str, column: str) -> No
         assert test in collected(test.partition("::")[0])
 
 
-def test_every_test_of_an_ecosystem_stands_for_a_cell() -> None:
+def test_every_test_of_an_ecosystem_is_named_by_a_cell() -> None:
     named = {test for row in CELLS.values() for tests in row for test in tests}
     of_cells = {test for test in collected(_ECOSYSTEMS) if test.count("::") == 2}
     assert of_cells <= named
