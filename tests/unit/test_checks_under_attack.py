@@ -25,12 +25,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.offering_reader import by_machine_class
 from evenkeel.adapters.kubernetes.read.groups import Listing, read_groups
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
-from evenkeel.application.errors import (
-    AccessError,
-    AccessRefusedError,
-    AccessUnavailableError,
-    TooLargeError,
-)
+from evenkeel.application.errors import AccessError, AccessRefusedError, AccessUnavailableError, TooLargeError
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.fleet.tokens import SealedToken
 from evenkeel.application.ports import CheckResult, sequentially
@@ -88,12 +83,6 @@ class ChecksLockedOut(FakeClusters):
         return super().open(record, remaining, consistent=consistent, alone=alone)
 
 
-def deliver(house: House) -> None:
-    for id, (cluster, why) in list(house.queue.requests.items()):
-        del house.queue.requests[id]
-        house.rebalance(cluster, why, plenty, house.queue.found[id])
-
-
 def pass_minutes(house: House, minutes: int) -> None:
     """Chunks each minute, single checks when they are due, and each requested run."""
     due: list[Any] = []
@@ -102,9 +91,9 @@ def pass_minutes(house: House, minutes: int) -> None:
         for when in [when for when in due if when <= house.clock.at]:
             due.remove(when)
             house.look(("demo",), plenty)
-            deliver(house)
+            house.carry_out()
         house.look(("demo", "gone"), plenty)
-        deliver(house)
+        house.carry_out()
         due += [house.clock.at + timedelta(seconds=look.delay) for look in house.queue.looks]
         house.queue.looks.clear()
 
@@ -120,7 +109,7 @@ def test_a_cluster_that_only_runs_can_read_is_run_within_the_hour(error: Excepti
         locked.ran = 0
         access = {"kind": "kubeconfig", "secret": "evenkeel/x"}
         house.ask("register", record={"flavours": ["cluster-api"], "access": access})
-        deliver(house)
+        house.carry_out()
     pass_minutes(house, 30)
     assert locked.ran > 0
 
@@ -177,7 +166,7 @@ def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
         assert json.loads(written.text).get("from_tomorrow") == 1, f"attempt {attempt + 1}"
 
 
-def test_a_request_just_after_a_check_of_an_unreachable_cluster_checks_it_within_a_minute() -> None:
+def test_a_request_to_an_unreachable_cluster_checks_it_within_a_minute() -> None:
     house = House()
     for _ in range(6):
         house.clock.at += 6 * MINUTE
@@ -185,7 +174,7 @@ def test_a_request_just_after_a_check_of_an_unreachable_cluster_checks_it_within
     house.queue.looks.clear()
     house.clock.at += timedelta(seconds=30)
     house.ask("restore")
-    deliver(house)
+    house.carry_out()
     assert [look.delay <= 60 for look in house.queue.looks] == [True]
 
 
