@@ -95,7 +95,6 @@ def read(config: object) -> Connection:
 
 
 def certified(certificate: bytes | str, key: bytes | str) -> dict[str, Any]:
-    """The fields of a user with a client certificate and no token."""
     return {"token": None, "client-certificate-data": b64(certificate), "client-key-data": b64(key)}
 
 
@@ -333,7 +332,6 @@ class TestEksToken:
 
 
 def opened(clusters: RecordedClusters, name: str = "demo", **fields: Any) -> Any:
-    """The connection to a cluster."""
     return clusters.open(record(name, **fields), plenty)._api  # type: ignore[attr-defined]
 
 

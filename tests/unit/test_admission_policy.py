@@ -194,7 +194,6 @@ EVERY_POLICY = pytest.mark.parametrize("name", OBJECTS)
 
 
 def refusals(policy: Policy, name: str, change: Change) -> list[str]:
-    """What the policy says of this change of the named object."""
     new = OBJECTS[name]()
     change(new)
     return policy.refusals(OBJECTS[name](), new)

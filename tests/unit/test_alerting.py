@@ -227,8 +227,6 @@ HOSTILE = (
 
 
 class Topic:
-    """Keeps the messages of an SNS topic."""
-
     def __init__(self) -> None:
         self.messages: list[Any] = []
 

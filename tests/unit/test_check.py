@@ -51,12 +51,10 @@ def writes(house: House) -> list[str]:
 
 
 def asked(house: House) -> list[tuple[str, CheckResult | None]]:
-    """The reason and the check's result of each run that was requested."""
     return [(reason, house.queue.found[id]) for id, (_, reason) in house.queue.requests.items()]
 
 
 def many(house: House, minutes: int) -> None:
-    """A check in each of these minutes, with the runs that it requests."""
     for _ in range(minutes):
         house.looks()
         house.carry_out()
@@ -365,7 +363,7 @@ class Dark:
         queue.looks.clear()
 
     def pass_minutes(self, count: int) -> list[int]:
-        """The minutes in which it is asked, with a chunk in each and its own looks when they are due."""
+        """The minutes in which the cluster is checked, by its chunk and by its own checks when they are due."""
         began, asked_at = self.house.clock.at, []
         for minute in range(count):
             looks = self.house.cluster.looks

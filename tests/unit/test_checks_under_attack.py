@@ -71,8 +71,6 @@ def test_a_401_is_a_refusal_of_any_request(request_of: Callable[[KubernetesApi],
 
 
 class ChecksLockedOut(FakeClusters):
-    """Runs have access; checks do not."""
-
     error: Exception = AccessError("cluster demo: there is no token for checks yet: the next run requests one")
     ran = 0
 

@@ -29,7 +29,6 @@ GROUP_KEYS |= {"min", "max", "reasons", "rules"}
 
 
 def with_field(item: Object, value: Any, *path: str) -> Object:
-    """Set the field at this path to a value."""
     *parents, last = path
     place: Any = item
     for name in parents:

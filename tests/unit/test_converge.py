@@ -58,7 +58,6 @@ def drained(*counts: int, then: int = 15, **policy: object) -> Home:
 
 
 def expect(home: Home, seconds: float, *requested: int) -> None:
-    """Check after so many seconds, which leaves the zones with these replicas."""
     home.look(seconds)
     assert home.requested == requested
 
@@ -72,7 +71,6 @@ def play(home: Home, minutes: int) -> None:
 
 
 def set_machines(home: Home, zone: str, **fields: object) -> None:
-    """Write these fields of all machines of a zone."""
     home._put(zone, [replace(machine, **fields) for machine in home.machines(zone)])  # type: ignore[arg-type]
 
 

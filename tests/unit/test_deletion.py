@@ -15,7 +15,6 @@ REFUSED = MachineFailure(code="ResourceExhausted", message="no capacity")
 
 
 def machine(name: str, age: float, **fields: Any) -> Machine:
-    """A machine without a node, made so many minutes ago."""
     return Machine(name=name, created_at=NOW - timedelta(minutes=age), **{"has_node": False, **fields})
 
 

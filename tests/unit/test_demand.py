@@ -61,7 +61,6 @@ def claimed(name: str = "data") -> PodVolume:
 
 
 def zonal(zone: str) -> Volume:
-    """A volume of this zone and name."""
     return Volume(name=zone, terms=(NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),)),))
 
 
@@ -183,7 +182,6 @@ def test_pods_with_the_same_host_port_get_a_node_each() -> None:
 
 
 def own_claims(number: int) -> tuple[tuple[Pod, ...], tuple[Claim, ...]]:
-    """Pods with a claim each that waits for its pod, and the claims."""
     names = [f"data-{i}" for i in range(number)]
     claiming = tuple(pod(f"s-{name}", cpu="100m", volumes=(claimed(name),)) for name in names)
     return claiming, tuple(Claim(namespace="default", name=name, storage_class="gp3") for name in names)

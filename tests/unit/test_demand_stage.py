@@ -36,7 +36,6 @@ def house(found: Workload | Exception, **fields: Any) -> House:
 
 
 def ordering(found: Workload | Exception, stage: str = "full", **fields: Any) -> House:
-    """The same where Evenkeel orders nodes."""
     return house(found, demand=stage, autoscaler="none", **fields)
 
 

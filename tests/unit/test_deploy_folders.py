@@ -102,7 +102,6 @@ def test_a_policy_for_one_api_is_a_copy_of_that_for_all(folder: Path) -> None:
 
 
 def specs(file: Path) -> list[Object]:
-    """The policies of a file, without their bindings."""
     return [item for item in documents(file) if "matchConstraints" in item["spec"]]
 
 
@@ -145,7 +144,7 @@ def test_shoots_are_read_and_written_in_one_project_alone(name: str) -> None:
 
 
 def test_the_owners_objects_of_each_ecosystem_can_be_read() -> None:
-    """Every kind that the sandbox's owners keep their numbers in is among what a look may list."""
+    """Every kind that the sandbox's owners keep their numbers in is among what a check may list."""
     owners = {
         "gardener-plain": {"workers.extensions.gardener.cloud", "clusters.extensions.gardener.cloud"},
         "cluster-class": {"clusters.cluster.x-k8s.io"},

@@ -31,8 +31,6 @@ def records(result: Result) -> dict[str, Any]:
 
 
 class Aws:
-    """EKS and EC2 of one account and region."""
-
     def __init__(self, **tags: Mapping[str, str]) -> None:
         self.clusters = tags
         self.granted: list[tuple[str, str, str]] = []

@@ -132,7 +132,6 @@ class Night(Stack):
             self.store.save_group("blue", name, state_of(12, text), versions)
 
     def at(self, minute: int, *names: str) -> None:
-        """Runs at these clusters, so many minutes from noon."""
         self.clock.at = NOON + timedelta(minutes=minute)
         for name in names:
             self.house.rebalance(name, "scan", plenty)
@@ -174,7 +173,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """Blocks that are titled with the name of a file."""
     titled = [block for language in ("yaml", "json") for block in blocks(page, language)]
     return {title: text for title, text in titled if "." in title}
 

@@ -68,7 +68,6 @@ class Api(KubernetesApi):
 
 
 def events(*dry_runs: bool) -> list[tuple[str, Mapping[str, Any]]]:
-    """The events that are created for one change."""
     house = House(UNEVEN)
     plan = house.run().plan
     assert plan is not None

@@ -261,7 +261,6 @@ class TestReaders:
 
 
 def autoscaler_of(estate: Estate) -> list[tuple[str, ...]]:
-    """The arguments of the running cluster-autoscaler."""
     deployments = estate.all(DEPLOYMENTS)
     return [arguments_of(item) for item in deployments if item["metadata"]["name"].startswith("cluster-autoscaler")]
 

@@ -443,7 +443,6 @@ SOURCES = [*sources.ROWS, ("kubernetes-event-exporter", "x"), ("evenkeel.kuberne
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where something stands in an event."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, below in inner for place in places(below, (*path, key)))]
 

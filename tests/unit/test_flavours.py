@@ -89,7 +89,6 @@ FICTIONAL = Flavour(
 
 
 def fleet(zone: str, replicas: int | None, ready: int, **spec: Any) -> dict[str, Any]:
-    """A scalable of the made-up API."""
     annotations = {FICTIONAL.min_key: "0", FICTIONAL.max_key: "4", "evenkeel.dev/pool-max": "12"}
     name = {"namespace": "sea", "name": f"fleet-{zone}"}
     return {
@@ -102,7 +101,6 @@ def fleet(zone: str, replicas: int | None, ready: int, **spec: Any) -> dict[str,
 
 
 def ship(zone: str, number: int, **status: Any) -> dict[str, Any]:
-    """A machine of a fleet."""
     metadata = {
         "namespace": "sea",
         "name": f"fleet-{zone}-{number}",

@@ -121,7 +121,6 @@ def cells(line: str) -> list[str]:
 
 @cache
 def table() -> dict[str, list[str]]:
-    """The rows of the table, by their first cell."""
     lines = (ROOT / "docs" / "flavours.md").read_text(encoding="utf-8").splitlines()
     (start,) = (number for number, line in enumerate(lines) if cells(line)[1:] == list(COLUMNS))
     rows: dict[str, list[str]] = {}
