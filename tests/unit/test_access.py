@@ -1,4 +1,4 @@
-"""How a cluster is reached: what is taken from a kubeconfig, what is refused, and what an EKS token says."""
+"""Access to clusters: what a kubeconfig may hold, EKS tokens, and connections that are kept."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,7 +29,7 @@ from kubernetes.client import Configuration
 
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
-from evenkeel.adapters.kubernetes.access.connection import api_client
+from evenkeel.adapters.kubernetes.access.connection import Connection, api_client
 from evenkeel.adapters.kubernetes.access.eks import EksCredential
 from evenkeel.adapters.kubernetes.access.kubeconfig import read_kubeconfig
 from evenkeel.application.errors import AccessError
@@ -39,6 +41,9 @@ from tests.fakes import FakeClock, plenty, record
 AUTHORITY = trustme.CA()
 PEM = AUTHORITY.cert_pem.bytes()
 SECRET = "s3cr3t-t0ken"
+BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+PLACE = "cluster demo: secret evenkeel/demo: "
+NO_AUTHORITY = f"{PLACE}cluster.certificate-authority-data is not a PEM certificate$"
 KEYS = ("clusters", "users", "contexts", "current-context", "name", "cluster", "user", "server", "token")
 #: 9 lines that stand for a hundred million values
 BOMB = "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -77,36 +82,42 @@ def refusal(config: object, context: str | None = None) -> str:
     text = config if isinstance(config, str) else json.dumps(config)
     with pytest.raises(AccessError) as caught:
         read_kubeconfig(text, "secret evenkeel/demo", context)
-    said = str(caught.value)
-    assert said.startswith("secret evenkeel/demo: ")
-    assert "\n" not in said
-    assert SECRET not in said
-    assert len(said) < 400
-    return said
+    line = str(caught.value)
+    assert line.startswith("secret evenkeel/demo: ")
+    assert "\n" not in line
+    assert SECRET not in line
+    assert len(line) < 400
+    return line
+
+
+def read(config: object) -> Connection:
+    return read_kubeconfig(json.dumps(config), "x")
+
+
+def certified(certificate: bytes | str, key: bytes | str) -> dict[str, Any]:
+    return {"token": None, "client-certificate-data": b64(certificate), "client-key-data": b64(key)}
 
 
 class TestKubeconfig:
-    def test_server_authority_and_token_are_taken(self) -> None:
-        found = read_kubeconfig(json.dumps(kubeconfig()), "x")
-        assert (found.server, found.token) == ("https://api.demo:6443", SECRET)
-        assert found.ca == PEM.decode()
-
-    def test_yaml_is_read_like_json(self) -> None:
+    def test_server_authority_and_token_are_read(self) -> None:
         config = kubeconfig()
-        assert read_kubeconfig(yaml.safe_dump(config), "x") == read_kubeconfig(json.dumps(config), "x")
+        connection = read(config)
+        assert (connection.server, connection.token) == ("https://api.demo:6443", SECRET)
+        assert connection.ca == PEM.decode()
+        assert read_kubeconfig(yaml.safe_dump(config), "x") == connection
 
-    def test_a_client_certificate_does_instead_of_a_token(self) -> None:
-        user = {"token": None, "client-certificate-data": b64("cert"), "client-key-data": b64("key")}
-        found = read_kubeconfig(json.dumps(kubeconfig(user=user)), "x")
-        assert (found.token, found.certificate, found.key) == (None, b"cert", b"key")
-        assert "key" not in repr(found).partition("certificate=")[2].partition("tls_server_name")[0]
+    def test_a_client_certificate_replaces_a_token(self) -> None:
+        connection = read(kubeconfig(user=certified("cert", "key")))
+        assert (connection.token, connection.certificate, connection.key) == (None, b"cert", b"key")
+        assert "key" not in repr(connection).partition("certificate=")[2].partition("tls_server_name")[0]
 
-    def test_another_context_than_the_current_one_can_be_named(self) -> None:
+    def test_another_context_can_be_named(self) -> None:
         config = kubeconfig()
         config["contexts"].append({"name": "other", "context": {"cluster": "c2", "user": "u"}})
         other = {"server": "https://other", "certificate-authority-data": b64(PEM)}
         config["clusters"].append({"name": "c2", "cluster": other})
         assert read_kubeconfig(json.dumps(config), "x", "other").server == "https://other"
+        assert "contexts has no entry of the name 'nowhere'" in refusal(config, "nowhere")
 
     @pytest.mark.parametrize(
         ("cluster", "user", "says"),
@@ -153,14 +164,12 @@ class TestKubeconfig:
             ({}, {"token": None, "client-certificate-data": "%", "client-key-data": "%"}, "is not base64"),
         ],
     )
-    def test_what_is_not_inline_and_verified_is_refused_with_a_reason(
-        self, cluster: dict[str, Any], user: dict[str, Any], says: str
-    ) -> None:
+    def test_unsafe_fields_are_refused(self, cluster: dict[str, Any], user: dict[str, Any], says: str) -> None:
         assert says in refusal(kubeconfig(cluster, user))
 
-    def test_switched_off_fields_are_no_reason_to_refuse(self) -> None:
+    def test_refused_fields_that_are_off_are_ignored(self) -> None:
         config = kubeconfig({"insecure-skip-tls-verify": False, "proxy-url": ""}, {"exec": {}})
-        assert read_kubeconfig(json.dumps(config), "x").token == SECRET
+        assert read(config).token == SECRET
 
     @pytest.mark.parametrize(
         ("config", "says"),
@@ -185,33 +194,26 @@ class TestKubeconfig:
     def test_a_file_that_is_no_kubeconfig_is_one_line(self, config: object, says: str) -> None:
         assert says in refusal(config)
 
-    def test_a_context_that_is_not_there_is_named(self) -> None:
-        assert "contexts has no entry of the name 'nowhere'" in refusal(kubeconfig(), "nowhere")
-
     @given(json_values(keys=st.sampled_from(KEYS)).filter(lambda config: "NaN" not in json.dumps(config)))
-    def test_whatever_the_secret_holds_the_answer_is_a_connection_or_one_line(self, config: object) -> None:
+    def test_any_secret_is_a_connection_or_one_line(self, config: object) -> None:
         try:
             read_kubeconfig(json.dumps(config), "x")
         except AccessError as error:
-            said = str(error)
+            line = str(error)
         else:
-            said = ""
-        assert "\n" not in said
+            line = ""
+        assert "\n" not in line
 
 
 class TestClient:
-    def test_the_client_verifies_uses_no_proxy_and_does_not_retry_by_itself(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_client_verifies_and_uses_no_proxy_and_no_retries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-        configuration = api_client(read_kubeconfig(json.dumps(kubeconfig()), "x"), "x").configuration
-        assert configuration.verify_ssl is True
-        assert configuration.proxy is None
-        assert configuration.retries is False
+        configuration = api_client(read(kubeconfig()), "x").configuration
+        assert (configuration.verify_ssl, configuration.proxy, configuration.retries) == (True, None, False)
         assert configuration.host == "https://api.demo:6443"
 
     @pytest.mark.parametrize("usable", [True, False])
-    def test_a_client_key_lies_in_a_file_that_only_we_can_read_and_not_for_long(
+    def test_a_client_key_file_is_private_and_short_lived(
         self, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -225,17 +227,10 @@ class TestClient:
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
         leaf = AUTHORITY.issue_cert("client.demo")
         key = leaf.private_key_pem.bytes() if usable else b"no key"
-        user = {
-            "token": None,
-            "client-certificate-data": b64(leaf.cert_chain_pems[0].bytes()),
-            "client-key-data": b64(key),
-        }
-        connection = read_kubeconfig(json.dumps(kubeconfig(user=user)), "x")
-        if usable:
+        connection = read(kubeconfig(user=certified(leaf.cert_chain_pems[0].bytes(), key)))
+        refused = pytest.raises(AccessError, match="no PEM certificate with its open key")
+        with nullcontext() if usable else refused:
             api_client(connection, "x")
-        else:
-            with pytest.raises(AccessError, match="no PEM certificate with its open key"):
-                api_client(connection, "x")
         assert seen == [(key, 0o600)]
         assert list(tmp_path.iterdir()) == []
 
@@ -244,7 +239,7 @@ EKS = {"kind": "eks", "name": "Demo_1", "region": "eu-central-1"}
 
 
 class FakeEks:
-    """What eks:DescribeCluster says: of ``answers`` the first, until only the last is left."""
+    """eks:DescribeCluster with these answers, the last one for ever."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self.answers = list(answers)
@@ -279,13 +274,10 @@ class TestEksToken:
 
     @pytest.fixture
     def credential(self, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EksCredential]:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4566")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:4567")
-        monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "legacy")
-        monkeypatch.setenv("AWS_REGION", "us-west-2")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")
+        keys = {"ACCESS_KEY_ID": "AKIDEXAMPLE", "SECRET_ACCESS_KEY": SECRET, "SESSION_TOKEN": "session-token"}
+        misleading = {"ENDPOINT_URL": "http://127.0.0.1:4566", "ENDPOINT_URL_STS": "http://127.0.0.1:4567"}
+        for name, value in {**keys, **misleading, "STS_REGIONAL_ENDPOINTS": "legacy", "REGION": "us-west-2"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
 
         def made(**fields: Any) -> EksCredential:
             access = EksAccess.model_validate({**EKS, **fields})
@@ -301,72 +293,61 @@ class TestEksToken:
         assert "=" not in encoded
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
 
-    def test_it_is_a_presigned_call_to_the_regional_sts_whatever_the_environment_says(
-        self, credential: Callable[..., EksCredential]
+    @pytest.mark.parametrize(("region", "suffix"), [("eu-central-1", ""), ("cn-north-1", ".cn")])
+    def test_it_is_a_presigned_call_to_the_regional_sts_for_a_minute(
+        self, credential: Callable[..., EksCredential], region: str, suffix: str
     ) -> None:
-        parts = urlsplit(self.url_of(credential()))
+        url = self.url_of(credential(region=region))
+        assert SECRET not in url
+        parts = urlsplit(url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        assert (parts.scheme, parts.netloc, parts.path) == ("https", "sts.eu-central-1.amazonaws.com", "/")
+        assert (parts.scheme, parts.netloc, parts.path) == ("https", f"sts.{region}.amazonaws.com{suffix}", "/")
         assert (query["Action"], query["Version"]) == ("GetCallerIdentity", "2011-06-15")
-        assert query["X-Amz-Credential"].split("/")[2:] == ["eu-central-1", "sts", "aws4_request"]
+        assert query["X-Amz-Credential"].split("/")[2:] == [region, "sts", "aws4_request"]
         assert query["X-Amz-Security-Token"] == "session-token"
+        assert (query["X-Amz-Expires"], len(query["X-Amz-Signature"])) == ("60", 64)
 
-    def test_the_clusters_name_is_signed_into_it_and_it_expires_within_a_minute(
-        self, credential: Callable[..., EksCredential]
-    ) -> None:
-        query = parse_qs(urlsplit(self.url_of(credential())).query)
-        assert query["X-Amz-SignedHeaders"] == ["host;x-k8s-aws-id"]
-        assert query["X-Amz-Expires"] == ["60"]
-        assert len(query["X-Amz-Signature"][0]) == 64
+    def test_the_clusters_name_is_signed_into_it(self, credential: Callable[..., EksCredential]) -> None:
+        queries = [parse_qs(urlsplit(self.url_of(credential(name=name))).query) for name in ("a", "b")]
+        assert [query["X-Amz-SignedHeaders"] for query in queries] == [["host;x-k8s-aws-id"]] * 2
+        assert queries[0]["X-Amz-Signature"] != queries[1]["X-Amz-Signature"]
 
-    def test_another_clusters_name_gives_another_signature(self, credential: Callable[..., EksCredential]) -> None:
-        signatures = {
-            parse_qs(urlsplit(self.url_of(credential(name=name))).query)["X-Amz-Signature"][0] for name in ("a", "b")
-        }
-        assert len(signatures) == 2
-
-    def test_china_has_a_suffix_of_its_own(self, credential: Callable[..., EksCredential]) -> None:
-        assert urlsplit(self.url_of(credential(region="cn-north-1"))).netloc == "sts.cn-north-1.amazonaws.com.cn"
-
-    def test_the_secret_key_is_not_in_it(self, credential: Callable[..., EksCredential]) -> None:
-        assert SECRET not in self.url_of(credential())
-
-    def test_it_is_kept_for_minutes_and_made_anew_before_it_ends_or_when_it_was_refused(
+    def test_it_is_kept_for_minutes_and_renewed_before_it_ends_or_when_refused(
         self, credential: Callable[..., EksCredential], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made = credential()
-        count = 0
+        made, presigned = credential(), []
         presign = made._presign
+        monkeypatch.setattr(made, "_presign", lambda refused: presigned.append(refused) or presign(refused))
+        counts = []
+        for minutes, fresh in ((0, False), (9, False), (1, False), (0, True)):
+            clock.at += timedelta(minutes=minutes)
+            made.token(fresh=fresh)
+            counts.append(len(presigned))
+        assert counts == [1, 1, 2, 3]
 
-        def counted(refused: Any) -> str:
-            nonlocal count
-            count += 1
-            return presign(refused)
-
-        monkeypatch.setattr(made, "_presign", counted)
-        made.token(fresh=False)
-        clock.at += timedelta(minutes=9)
-        made.token(fresh=False)
-        assert count == 1
-        clock.at += timedelta(minutes=1)
-        made.token(fresh=False)
-        assert count == 2
-        made.token(fresh=True)
-        assert count == 3
-
-    def test_without_aws_credentials_it_is_one_line(self, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Nobody:
-            def get_credentials(self) -> None:
-                return None
-
-        access = EksAccess.model_validate(EKS)
+    def test_without_aws_credentials_it_is_an_error(self, clock: FakeClock) -> None:
+        session = SimpleNamespace(get_credentials=lambda: None)
         with pytest.raises(AccessError, match="no AWS credentials"):
-            EksCredential(access, Nobody(), clock.now).token(fresh=False)
+            EksCredential(EksAccess.model_validate(EKS), session, clock.now).token(fresh=False)
 
 
-def host_of(cluster: Any) -> str:
-    host: str = cluster._api._client.configuration.host
+def opened(clusters: RecordedClusters, name: str = "demo", **fields: Any) -> Any:
+    return clusters.open(record(name, **fields), plenty)._api  # type: ignore[attr-defined]
+
+
+def host_of(api: Any) -> str:
+    host: str = api._client.configuration.host
     return host
+
+
+def kubeconfigs(secret: Callable[[str], object], clock: FakeClock | None = None, *, writes: bool = True) -> Any:
+    """Clusters whose secrets hold these kubeconfigs."""
+    return RecordedClusters(
+        session=botocore.session.Session,
+        secret=lambda name, fresh: json.dumps(secret(name)),
+        clock=clock or FakeClock(),
+        writes=writes,
+    )
 
 
 class TestEksClusters:
@@ -385,24 +366,14 @@ class TestEksClusters:
         assert SECRET not in said
         return said
 
-    def test_the_endpoint_is_what_aws_says(self) -> None:
-        eks = FakeEks(described())
-        assert host_of(self.clusters(eks).open(record(access=EKS), plenty)) == "https://ABC.gr7.eks.amazonaws.com"
-        assert eks.asked == ["Demo_1"]
-
-    def test_it_is_asked_once_while_the_function_lives_and_the_cluster_answers(self) -> None:
-        eks = FakeEks(described())
-        clusters = self.clusters(eks)
-        first, second = (clusters.open(record(access=EKS), plenty) for _ in range(2))
-        assert first._api is second._api  # type: ignore[attr-defined]
-        assert eks.asked == ["Demo_1"]
-
-    def test_a_cluster_that_did_not_answer_is_asked_for_again_as_it_may_have_been_made_anew(self) -> None:
+    def test_the_endpoint_is_described_once_while_the_cluster_answers(self) -> None:
         eks = FakeEks(described(), described("https://anew.example"))
         clusters = self.clusters(eks)
-        first: Any = clusters.open(record(access=EKS), plenty)
-        first._api.reached = False
-        assert host_of(clusters.open(record(access=EKS), plenty)) == "https://anew.example"
+        first, second = (opened(clusters, access=EKS) for _ in range(2))
+        assert (first, host_of(first)) == (second, "https://ABC.gr7.eks.amazonaws.com")
+        assert eks.asked == ["Demo_1"]
+        first.reached = False  # it may have been created anew
+        assert host_of(opened(clusters, access=EKS)) == "https://anew.example"
 
     @pytest.mark.parametrize(
         ("answer", "says"),
@@ -417,7 +388,7 @@ class TestEksClusters:
             (described(ca=b64("no pem")), "certificateAuthority.data is not a PEM certificate"),
         ],
     )
-    def test_what_aws_cannot_say_is_one_line(self, answer: dict[str, Any] | Exception, says: str) -> None:
+    def test_a_bad_answer_of_aws_is_one_line(self, answer: dict[str, Any] | Exception, says: str) -> None:
         assert says in self.refused(answer)
 
     def test_the_answers_fields_are_those_of_the_service(self) -> None:
@@ -428,64 +399,66 @@ class TestEksClusters:
 
 
 class TestRecordedClusters:
-    def clusters(self, secret: Callable[[str, bool], str]) -> RecordedClusters:
-        return RecordedClusters(session=botocore.session.Session, secret=secret, clock=FakeClock())
-
     def test_a_connection_is_kept_between_runs_of_a_warm_function(self) -> None:
-        asked: list[str] = []
-
-        def secret(name: str, fresh: bool) -> str:
-            asked.append(name)
-            return json.dumps(kubeconfig())
-
-        clusters = self.clusters(secret)
+        secrets: list[str] = []
+        clusters = kubeconfigs(lambda name: secrets.append(name) or kubeconfig())
         first, second = (clusters.open(record(), plenty) for _ in range(2))
-        assert first is not second, "a look belongs to one run"
-        assert first._api is second._api  # type: ignore[attr-defined]
-        assert set(asked) == {"evenkeel/demo"}
+        assert first is not second, "a check belongs to one run"
+        assert first._api is second._api
+        assert set(secrets) == {"evenkeel/demo"}
+        assert opened(clusters, access={"kind": "kubeconfig", "secret": "evenkeel/other"}) is not first._api
 
-    @pytest.mark.parametrize("authority", ["no pem", PEM.decode()[:200], "-----BEGIN CERTIFICATE-----"])
-    def test_an_authority_that_is_none_is_told_by_where_it_stands(self, authority: str) -> None:
-        config = json.dumps(kubeconfig({"certificate-authority-data": b64(authority)}))
-        with pytest.raises(AccessError) as caught:
-            self.clusters(lambda *_: config).open(record(), plenty)
-        where = "cluster demo: secret evenkeel/demo: cluster.certificate-authority-data"
-        assert str(caught.value) == f"{where} is not a PEM certificate"
+    def test_a_rotated_secret_with_a_new_server_gets_a_new_connection(self) -> None:
+        config = kubeconfig()
+        clusters = kubeconfigs(lambda _: config)
+        first = opened(clusters)
+        config["clusters"][0]["cluster"]["server"] = "https://moved.demo"
+        second = opened(clusters)
+        assert first is not second
+        assert host_of(second) == "https://moved.demo"
+
+    @pytest.mark.parametrize(
+        ("cluster", "user", "fault"),
+        [
+            *(({"certificate-authority-data": b64(pem)}, {}, NO_AUTHORITY) for pem in ("no pem", PEM[:200], BEGIN)),
+            ({"certificate-authority-data": b64(f"{BEGIN}\nAAAA\n{END}\n")}, {}, f"{PLACE}.*certificate"),
+            ({}, {"exec": {"command": "x"}}, rf"{PLACE}user\.exec is refused"),
+            ({}, certified("no cert", SECRET), "cluster demo: client-certificate-data"),
+        ],
+    )
+    def test_a_bad_secret_is_named(self, cluster: dict[str, Any], user: dict[str, Any], fault: str) -> None:
+        with pytest.raises(AccessError, match=f"^{fault}") as caught:
+            opened(kubeconfigs(lambda _: kubeconfig(cluster, user)))
+        assert SECRET not in str(caught.value)
 
     @pytest.mark.parametrize(("writes", "most"), [(True, 32), (False, 600)])
-    def test_no_more_connections_are_kept_than_a_function_may_have_files_open(self, writes: bool, most: int) -> None:
-        config, clock = json.dumps(kubeconfig()), FakeClock()
-        clusters = RecordedClusters(
-            session=botocore.session.Session, secret=lambda *_: config, clock=clock, writes=writes
-        )
-
-        def opened(name: str) -> weakref.ref[Any]:
-            return weakref.ref(clusters.open(record(name), plenty)._api)  # type: ignore[attr-defined]
-
-        gc.disable()  # they are closed with their last user, not when somebody looks for garbage
+    def test_the_least_recently_used_connection_is_closed_beyond_the_limit(self, writes: bool, most: int) -> None:
+        clock = FakeClock()
+        clusters = kubeconfigs(lambda _: kubeconfig(), clock, writes=writes)
+        gc.disable()  # they are closed with their last user, not by the garbage collector
         try:
-            made = [opened(f"c{n}") for n in range(most)]
+            made = [weakref.ref(opened(clusters, f"c{n}")) for n in range(most)]
             clock.sleep(10 * 60)
-            opened("c0")
-            assert opened("another")() is not None
+            opened(clusters, "c0")
+            assert opened(clusters, "another") is not None
             assert [place for place, api in enumerate(made) if api() is None] == [1], "unused for longest"
-            assert opened("c2")() is made[2]()
+            assert opened(clusters, "c2") is made[2]()
         finally:
             gc.enable()
 
-    def test_clusters_that_come_round_in_turn_find_their_connections_as_far_as_there_is_room(self) -> None:
-        config, clock = json.dumps(kubeconfig()), FakeClock()
-        clusters = RecordedClusters(session=botocore.session.Session, secret=lambda *_: config, clock=clock)
+    def test_more_clusters_than_connections_keep_half_of_them_each_round(self) -> None:
+        clock = FakeClock()
+        clusters = kubeconfigs(lambda _: kubeconfig(), clock)
 
         def one_round() -> list[Any]:
             clock.sleep(1 * 60)
-            return [clusters.open(record(f"c{n}"), plenty)._api for n in range(64)]  # type: ignore[attr-defined]
+            return [opened(clusters, f"c{n}") for n in range(64)]
 
         first = one_round()
         for _ in range(3):
             assert [api is before for api, before in zip(one_round(), first, strict=True)] == [True] * 32 + [False] * 32
 
-    def test_what_a_server_serves_is_known_to_whoever_reaches_the_same_server_by_the_same_authority(self) -> None:
+    def test_clusters_on_one_server_and_authority_share_the_served_versions(self) -> None:
         other = b64(trustme.CA().cert_pem.bytes())
         configs = {
             "evenkeel/demo": kubeconfig(),
@@ -493,62 +466,23 @@ class TestRecordedClusters:
             "evenkeel/server": kubeconfig({"server": "https://api.other:6443"}),
             "evenkeel/authority": kubeconfig({"certificate-authority-data": other}),
         }
-        clusters = self.clusters(lambda name, fresh: json.dumps(configs[name]))
-
-        def served(secret: str) -> Any:
-            access = {"kind": "kubeconfig", "secret": secret}
-            return clusters.open(record(secret.partition("/")[2], access=access), plenty)._api._served  # type: ignore[attr-defined]
-
-        first = served("evenkeel/demo")
-        assert served("evenkeel/again") is first
-        assert served("evenkeel/server") is not first
-        assert served("evenkeel/authority") is not first
+        clusters = kubeconfigs(configs.__getitem__)
+        first, *others = (
+            opened(clusters, name.partition("/")[2], access={"kind": "kubeconfig", "secret": name})._served
+            for name in configs
+        )
+        assert [served is first for served in others] == [True, False, False]
 
     def test_fifty_threads_open_fifty_clusters(self) -> None:
-        config = json.dumps(kubeconfig())
-        clusters = self.clusters(lambda name, fresh: config)
+        clusters = kubeconfigs(lambda _: kubeconfig())
         together = threading.Barrier(50)
 
-        def opened(number: int) -> str:
+        def named(number: int) -> str:
             together.wait(20)
-            return str(clusters.open(record(f"c{number}"), plenty)._api.name)  # type: ignore[attr-defined]
+            return str(opened(clusters, f"c{number}").name)
 
         with ThreadPoolExecutor(50) as threads:
-            assert list(threads.map(opened, range(50))) == [f"c{number}" for number in range(50)]
-
-    def test_a_record_with_another_access_gets_another_connection(self) -> None:
-        clusters = self.clusters(lambda name, fresh: json.dumps(kubeconfig()))
-        first = clusters.open(record(), plenty)
-        second = clusters.open(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}), plenty)
-        assert first._api is not second._api  # type: ignore[attr-defined]
-
-    def test_a_rotated_secret_with_a_new_server_or_certificate_gets_a_new_connection(self) -> None:
-        config = kubeconfig()
-        clusters = self.clusters(lambda name, fresh: json.dumps(config))
-        first = clusters.open(record(), plenty)
-        config["clusters"][0]["cluster"]["server"] = "https://moved.demo"
-        second = clusters.open(record(), plenty)
-        assert first._api is not second._api  # type: ignore[attr-defined]
-        assert host_of(second) == "https://moved.demo"
-
-    def test_a_bad_secret_names_cluster_and_secret(self) -> None:
-        with pytest.raises(AccessError, match=r"cluster demo: secret evenkeel/demo: user\.exec is refused"):
-            self.clusters(lambda name, fresh: json.dumps(kubeconfig(user={"exec": {"command": "x"}}))).open(
-                record(), plenty
-            )
-
-    def test_a_certificate_that_only_looks_like_one_is_one_line(self) -> None:
-        fake = b64("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-        with pytest.raises(AccessError, match=r"cluster demo: secret evenkeel/demo: .*certificate"):
-            self.clusters(lambda name, fresh: json.dumps(kubeconfig({"certificate-authority-data": fake}))).open(
-                record(), plenty
-            )
-
-    def test_a_client_certificate_that_is_none_is_one_line(self) -> None:
-        user = {"token": None, "client-certificate-data": b64("no cert"), "client-key-data": b64(SECRET)}
-        with pytest.raises(AccessError, match="cluster demo: client-certificate-data") as caught:
-            self.clusters(lambda name, fresh: json.dumps(kubeconfig(user=user))).open(record(), plenty)
-        assert SECRET not in str(caught.value)
+            assert list(threads.map(named, range(50))) == [f"c{number}" for number in range(50)]
 
 
 class TestOfTheCaller:
@@ -569,19 +503,14 @@ class TestOfTheCaller:
     @pytest.mark.parametrize(
         "fields", [{"as": "jane"}, {"as-uid": "7"}, {"as-groups": ["a", "b"]}, {"as-user-extra": {"a": ["b"]}}]
     )
-    def test_one_that_impersonates_is_refused_and_read_as_nobody_else(
-        self, tmp_path: Path, fields: dict[str, Any]
-    ) -> None:
+    def test_impersonation_is_refused(self, tmp_path: Path, fields: dict[str, Any]) -> None:
         (name,) = fields
-        with pytest.raises(ConfigError) as caught:
+        says = f"config: user.{name} is refused: Evenkeel impersonates no other user: read the objects with kubectl"
+        with pytest.raises(ConfigError, match=says):
             self.read(tmp_path, fields)
-        assert str(caught.value) == (
-            f"config: user.{name} is refused: Evenkeel impersonates no other user: "
-            "read the objects with kubectl, and plan with -f"
-        )
         with pytest.raises(ConfigError, match=f"user.{name} is refused"):
             self.read(tmp_path, {}, fields, context="c1")
 
-    def test_another_users_fields_and_empty_ones_are_nobodys_business(self, tmp_path: Path) -> None:
+    def test_fields_of_another_user_and_empty_ones_are_ignored(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, {"as": "", "as-groups": []}, {"as": "jane"})
         assert SECRET in str(found.api_key)

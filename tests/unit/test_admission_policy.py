@@ -1,7 +1,8 @@
-"""The admission policy, evaluated in CEL over pairs of objects: what Evenkeel does passes, all else is refused."""
+"""The admission policies, evaluated in CEL: what Evenkeel writes passes, all else is refused; and the rights beside."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from evenkeel.adapters.kubernetes.objects import PROVISION_TIME
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
 
-RBAC = FILE.parent / "rbac.yaml"
+RBAC, READERS = (FILE.parent / name for name in ("rbac.yaml", "rbac-readers.yaml"))
 POLICIES = policies()
 MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
-# One as Evenkeel has set it, beside its own mark, and one that is somebody's.
+# One as Evenkeel has set it, beside its own mark, and one of another owner.
 OURS, THEIRS = (flavour.autoscaler.provision_timeout for flavour in (OPENSHIFT, CLUSTER_API))
 
 Change = Callable[[dict[str, Any]], object]
@@ -52,23 +53,14 @@ def machine_autoscaler() -> dict[str, Any]:
 
 def cluster() -> dict[str, Any]:
     def deployment(name: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "class": "worker",
-            "replicas": 2,
-            "metadata": {"labels": {"a": "b"}, "annotations": {MIN: "1", MAX: "4", "owner": "team"}},
-        }
+        metadata = {"labels": {"a": "b"}, "annotations": {MIN: "1", MAX: "4", "owner": "team"}}
+        return {"name": name, "class": "worker", "replicas": 2, "metadata": metadata}
 
+    workers = {"machineDeployments": [deployment("a"), deployment("b")], "machinePools": []}
+    topology = {"class": "k", "version": "v1.33.0", "workers": workers}
     return {
         "metadata": {"name": "c", "annotations": {"owner": "team"}},
-        "spec": {
-            "controlPlaneEndpoint": {"host": "h"},
-            "topology": {
-                "class": "k",
-                "version": "v1.33.0",
-                "workers": {"machineDeployments": [deployment("a"), deployment("b")], "machinePools": []},
-            },
-        },
+        "spec": {"controlPlaneEndpoint": {"host": "h"}, "topology": topology},
     }
 
 
@@ -198,84 +190,114 @@ REFUSED: dict[str, list[tuple[str, Change, str]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=OBJECTS)
-def named(request: pytest.FixtureRequest) -> tuple[str, Policy]:
-    return request.param, POLICIES[request.param]
+EVERY_POLICY = pytest.mark.parametrize("name", OBJECTS)
 
 
-def test_an_unchanged_object_passes(named: tuple[str, Policy]) -> None:
-    name, policy = named
-    assert policy.refusals(OBJECTS[name](), OBJECTS[name]()) == []
+def refusals(policy: Policy, name: str, change: Change) -> list[str]:
+    new = OBJECTS[name]()
+    change(new)
+    return policy.refusals(OBJECTS[name](), new)
 
 
-def test_everything_that_evenkeel_does_passes(named: tuple[str, Policy]) -> None:
-    name, policy = named
-    for what, change in ALLOWED[name]:
-        changed = OBJECTS[name]()
-        change(changed)
-        assert policy.refusals(OBJECTS[name](), changed) == [], what
+@EVERY_POLICY
+def test_everything_that_evenkeel_writes_passes(name: str) -> None:
+    for what, change in [("nothing", lambda _: None), *ALLOWED[name]]:
+        assert refusals(POLICIES[name], name, change) == [], what
 
 
-def test_everything_else_is_refused_with_a_reason(named: tuple[str, Policy]) -> None:
-    name, policy = named
+@EVERY_POLICY
+def test_every_other_change_is_refused_with_a_reason(name: str) -> None:
     for what, change, reason in REFUSED[name]:
-        changed = OBJECTS[name]()
-        change(changed)
-        refusals = policy.refusals(OBJECTS[name](), changed)
-        assert any(reason in refusal for refusal in refusals), (what, refusals)
+        answer = refusals(POLICIES[name], name, change)
+        assert any(reason in refusal for refusal in answer), (what, answer)
 
 
-def test_the_policy_speaks_to_members_of_the_group_and_its_service_account_alone(named: tuple[str, Policy]) -> None:
-    _, policy = named
-    account = "system:serviceaccount:{}:{}"
-    assert policy.applies_to("system:authenticated", "evenkeel")
-    assert policy.applies_to("system:serviceaccounts", username=account.format("evenkeel", "evenkeel"))
-    assert policy.applies_to(username=account.format("another-namespace", "evenkeel"))
-    assert not policy.applies_to("system:authenticated", "system:masters")
-    assert not policy.applies_to()
-    # An AWS role whose token the API server maps by flags alone has no group.
-    assert policy.applies_to("system:authenticated", username="evenkeel:arn:aws:iam::123456789012:role/evenkeel-R-1")
-    for other in (
-        "evenkeel",
-        "aws:evenkeel:x",
-        "evenkeel-readers",
-        account.format("evenkeel", "evenkeel-readers"),
-        account.format("evenkeel", "default"),
-        account.format("a", "evenkeel2"),
-        "x:a:evenkeel",
-    ):
-        assert not policy.applies_to("system:authenticated", username=other), other
+ACCOUNT = "system:serviceaccount:{}:{}"
 
 
-def subjects() -> list[dict[str, str]]:
-    """Whoever one of the shipped manifests lets patch something."""
-    documents = [d for file in sorted(FILE.parent.glob("rbac*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-    writing = {
-        document["metadata"]["name"]
-        for document in documents
-        if document["kind"] == "ClusterRole" and any(set(rule["verbs"]) - {"get", "list"} for rule in document["rules"])
+@EVERY_POLICY
+@pytest.mark.parametrize(
+    ("group", "username", "applies"),
+    [
+        ("evenkeel", "", True),
+        ("", ACCOUNT.format("evenkeel", "evenkeel"), True),
+        ("", ACCOUNT.format("another-namespace", "evenkeel"), True),
+        # An AWS role whose token the API server maps by flags alone has no group.
+        ("", "evenkeel:arn:aws:iam::123456789012:role/evenkeel-R-1", True),
+        ("system:masters", "", False),
+        ("", "", False),
+        ("", "evenkeel", False),
+        ("", "aws:evenkeel:x", False),
+        ("", "evenkeel-readers", False),
+        ("", ACCOUNT.format("evenkeel", "evenkeel-readers"), False),
+        ("", ACCOUNT.format("evenkeel", "default"), False),
+        ("", ACCOUNT.format("a", "evenkeel2"), False),
+        ("", "x:a:evenkeel", False),
+    ],
+)
+def test_a_policy_applies_to_evenkeels_identities_alone(name: str, group: str, username: str, applies: bool) -> None:
+    assert POLICIES[name].applies_to("system:authenticated", group, username=username) is applies
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+
+
+def rules(file: Path) -> list[dict[str, Any]]:
+    return [rule for item in documents(file) if item["kind"] in ("ClusterRole", "Role") for rule in item["rules"]]
+
+
+def rights(file: Path) -> set[tuple[str, str, str]]:
+    """Group, resource and verb of all that a manifest grants."""
+    return {
+        (group, resource, verb)
+        for rule in rules(file)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
     }
-    bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
-    return [subject for binding in bindings if binding["roleRef"]["name"] in writing for subject in binding["subjects"]]
 
 
-def test_whoever_rbac_lets_in_is_fenced_by_every_policy(named: tuple[str, Policy]) -> None:
-    _, policy = named
-    assert {subject["kind"] for subject in subjects()} == {"Group", "ServiceAccount"}
-    for subject in subjects():
-        if subject["kind"] == "Group":
-            assert policy.applies_to("system:authenticated", subject["name"])
-        else:
-            username = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
-            groups = (
-                "system:serviceaccounts",
-                f"system:serviceaccounts:{subject['namespace']}",
-                "system:authenticated",
-            )
-            assert policy.applies_to(*groups, username=username)
+def patchable(files: Iterable[Path]) -> set[tuple[str, str]]:
+    return {(group, resource) for file in files for group, resource, verb in rights(file) if verb == "patch"}
 
 
-def test_bounds_of_a_topology_that_were_wrong_before_do_not_stand_in_the_way_of_the_others() -> None:
+def fenced(files: Iterable[Path]) -> set[tuple[str, str]]:
+    return {
+        (group, resource)
+        for file in files
+        for policy in policies(file).values()
+        for rule in policy.rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def subjects(files: Iterable[Path]) -> list[dict[str, str]]:
+    """The subjects of every binding in these manifests whose role lets write something."""
+    items = [item for file in files for item in documents(file)]
+    granted = [(item["metadata"]["name"], set(rule["verbs"])) for item in items for rule in item.get("rules", ())]
+    writing = {name for name, verbs in granted if verbs - {"get", "list"}}
+    bindings = [item for item in items if "roleRef" in item and item["roleRef"]["name"] in writing]
+    return [subject for binding in bindings for subject in binding["subjects"]]
+
+
+def applies_to(policy: Policy, subject: dict[str, str]) -> bool:
+    if subject["kind"] == "Group":
+        return policy.applies_to("system:authenticated", subject["name"])
+    namespace = subject["namespace"]
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return policy.applies_to(*groups, username=ACCOUNT.format(namespace, subject["name"]))
+
+
+@EVERY_POLICY
+def test_every_policy_applies_to_all_that_rbac_lets_write(name: str) -> None:
+    writers = subjects(FILE.parent.glob("rbac*.yaml"))
+    assert {subject["kind"] for subject in writers} == {"Group", "ServiceAccount"}
+    assert all(applies_to(POLICIES[name], subject) for subject in writers)
+
+
+def test_bad_bounds_of_one_topology_entry_do_not_block_the_others() -> None:
     old = cluster()
     topology(bounds("5", "four"))(old)
     new = copy.deepcopy(old)
@@ -283,106 +305,64 @@ def test_bounds_of_a_topology_that_were_wrong_before_do_not_stand_in_the_way_of_
     assert POLICIES["evenkeel-clusters"].refusals(old, new) == []
 
 
-def test_bounds_that_a_topology_did_not_have_yet_are_judged_too() -> None:
+@pytest.mark.parametrize(
+    ("low", "high", "says"), [("1", "4", []), ("4", "1", ["above"]), ("a", "4", ["whole", "above"])]
+)
+def test_first_bounds_of_a_topology_entry_are_checked(low: str, high: str, says: list[str]) -> None:
     old = cluster()
     del old["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]
-    for low, high, says in (("1", "4", []), ("4", "1", ["above"]), ("a", "4", ["whole", "above"])):
-        new = copy.deepcopy(old)
-        deployment = new["spec"]["topology"]["workers"]["machineDeployments"][0]
-        deployment["metadata"] = {"annotations": {MIN: low, MAX: high}}
-        found = POLICIES["evenkeel-clusters"].refusals(old, new)
-        assert len(found) == len(says), found
-        assert all(word in refusal for word, refusal in zip(says, found, strict=True)), found
+    new = copy.deepcopy(old)
+    topology(lambda deployments: deployments[0].update(metadata={"annotations": {MIN: low, MAX: high}}))(new)
+    answer = POLICIES["evenkeel-clusters"].refusals(old, new)
+    assert all(word in refusal for word, refusal in zip(says, answer, strict=True)), answer
 
 
-def test_objects_without_annotations_or_labels_are_no_obstacle() -> None:
+def test_objects_without_annotations_or_labels_can_be_written() -> None:
     old = {"metadata": {"name": "a"}, "spec": {"replicas": 1}}
     new = {"metadata": {"name": "a", "annotations": {MAX: "3", MIN: "1"}}, "spec": {"replicas": 2}}
     assert POLICIES["evenkeel-node-groups"].refusals(old, new) == []
 
 
-def test_everything_that_may_be_patched_is_fenced_by_a_policy_that_is_bound() -> None:
-    rules = next(iter(yaml.safe_load_all(RBAC.read_text())))["rules"]
-    patchable = {
-        (group, resource)
-        for rule in rules
-        if "patch" in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    fenced = {
-        (group, resource)
-        for policy in POLICIES.values()
-        for rule in policy.rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert fenced == patchable
+def test_everything_that_may_be_patched_is_fenced_by_a_policy() -> None:
+    assert fenced([FILE]) == patchable([RBAC])
 
 
 def test_no_right_is_granted_on_everything() -> None:
-    rules = next(iter(yaml.safe_load_all(RBAC.read_text())))["rules"]
-    granted = {word for rule in rules for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
-    assert "*" not in granted
-    assert not granted & {"update", "delete", "deletecollection", "watch", "secrets"}
-    assert [rule["resources"] for rule in rules if "create" in rule["verbs"]] == [["events"]]
-    core = {
-        rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in rules if "" in rule["apiGroups"]
-    }
-    assert core == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}
+    granted = {word for right in rights(RBAC) for word in right}
+    assert not granted & {"*", "update", "delete", "deletecollection", "watch", "secrets"}
+    assert {right for right in rights(RBAC) if right[2] == "create"} == {("", "events", "create")}
+    core = [rule for rule in rules(RBAC) if "" in rule["apiGroups"]]
+    names = {rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in core}
+    assert names == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}
 
 
 def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
-    def granted(file: str) -> set[tuple[str, str, str, str]]:
-        rules = next(iter(yaml.safe_load_all((FILE.parent / file).read_text())))["rules"]
-        return {
-            (group, resource, verb, ",".join(rule.get("resourceNames", [])))
-            for rule in rules
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
-
-    reads = {right for right in granted("rbac.yaml") if right[2] == "list" or right[1] == "configmaps"}
-    assert granted("rbac-readers.yaml") == reads
-    assert {right for right in reads if right[2] != "list"} == {("", "configmaps", "get", "cluster-autoscaler-status")}
+    lists = {right for right in rights(RBAC) if right[2] == "list"}
+    assert rights(READERS) == lists | {("", "configmaps", "get")}
+    (status,) = (rule for rule in rules(READERS) if "get" in rule["verbs"])
+    assert status["resourceNames"] == ["cluster-autoscaler-status"]
+    (binding,) = (item for item in documents(READERS) if item["kind"] == "ClusterRoleBinding")
+    readers = [(subject["kind"], subject["name"]) for subject in binding["subjects"]]
+    assert readers == [("Group", "evenkeel-readers"), ("ServiceAccount", "evenkeel-readers")]
 
 
-def test_readers_may_list_what_a_look_at_each_flavour_lists_and_nothing_else() -> None:
-    rules = next(iter(yaml.safe_load_all((FILE.parent / "rbac-readers.yaml").read_text())))["rules"]
-    listed = {
-        (group, resource)
-        for rule in rules
-        if "list" in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+def test_readers_may_list_what_a_check_of_each_flavour_lists_and_nothing_else() -> None:
+    listed = {(group, resource) for group, resource, verb in rights(READERS) if verb == "list"}
     kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machines.kind)}
-    looked_at = {(kind.group, kind.plural) for kind in kinds}
     # What a group without nodes would look like is listed where an object refers to it: whichever provider's.
     described = {pair for pair in listed if pair[0] == "infrastructure.cluster.x-k8s.io" or pair[1] == "machineclasses"}
-    assert listed - described == looked_at - described
+    assert listed - described == {(kind.group, kind.plural) for kind in kinds} - described
     assert all(resource.endswith(("machinetemplates", "machineclasses")) for _, resource in described)
     assert described
 
 
-def test_a_reader_is_nobody_whom_a_policy_must_fence() -> None:
-    documents = list(yaml.safe_load_all((FILE.parent / "rbac-readers.yaml").read_text()))
-    (binding,) = (one for one in documents if one["kind"] == "ClusterRoleBinding")
-    assert [(subject["kind"], subject["name"]) for subject in binding["subjects"]] == [
-        ("Group", "evenkeel-readers"),
-        ("ServiceAccount", "evenkeel-readers"),
-    ]
-    assert {verb for rule in documents[0]["rules"] for verb in rule["verbs"]} == {"list", "get"}
-
-
-def test_a_service_account_may_ask_for_tokens_of_itself_and_of_the_one_that_looks_and_of_nobody_else() -> None:
-    documents = list(yaml.safe_load_all((FILE.parent / "rbac-service-account.yaml").read_text()))
-    (role,) = (one for one in documents if one["kind"] == "Role")
+def test_a_service_account_may_request_tokens_of_the_two_accounts_alone() -> None:
+    file = FILE.parent / "rbac-service-account.yaml"
+    (role,) = (one for one in documents(file) if one["kind"] == "Role")
     names = [WRITER, LOOKER]
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": names, "verbs": ["create"]}
     ]
-    (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
+    (binding,) = (one for one in documents(file) if one["kind"] == "RoleBinding")
     assert [subject["name"] for subject in binding["subjects"]] == [WRITER]
-    assert [one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"] == names
+    assert [one["metadata"]["name"] for one in documents(file) if one["kind"] == "ServiceAccount"] == names

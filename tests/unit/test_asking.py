@@ -1,4 +1,4 @@
-"""Several clusters on one stack, as who types the command sees them: what is listed, asked and left alone."""
+"""Commands for several clusters of one stack: what is listed, confirmed and left unchanged; and without credentials."""
 
 import os
 import re
@@ -46,23 +46,21 @@ def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: s
 MIXED = {"a": "a: zone z", "b": None, "c": "c: zone z", "d": None}
 
 
-def test_those_that_are_left_as_they_are_are_counted_over_all_answers_and_said_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unchanged_clusters_are_counted_over_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = Stack(MIXED)
     ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
     assert "left as they are: 2 clusters (no such zone)\n" in ran.stdout
     assert stack.done == ["a", "c"]
 
 
-def test_a_zone_that_nobody_has_is_not_only_refused_but_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zone_of_no_cluster_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = type_(monkeypatch, Stack(dict.fromkeys("abcd")), "fence-zone --zone-id euc9-az2 --for 2h --all --yes")
     assert ran.exit_code == 2
     assert ran.stdout == "left as they are: 4 clusters (no such zone)\n"
     assert ran.stderr == "evenkeel: fence-zone touches none of these clusters: nothing is done\n"
 
 
-def test_whom_it_could_not_be_done_to_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zone that is out, by a script: some cluster keeps growing there, and the script must know."""
 
     class Doubtful(Stack):
@@ -78,7 +76,7 @@ def test_whom_it_could_not_be_done_to_is_in_the_exit_code(monkeypatch: pytest.Mo
     assert "not: c does not answer\n" in ran.stdout
 
 
-def test_where_nobody_can_be_asked_that_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_a_command_needs_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = Stack(MIXED)
     ran = type_(monkeypatch, stack, "pause --all")
     assert ran.exit_code == 2
@@ -101,14 +99,12 @@ _LEAVES = {
 _OF_AWS = {name: options for name, options in _LEAVES.items() if "--stack" in options}
 
 
-def test_what_speaks_to_no_stack_is_known() -> None:
+def test_three_commands_use_no_stack() -> None:
     assert set(_LEAVES) - set(_OF_AWS) == {"simulate", "discover cluster-api", "discover gardener"}
 
 
 @pytest.mark.parametrize("name", _OF_AWS)
-def test_without_credentials_every_command_is_one_line_the_same_code_and_no_half_of_an_answer(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_without_credentials_are_exit_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, fleet = tmp_path / "record.yaml", tmp_path / "fleet.yaml"
     fields = "flavours: [gardener], access: {kind: kubeconfig, secret: a}"
     record.write_text(f"{{{fields}}}", encoding="utf-8")
@@ -129,7 +125,7 @@ def test_without_credentials_every_command_is_one_line_the_same_code_and_no_half
     assert not (tmp_path / "out").exists()
 
 
-def test_what_the_kubectl_plugin_comes_without_nobody_imports() -> None:
+def test_the_command_line_imports_no_package_that_the_plugin_lacks() -> None:
     """A lock of its own keeps it at a third of the size; only `simulate --plot` asks for more, and says so."""
     pins = {name: _pins(f"requirements/{name}.txt") for name in ("cli", "dev")}
     missing = pins["dev"] - pins["cli"]

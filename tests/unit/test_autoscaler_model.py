@@ -42,7 +42,7 @@ def test_the_order_of_a_group_that_was_hidden_for_a_loop_is_forgotten(model: Clu
     assert loop(model, [a, b], {ANY: 3}, 20) == [Increase(a, 3)]
 
 
-def test_replicas_of_somebody_else_on_top_of_an_open_order_keep_it_open(model: ClusterAutoscaler[Group]) -> None:
+def test_replicas_of_others_on_top_of_an_open_order_keep_it_open(model: ClusterAutoscaler[Group]) -> None:
     a = group("a")
     loop(model, [a], {ANY: 2}, 0)
     a.deliver()
@@ -59,17 +59,13 @@ def test_one_bad_bound_ends_the_loop_and_forgets_every_order(model: ClusterAutos
     assert [type(action) for action in loop(model, [a, b], {ANY: 2}, 20)] == [Increase, Increase]
 
 
-def test_a_group_without_replicas_and_without_knowledge_of_its_nodes_is_invisible(
-    model: ClusterAutoscaler[Group],
-) -> None:
+def test_an_empty_group_without_a_template_is_invisible(model: ClusterAutoscaler[Group]) -> None:
     a = group("a")
     a.has_template = False
     assert loop(model, [a], {ANY: 2}, 0) == []
 
 
-def test_an_open_order_of_a_group_whose_nodes_nobody_can_imagine_stops_every_scale_up(
-    model: ClusterAutoscaler[Group],
-) -> None:
+def test_an_open_order_of_a_group_without_a_template_stops_every_scale_up(model: ClusterAutoscaler[Group]) -> None:
     a, b = group("a", nodes=1), group("b", high=0)
     loop(model, [a, b], {ANY: 2}, 0)
     a.machines, a.has_template = a.machines[1:], False
@@ -84,17 +80,13 @@ def test_nodes_behind_a_hidden_group_go_on_serving_pods(model: ClusterAutoscaler
     assert loop(model, [a, b], {ANY: 2}, 0) == []
 
 
-def test_a_group_with_many_replicas_that_nobody_ordered_is_not_healthy_and_does_not_grow(
-    model: ClusterAutoscaler[Group],
-) -> None:
+def test_a_group_with_many_unordered_replicas_is_unhealthy_and_does_not_grow(model: ClusterAutoscaler[Group]) -> None:
     three, four = group("a", waiting=3), group("b", waiting=4)
     assert loop(model, [three], {ANY: 2}, 0) == [Increase(three, 2)]
     assert loop(model, [four], {ANY: 2}, 0) == []
 
 
-def test_machines_without_a_node_go_after_the_timeout_down_to_the_min_and_bring_no_backoff(
-    model: ClusterAutoscaler[Group],
-) -> None:
+def test_machines_without_a_node_go_after_the_timeout_down_to_the_min(model: ClusterAutoscaler[Group]) -> None:
     a = group("a", low=1, waiting=3)
     assert [type(action) for action in loop(model, [a], {}, LATE)] == [Delete, Delete]
     assert a.requested == 1

@@ -1,4 +1,4 @@
-"""An answer of AWS that nobody can read is an answer that did not come: each port raises its own error for it."""
+"""Each port raises its own error for an answer of AWS that cannot be read."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -33,33 +33,51 @@ from evenkeel.application.ports import Lease, Versions
 from evenkeel.domain.fleet.check_times import Chunk, Timer
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.record import ControlRecord
+from tests.alerts import alert
 from tests.fakes import NOW, FakeClock, record
-from tests.unit.test_alerting import alert
 
 SECRET = "swordfish"
 #: bodies of a 200 that are no answer of that service; some make botocore's parsers stumble, some lack what is asked for
 BODIES = [b"<html>swordfish", b"[]", b"7", b"null", b"", b"{}", b"\xff", b"<swordfish/>", b'{"Items": "swordfish"}']
 TOKEN = SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=NOW)
 URLS = QueueUrls(rebalance="https://q/r", recheck="https://q/c", looks="https://q/l", dead_letters="https://q/d")
+CHUNK = Chunk(clusters=("a",), delay=0)
 LEASE = Lease(owner="x", fencing_token=1, expires=NOW)
 ACCESS = EksAccess(kind="eks", name="demo", region="eu-central-1")
 
 Ask = Callable[[Callable[[str], Any]], Any]
+
+STORE: dict[str, Callable[[DynamoStore], Any]] = {
+    "load": lambda store: store.load("a"),
+    "load with decisions": lambda store: store.load_with_decisions("a", "0"),
+    "due": lambda store: store.due("0"),
+    "registrations": lambda store: store.registrations(),
+    "registered": lambda store: store.registered("a"),
+    "settled": lambda store: store.steady_clusters(["a"]),
+    "health": lambda store: store.cluster_healths(),
+    "offerings": lambda store: store.offerings(),
+    "rollout": lambda store: store.rollout(),
+    "decisions": lambda store: store.decisions("a", 1),
+    "decisions after": lambda store: store.decisions_after("a", "0"),
+}
+STORED: dict[str, Callable[[DynamoStore], Any]] = {
+    "save": lambda store: store.save_record(record(), ControlRecord(), None),
+    "timer": lambda store: store.save_timer("a", Timer(due=NOW), Versions()),
+    "save health": lambda store: store.save_cluster_health("a", ClusterHealth(), None),
+    "lease": lambda store: store.take_lease("a", "x", 0, NOW, NOW + timedelta(seconds=9)),
+    "end of a lease": lambda store: store.give_back_lease("a", LEASE, NOW),
+}
+
+
+def of_store(asks: dict[str, Callable[[DynamoStore], Any]]) -> dict[str, tuple[type[EvenkeelError], Ask]]:
+    def made(ask: Callable[[DynamoStore], Any]) -> Ask:
+        return lambda of: ask(DynamoStore(of("dynamodb"), "t"))
+
+    return {name: (StateUnavailableError, made(ask)) for name, ask in asks.items()}
+
+
 ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
-    "load": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").load("a")),
-    "load with decisions": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").load_with_decisions("a", "0"),
-    ),
-    "due": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").due("0")),
-    "registrations": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registrations()),
-    "registered": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").registered("a")),
-    "at rest": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").steady_clusters(["a"])),
-    "verdicts": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").cluster_healths()),
-    "offerings": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").offerings()),
-    "rollout": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").rollout()),
-    "decisions": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").decisions("a", 1)),
-    "decisions after": (StateUnavailableError, lambda of: DynamoStore(of("dynamodb"), "t").decisions_after("a", "0")),
+    **of_store(STORE),
     "secret": (AccessError, lambda of: Secrets(of("secretsmanager"), lambda: NOW)("name", False)),
     "kept token": (AccessUnavailableError, lambda of: _vault(of).load("a", writes=True)),
     "encrypt": (AccessUnavailableError, lambda of: _vault(of).seal("token", "https://api", writes=True)),
@@ -71,43 +89,19 @@ ASKED: dict[str, tuple[type[EvenkeelError], Ask]] = {
 }
 #: that need nothing of an answer but that it came
 SENT: dict[str, tuple[type[EvenkeelError], Ask]] = {
-    "save": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").save_record(record(), ControlRecord(), None),
-    ),
-    "timer": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").save_timer("a", Timer(due=NOW), Versions()),
-    ),
-    "verdict": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").save_cluster_health("a", ClusterHealth(), None),
-    ),
-    "lease": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").take_lease("a", "x", 0, NOW, NOW + timedelta(seconds=9)),
-    ),
-    "end of a lease": (
-        StateUnavailableError,
-        lambda of: DynamoStore(of("dynamodb"), "t").give_back_lease("a", LEASE, NOW),
-    ),
-    "last told": (
-        StateUnavailableError,
-        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).last_notified("slack", "a"),
-    ),
-    "told": (
-        StateUnavailableError,
-        lambda of: DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW).save_notified("slack", "a", LastNotified()),
-    ),
+    **of_store(STORED),
+    "last notified": (StateUnavailableError, lambda of: _memory(of).last_notified("slack", "a")),
+    "notified": (StateUnavailableError, lambda of: _memory(of).save_notified("slack", "a", LastNotified())),
     "token kept": (AccessUnavailableError, lambda of: _vault(of).save("a", TOKEN, writes=True)),
     "request": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request("a", "b", "c")),
-    "chunks": (
-        QueueUnavailableError,
-        lambda of: SqsQueue(of("sqs"), URLS).request_checks([Chunk(clusters=("a",), delay=0)]),
-    ),
+    "chunks": (QueueUnavailableError, lambda of: SqsQueue(of("sqs"), URLS).request_checks([CHUNK])),
     "page": (AccessUnavailableError, lambda of: BucketShelf(lambda: of("s3"), "s3://pages/a.html").put("<p>")),
     "topic": (ChannelError, lambda of: ChatTopic(client=of("sns"), topic="arn:aws:sns:x").send([alert()])),
 }
+
+
+def _memory(of: Callable[[str], Any]) -> DynamoAlertMemory:
+    return DynamoAlertMemory(of("dynamodb"), "t", lambda: NOW)
 
 
 def _vault(of: Callable[[str], Any]) -> SealedTokens:
@@ -140,7 +134,7 @@ def test_an_answer_that_cannot_be_read_is_the_error_of_the_port(name: str) -> No
     assert SECRET not in str(raised.value)
 
 
-def test_what_is_best_effort_stays_so() -> None:
+def test_best_effort_calls_ignore_it() -> None:
     SqsQueue(Unreadable(), URLS).try_soon("receipt", 1)
     assert EventBridgeBus(Unreadable(), "bus").publish("Decision", {}) is False
 
@@ -180,7 +174,7 @@ def clients() -> Iterator[_Clients]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_whatever_is_received_in_the_place_of_an_answer_is_the_error_of_the_port(name: str, clients: _Clients) -> None:
+def test_any_other_body_is_the_error_of_the_port(name: str, clients: _Clients) -> None:
     expected, ask = ASKED[name]
     for clients.body in BODIES:
         with pytest.raises(expected) as raised:

@@ -1,4 +1,4 @@
-"""`evenkeel plan` from files: its JSON is a contract, and whatever it is given it never shows a traceback."""
+"""`evenkeel plan` from files: its JSON is a contract, and no input ends in a traceback."""
 
 import json
 import re
@@ -19,16 +19,22 @@ from tests.builders import json_values
 from tests.objects import ZONES, Object, machine
 
 NOW = "2026-01-15T12:00:00Z"
+MAXIMUM = ("metadata", "annotations", "evenkeel.dev/pool-max")
+MINIMUM = ("metadata", "annotations", "evenkeel.dev/pool-min")
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
-POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "problemRules"} | {
-    "starved",
-    "overcommitted",
-    "numbersFrom",
-    "groups",
-}
-GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons", "rules"} | {
-    "running"
-}
+POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "problemRules"}
+POOL_KEYS |= {"starved", "overcommitted", "numbersFrom", "groups"}
+GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "running"}
+GROUP_KEYS |= {"min", "max", "reasons", "rules"}
+
+
+def with_field(item: Object, value: Any, *path: str) -> Object:
+    *parents, last = path
+    place: Any = item
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    return item
 
 
 def in_namespace(*items: Object) -> list[Object]:
@@ -91,32 +97,24 @@ def files(tmp_path: Path) -> Files:
 
 
 class TestContract:
-    def test_the_names_are_those_of_the_contract(self, files: Files) -> None:
-        found = files.plan("-f", files.listed(*pool_of(4, 1, 1), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}))  # fmt: skip  # noqa: E501
-        assert set(found) == {"now", "pools", "skipped", "state"}
-        assert found["now"] == NOW
-        (pool,) = found["pools"]
+    def test_the_json_has_the_names_of_the_contract(self, files: Files) -> None:
+        stray = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
+        plan = files.plan("-f", files.listed(*pool_of(4, 1, 1), stray))
+        assert set(plan) == {"now", "pools", "skipped", "state"}
+        assert plan["now"] == NOW
+        (pool,) = plan["pools"]
         assert set(pool) == POOL_KEYS
-        assert {key: pool[key] for key in ("name", "strategy", "min", "max", "valid", "starved", "overcommitted")} == {
-            "name": "workers",
-            "strategy": "Balanced",
-            "min": 3,
-            "max": 12,
-            "valid": True,
-            "starved": 0,
-            "overcommitted": False,
-        }
+        named = ("name", "strategy", "min", "max", "valid", "starved", "overcommitted")
+        assert [pool[key] for key in named] == ["workers", "Balanced", 3, 12, True, 0, False]
         for group in pool["groups"]:
             assert set(group) == GROUP_KEYS
             assert all(set(group[key]) == {"from", "to"} for key in ("requested", "min", "max"))
             assert group["reasons"]
-            assert group["state"] == "healthy"
-        assert pool["groups"][0]["flavour"] == "cluster-api"
-        assert pool["groups"][0]["namespace"] == "demo"
+            assert (group["state"], group["flavour"], group["namespace"]) == ("healthy", "cluster-api", "demo")
         assert sum(group["max"]["to"] for group in pool["groups"]) == 12
-        assert [set(skipped) for skipped in found["skipped"]] == [{"namespace", "name", "reason"}]
+        assert [set(skipped) for skipped in plan["skipped"]] == [{"namespace", "name", "reason"}]
 
-    def test_the_three_flavours_come_out_side_by_side(self, files: Files) -> None:
+    def test_the_three_flavours_are_planned_in_one_run(self, files: Files) -> None:
         items = [
             *(objects.gardener(zone, 2) for zone in ZONES),
             *(objects.cluster_api(zone, 2) for zone in ZONES),
@@ -130,7 +128,7 @@ class TestContract:
         assert found["skipped"] == []
 
     @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "1999-06-01T00:00:00Z"])
-    def test_a_moment_beyond_the_calendar_of_records_is_lived_with(self, files: Files, moment: str) -> None:
+    def test_a_date_beyond_the_calendar_of_records_is_planned_with(self, files: Files, moment: str) -> None:
         decision = {"min": 0, "max": 3, "at": moment, "state": "healthy", "target": 4, "requested": 4}
         first, *others = pool_of(4, 1, 1, **{"evenkeel.dev/decision": json.dumps(decision)})
         said = {"type": "InfrastructureReady", "status": "False", "severity": "Error", "lastTransitionTime": moment}
@@ -142,7 +140,7 @@ class TestContract:
         again = files.plan("-f", files.listed(first, *others), "--state", files.write("state.json", found["state"]))
         assert [pool["valid"] for pool in (*found["pools"], *again["pools"])] == [True, True]
 
-    def test_a_move_that_a_plan_ends_is_not_in_the_state_that_it_leaves(self, files: Files) -> None:
+    def test_a_completed_move_is_not_in_the_printed_state(self, files: Files) -> None:
         move = {"id": "01KF0000000000000000000000", "unplaced": 3}
         state = files.write("state.json", {"pools": {"cluster-api/demo/demo/workers": {"move": move}}})
         record = files.write("record.yaml", "on_failure: move\nautoscaler: none\n")
@@ -154,51 +152,29 @@ class TestContract:
         again = files.plan("-f", files.listed(*placed), "--record", record, "--state", after)
         assert all(group["requested"]["from"] == group["requested"]["to"] for group in again["pools"][0]["groups"])
 
-    def test_the_state_of_a_renamed_pool_stands_under_its_new_name_alone(self, files: Files) -> None:
+    @pytest.mark.parametrize(("maximum", "code"), [("12", 0), ("many", 3)], ids=["valid", "invalid"])
+    def test_the_state_of_a_renamed_pool_has_its_new_name(self, files: Files, maximum: str, code: int) -> None:
         old = files.plan("-f", files.listed(*pool_of(1, 1, 1)))["state"]
         renamed = pool_of(1, 1, 1)
         for item in renamed:
             item["metadata"]["labels"]["evenkeel.dev/pool"] = "others"
-        found = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old))
-        assert list(found["state"]["pools"]) == ["cluster-api/demo/demo/others"]
+            item["metadata"]["annotations"]["evenkeel.dev/pool-max"] = maximum
+        plan = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old), code=code)
+        pool = old["pools"]["cluster-api/demo/demo/workers"]
+        assert plan["state"]["pools"] == {"cluster-api/demo/demo/others": pool}
 
-    def test_an_invalid_pool_that_is_renamed_takes_its_state_along(self, files: Files) -> None:
-        old = files.plan("-f", files.listed(*pool_of(1, 1, 1)))["state"]
-        renamed = pool_of(1, 1, 1)
-        for item in renamed:
-            item["metadata"]["labels"]["evenkeel.dev/pool"] = "others"
-            item["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "many"
-        found = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old), code=3)
-        before, after = old["pools"]["cluster-api/demo/demo/workers"], found["state"]["pools"]
-        assert after == {"cluster-api/demo/demo/others": before}
-
-    def test_a_state_file_fences_and_probes_and_impairs(self, files: Files) -> None:
+    def test_a_state_file_fences_probes_and_impairs(self, files: Files) -> None:
+        fenced = {"failures": 1, "backoff_until": "2026-01-15T12:04:00Z", "last_failure": "2026-01-15T11:59:00Z"}
+        probing = {"failures": 1, "backoff_until": "2026-01-15T11:55:00Z", "last_failure": "2026-01-15T11:50:00Z"}
         key = "cluster-api/demo/demo-workers-eu-central-1"
         state = {
-            "groups": {
-                f"{key}a": {
-                    "failures": 1,
-                    "backoff_until": "2026-01-15T12:04:00Z",
-                    "last_failure": "2026-01-15T11:59:00Z",
-                    "class": "capacity",
-                },
-                f"{key}b": {
-                    "failures": 1,
-                    "backoff_until": "2026-01-15T11:55:00Z",
-                    "last_failure": "2026-01-15T11:50:00Z",
-                },
-            },
+            "groups": {f"{key}a": {**fenced, "class": "capacity"}, f"{key}b": probing},
             "zones": {"eu-central-1c": {"impaired_until": "2026-01-15T13:00:00Z"}},
         }
-        found = files.plan("-f", files.listed(*pool_of(2, 2, 2)), "--state", files.write("state.json", state))
-        assert [group["state"] for group in found["pools"][0]["groups"]] == ["fenced", "probing", "fenced"]
+        plan = files.plan("-f", files.listed(*pool_of(2, 2, 2)), "--state", files.write("state.json", state))
+        assert [group["state"] for group in plan["pools"][0]["groups"]] == ["fenced", "probing", "fenced"]
 
-    def test_the_same_input_gives_the_same_output(self, files: Files) -> None:
-        objects_file = files.listed(*pool_of(4, 1, 1))
-        runs = {files.run("-f", objects_file, "--now", NOW, "-o", "json").stdout for _ in range(3)}
-        assert len(runs) == 1
-
-    def test_a_moment_with_an_offset_is_told_in_utc(self, files: Files) -> None:
+    def test_a_time_with_an_offset_is_printed_in_utc(self, files: Files) -> None:
         result = files.run("-f", files.listed(*pool_of(1, 1, 1)), "--now", "2026-01-15T13:00:00+01:00", "-o", "json")
         assert json.loads(result.stdout)["now"] == NOW
 
@@ -208,34 +184,22 @@ class TestContract:
         for part in ("workers", "eu-central-1b", "healthy", "node groups would change"):
             assert part in result.stdout
 
-    def test_a_quiet_plan_is_still_exit_zero(self, files: Files) -> None:
-        assert files.plan("-f", files.listed())["pools"] == []
-
 
 class TestInput:
-    def test_documents_lists_and_single_objects_are_all_read(self, files: Files) -> None:
+    def test_objects_are_read_in_every_form(self, files: Files) -> None:
+        """Documents, one file each, a typed list without kinds, a byte order mark, a file and standard input."""
         items = pool_of(1, 1, 1)
         whole = files.plan("-f", files.listed(*items))
-        documents = files.write("documents.yaml", "---\n" + "---\n".join(yaml.safe_dump(item) for item in items))
-        assert files.plan("-f", documents) == whole
+        documents = "---\n" + "---\n".join(yaml.safe_dump(item) for item in items)
+        assert files.plan("-f", files.write("documents.yaml", documents)) == whole
+        assert files.plan("-f", files.write("bom.yaml", b"\xef\xbb\xbf" + documents.encode())) == whole
         several = [files.write(f"{i}.json", item) for i, item in enumerate(items)]
-        arguments = [word for name in several for word in ("-f", name)]
-        assert files.plan(*arguments) == whole
-
-    def test_a_list_of_one_kind_whose_items_carry_none_is_read(self, files: Files) -> None:
-        items = pool_of(1, 1, 1)
+        assert files.plan(*(word for name in several for word in ("-f", name))) == whole
         bare = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in items]
         typed = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeploymentList", "items": bare}
-        assert files.plan("-f", files.write("typed.json", typed)) == files.plan("-f", files.listed(*items))
-
-    def test_standard_input_is_read(self, files: Files) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
-        assert len(files.plan("-f", "-", stdin=text)["pools"]) == 1
-
-    def test_a_file_and_standard_input_can_be_given_together(self, files: Files) -> None:
-        first, *others = pool_of(1, 1, 1)
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": others})
-        assert len(files.plan("-f", files.listed(first), "-f", "-", stdin=text)["pools"][0]["groups"]) == 3
+        assert files.plan("-f", files.write("typed.json", typed)) == whole
+        rest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items[1:]})
+        assert files.plan("-f", files.listed(items[0]), "-f", "-", stdin=rest) == whole
 
     def test_machines_in_the_files_say_what_runs(self, files: Files) -> None:
         items = pool_of(3, 1, 1)
@@ -275,48 +239,29 @@ class TestInput:
             "flavour cluster-api is not among the record's flavours"
         }
 
-    def test_a_byte_order_mark_as_windows_editors_write_it_does_no_harm(self, files: Files) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
-        assert len(files.plan("-f", files.write("bom.json", b"\xef\xbb\xbf" + text.encode()))["pools"]) == 1
-
 
 class TestNodeTemplates:
     SIMILAR = "pools: {discover: similar}\nflavours: [cluster-api, gardener]\n"
 
     @staticmethod
     def loose(*replicas: int, **annotations: str) -> list[Object]:
-        """Groups of one template, one per zone, that nobody puts into a pool."""
+        """Groups of one template, one per zone, without a pool label."""
         named = {objects.CAPACITY + name: value for name, value in annotations.items()}
         made = [objects.cluster_api(zone, replicas[i], annotations=named) for i, zone in enumerate(ZONES)]
         return in_namespace(*(objects.alone(objects.refers(item)) for item in made))
 
-    def test_groups_that_are_alike_are_planned_as_one_pool_with_the_template_beside_them(self, files: Files) -> None:
-        listed = files.listed(*self.loose(3, 1, 0), *in_namespace(objects.infrastructure()))
-        found = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
-        (pool,) = found["pools"]
-        assert (pool["name"], pool["max"]) == ("demo-workers-eu-central-1a", 12)
-        assert [group["requested"]["from"] for group in pool["groups"]] == [3, 1, 0]
-        assert found["skipped"] == []
-
-    def test_without_it_each_is_skipped_and_told_which_annotations_would_help(self, files: Files) -> None:
+    def test_without_a_template_each_group_is_skipped_with_the_annotations_to_set(self, files: Files) -> None:
         found = files.plan("-f", files.listed(*self.loose(3, 1, 0)), "--record", files.write("c.yaml", self.SIMILAR))
         assert found["pools"] == []
         assert len(found["skipped"]) == 3
         assert all("annotate capacity.cluster-autoscaler" in skipped["reason"] for skipped in found["skipped"])
-
-    def test_a_bad_quantity_is_told_and_the_plan_goes_on(self, files: Files) -> None:
-        labelled = in_namespace(*(objects.cluster_api(zone, 1, pool="others") for zone in ZONES))
-        listed = files.listed(*self.loose(1, 1, 1, cpu="4", memory="500mb"), *labelled)
-        found = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
-        assert [pool["name"] for pool in found["pools"]] == ["others"]
-        assert "memory is '500mb': not a quantity: write 500M or 500Mi" in found["skipped"][0]["reason"]
 
     def test_machine_classes_are_read(self, files: Files) -> None:
         item = objects.gardener(ZONES[0], 0, annotations={"evenkeel.dev/pool-max": "3"})
         listed = files.listed(*in_namespace(item, objects.machine_class(item)))
         assert files.plan("-f", listed)["skipped"] == []
 
-    def test_nodes_count_where_the_record_wants_them_and_else_it_is_said_that_they_do_not(self, files: Files) -> None:
+    def test_nodes_count_only_where_the_record_has_nodes_true(self, files: Files) -> None:
         items = self.loose(1, 1, 1)
         nodes = [objects.node(f"ip-{i}", memory=memory) for i, memory in enumerate(("16Gi", "16Gi", "32Gi"))]
         machines = [objects.runs_on(machine(item, 1, node=True), node) for item, node in zip(items, nodes, strict=True)]
@@ -332,7 +277,7 @@ class TestNodeTemplates:
 
 
 class TestGrowth:
-    def test_nodes_are_added_and_given_back_and_the_request_is_told(self, files: Files) -> None:
+    def test_grow_and_shrink_print_the_request_and_its_groups(self, files: Files) -> None:
         name = files.listed(*pool_of(1, 1, 3))
         told = json.loads(files.run("-f", name, "--grow", "workers=2", "-o", "json").stdout)
         assert [group["requested"]["to"] for group in told["pools"][0]["groups"]] == [2, 2, 3]
@@ -361,7 +306,7 @@ class TestGrowth:
             (f"demo-workers-{ZONES[0]}=2", "; pool workers has a group of that name"),
         ],
     )
-    def test_a_request_that_cannot_be_is_one_line_and_exit_two(self, files: Files, text: str, says: str) -> None:
+    def test_a_bad_request_is_one_line_and_exit_two(self, files: Files, text: str, says: str) -> None:
         for option in ("--grow", "--shrink"):
             result = files.run("-f", files.listed(*pool_of(1, 1, 1)), option, text)
             assert result.exit_code == 2
@@ -369,12 +314,12 @@ class TestGrowth:
             assert says in result.stderr
             assert not result.stdout
 
-    def test_of_two_for_one_pool_the_second_is_not_dropped_in_silence(self, files: Files) -> None:
+    def test_a_second_request_for_one_pool_is_reported_as_waiting(self, files: Files) -> None:
         result = files.run("-f", files.listed(*pool_of(1, 1, 1)), "--grow", "workers=2", "--grow", "workers=3")
         assert result.exit_code == 2
         assert "request --grow-2 for 3 nodes: it waits for request --grow-1 of the same pool" in result.stderr
 
-    def test_for_an_invalid_pool_its_problem_is_told_as_well(self, files: Files) -> None:
+    def test_a_request_for_an_invalid_pool_prints_the_problem_too(self, files: Files) -> None:
         items = pool_of(1, 1, 1, **{"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "3"})
         result = files.run("-f", files.listed(*items), "--grow", "workers=2")
         assert result.exit_code == 3
@@ -384,29 +329,11 @@ class TestGrowth:
 
 class TestBadPools:
     @pytest.mark.parametrize(
-        ("annotation", "value", "says"),
-        [
-            ("evenkeel.dev/pool-max", "many", "evenkeel.dev/pool-max is 'many': not an integer"),
-            ("evenkeel.dev/pool-max", "9" * 5000, "larger than 2147483647"),
-            ("evenkeel.dev/pool-min", "13", "PoolMinimum 13 is larger than PoolMaximum 12"),
-        ],
-    )
-    def test_a_bad_annotation_is_exit_three_with_object_field_and_value(
-        self, files: Files, annotation: str, value: str, says: str
-    ) -> None:
-        items = pool_of(1, 1, 1)
-        items[0]["metadata"]["annotations"][annotation] = value
-        found = files.plan("-f", files.listed(*items), code=3)
-        (pool,) = found["pools"]
-        assert pool["valid"] is False
-        assert any(says in problem for problem in pool["problems"]), pool["problems"]
-        assert all(len(problem) < 400 for problem in pool["problems"])
-        for group in pool["groups"]:
-            assert all(group[key]["from"] == group[key]["to"] for key in ("requested", "min", "max"))
-
-    @pytest.mark.parametrize(
         ("path", "value", "says"),
         [
+            (MAXIMUM, "many", "evenkeel.dev/pool-max is 'many': not an integer"),
+            (MAXIMUM, "9" * 5000, "larger than 2147483647"),
+            (MINIMUM, "13", "PoolMinimum 13 is larger than PoolMaximum 12"),
             (("spec", "replicas"), "three", "spec.replicas is 'three'"),
             (("spec", "replicas"), [1], "spec.replicas is "),
             (("spec", "template"), None, "has no zone"),
@@ -414,38 +341,29 @@ class TestBadPools:
             (("spec", "template", "spec", "failureDomain"), "", "zone is ''"),
         ],
     )
-    def test_a_bad_field_is_exit_three_with_object_field_and_value(
-        self, files: Files, path: tuple[str, ...], value: Any, says: str
-    ) -> None:
-        items = pool_of(1, 1, 1)
-        place: Any = items[0]
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = value
-        problems = files.plan("-f", files.listed(*items), code=3)["pools"][0]["problems"]
-        assert any(says in problem and "demo-workers-eu-central-1a" in problem for problem in problems), problems
+    def test_a_bad_field_is_exit_three(self, files: Files, path: tuple[str, ...], value: Any, says: str) -> None:
+        first, *others = pool_of(1, 1, 1)
+        (pool,) = files.plan("-f", files.listed(with_field(first, value, *path), *others), code=3)["pools"]
+        assert pool["valid"] is False
+        (problem,) = (problem for problem in pool["problems"] if says in problem)
+        assert "demo-workers-eu-central-1a" in problem or path == MINIMUM
+        assert len(problem) < 400
+        for group in pool["groups"]:
+            assert all(group[key]["from"] == group[key]["to"] for key in ("requested", "min", "max"))
 
-    def test_members_that_disagree_make_the_pool_invalid_and_the_other_pool_goes_on(self, files: Files) -> None:
-        items = pool_of(1, 1, 1)
-        items[1]["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "9"
+    def test_members_that_disagree_make_only_their_own_pool_invalid(self, files: Files) -> None:
+        first, second, third = pool_of(1, 1, 1)
+        with_field(second, "9", *MAXIMUM)
         numbers = {"evenkeel.dev/pool-max": "12"}
-        others = in_namespace(
-            *(objects.cluster_api(zone, 1, pool="others", bounds=(0, 9), annotations=numbers) for zone in ZONES)
-        )
-        found = files.plan("-f", files.listed(*items, *others), code=3)
-        assert {pool["name"]: pool["valid"] for pool in found["pools"]} == {"workers": False, "others": True}
-        assert any(
-            "members disagree on evenkeel.dev/pool-max" in p for pool in found["pools"] for p in pool["problems"]
-        )
-        assert any(
-            group["max"]["from"] != group["max"]["to"]
-            for pool in found["pools"]
-            if pool["valid"]
-            for group in pool["groups"]
-        )
+        others = (objects.cluster_api(zone, 1, pool="others", bounds=(0, 9), annotations=numbers) for zone in ZONES)
+        plan = files.plan("-f", files.listed(first, second, third, *in_namespace(*others)), code=3)
+        pools = {pool["name"]: pool for pool in plan["pools"]}
+        assert {name: pool["valid"] for name, pool in pools.items()} == {"workers": False, "others": True}
+        assert any("members disagree on evenkeel.dev/pool-max" in each for each in pools["workers"]["problems"])
+        assert any(group["max"]["from"] != group["max"]["to"] for group in pools["others"]["groups"])
 
     @pytest.mark.parametrize("missing", ["status", "labels", "annotations", "spec", "namespace"])
-    def test_objects_with_parts_missing_are_planned_or_told_about(self, files: Files, missing: str) -> None:
+    def test_objects_with_parts_missing_are_planned_or_skipped(self, files: Files, missing: str) -> None:
         items = pool_of(1, 1, 1)
         for item in items:
             item.pop(missing, None)
@@ -455,7 +373,7 @@ class TestBadPools:
         found = json.loads(result.stdout)
         assert len(found["skipped"]) + sum(len(pool["groups"]) for pool in found["pools"]) == 3
 
-    def test_of_two_objects_with_one_name_the_first_is_planned_and_the_second_told(self, files: Files) -> None:
+    def test_of_two_objects_with_one_name_the_second_is_skipped(self, files: Files) -> None:
         pool = pool_of(2, 2, 2)
         newer = {**pool[0], "apiVersion": "cluster.x-k8s.io/v1beta2"}
         first, second = files.listed(*pool, name="a.json"), files.listed(newer, pool[1], name="b.json")
@@ -467,9 +385,7 @@ class TestBadPools:
             for i in (0, 1)
         ]
 
-    def test_twice_the_groups_and_machines_are_twice_the_work(
-        self, files: Files, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_work_grows_linearly_with_groups_and_machines(self, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[Object] = []
         real = machines.scalables_of
         monkeypatch.setattr(machines, "scalables_of", lambda flavour, item: asked.append(item) or real(flavour, item))
@@ -491,17 +407,12 @@ class TestBadPools:
         found = files.plan("-f", files.listed(*pool, one), "-f", files.listed(one, name="again.json"))
         assert [one["reason"] for one in found["skipped"]] == ["a second Machine of this name: the first one counts"]
 
-    def test_a_name_of_ours_that_nobody_reads_makes_its_pool_invalid_and_the_other_pool_goes_on(
-        self, files: Files
-    ) -> None:
+    def test_an_unknown_annotation_of_evenkeel_makes_only_its_own_pool_invalid(self, files: Files) -> None:
         slip = in_namespace(objects.cluster_api(ZONES[0], 1, pool="slip", annotations={"evenkeel.dev/pool-maxx": "12"}))
-        found = files.plan("-f", files.listed(*slip, *pool_of(1, 1, 1)), code=3)
-        problems = {pool["name"]: pool["problems"] for pool in found["pools"]}
+        plan = files.plan("-f", files.listed(*slip, *pool_of(1, 1, 1)), code=3)
+        problems = {pool["name"]: pool["problems"] for pool in plan["pools"]}
         assert problems["workers"] == []
-        assert problems["slip"] == [
-            "MachineDeployment demo/demo-slip-eu-central-1a: evenkeel.dev/pool-maxx is '12': "
-            "no annotation that Evenkeel reads; did you mean evenkeel.dev/pool-max?"
-        ]
+        assert "did you mean evenkeel.dev/pool-max?" in problems["slip"][0]
 
     def test_an_unknown_kind_or_version_is_skipped_with_the_reason(self, files: Files) -> None:
         items = [
@@ -541,9 +452,7 @@ class TestBadInput:
             (b"\xff\xfe\x00", "not UTF-8 text"),
         ],
     )
-    def test_a_file_without_objects_is_exit_two_and_names_file_and_fault(
-        self, files: Files, content: str | bytes, says: str
-    ) -> None:
+    def test_a_file_without_objects_is_exit_two_and_named(self, files: Files, content: str | bytes, says: str) -> None:
         name = files.write("bad.yaml", content)
         (line,) = files.faults("-f", name)
         assert name in line
@@ -555,16 +464,16 @@ class TestBadInput:
         lines = files.faults("-f", files.write("a.json", bad), "-f", files.write("b.json", "{"))
         assert [("a.json" in line, "b.json" in line) for line in lines] == [(True, False)] * 3 + [(False, True)]
 
-    def test_a_file_that_is_not_there_or_a_folder_is_told(self, files: Files) -> None:
+    def test_a_missing_file_or_a_folder_is_an_error(self, files: Files) -> None:
         assert "nowhere.yaml: cannot be read: No such file" in files.faults("-f", "nowhere.yaml")[0]
         assert "cannot be read: Is a directory" in files.faults("-f", str(files.folder))[0]
 
     @pytest.mark.parametrize("option", ["--objects", "--record", "--state", "--kubeconfig"])
-    def test_a_variable_that_is_not_set_is_told_and_never_another_file(self, files: Files, option: str) -> None:
+    def test_an_empty_file_name_is_an_error(self, files: Files, option: str) -> None:
         objects = () if option in ("--objects", "--kubeconfig") else ("-f", files.listed(*pool_of(1, 1, 1)))
         assert files.faults(*objects, option, "") == ["evenkeel: a file is '': name it, or - for standard input"]
 
-    def test_standard_input_is_called_so(self, files: Files) -> None:
+    def test_empty_standard_input_is_an_error(self, files: Files) -> None:
         assert files.faults("-f", "-", stdin="") == ["evenkeel: standard input: it holds no object"]
 
     @pytest.mark.parametrize("none", ["[]", "false", "0", "''"])
@@ -573,7 +482,7 @@ class TestBadInput:
         assert "no object: write it with named fields" in line
         assert files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", files.write("record.yaml", "# none yet\n"))
 
-    def test_neither_files_nor_a_cluster_and_both_are_told(self, files: Files) -> None:
+    def test_exactly_one_of_files_and_a_cluster_is_required(self, files: Files) -> None:
         for arguments in ((), ("-f", "x.json", "--context", "main")):
             assert "give either -f with objects, or --kubeconfig or --context" in files.faults(*arguments)[0]
 
@@ -582,37 +491,41 @@ class TestBadInput:
         ["", "soon", "2026-13-01T00:00:00Z", "2026-01-15", "2026-01-15T12:00:00", "12:00Z", "9" * 400,
          "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"],
     )  # fmt: skip
-    def test_a_moment_that_is_none_is_told(self, files: Files, now: str) -> None:
+    def test_an_invalid_time_is_an_error(self, files: Files, now: str) -> None:
         (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--now", now)
         assert "--now is" in line
         assert len(line) < 300
 
     @pytest.mark.parametrize(
-        ("state", "says"),
+        ("option", "content", "says"),
         [
-            ("{", "not JSON"),
-            ("[]", "the whole is '[]'"),
-            ({"groups": {"a/b": {}}}, "groups has key 'a/b'"),
-            ({"groups": {"a/b/c": {"failures": -1}}}, "groups.a/b/c.failures is '-1'"),
-            ({"groups": {"a/b/c": {"failures": "many"}}}, "groups.a/b/c.failures is 'many'"),
-            ({"groups": {"a/b/c": {"backoff_until": "soon"}}}, "groups.a/b/c.backoff_until is 'soon'"),
-            ({"groups": {"a/b/c": {"backoff_until": "2026-01-15T12:00:00"}}}, "groups.a/b/c.backoff_until"),
-            ({"groups": {"a/b/c": {"class": "bad luck"}}}, "groups.a/b/c.class is 'bad luck'"),
-            ({"groups": {"a/b/c": {"colour": 1}}}, "groups.a/b/c.colour is not a field of this record"),
-            ({"zones": {"a": {}}}, "zones.a.impaired_until is missing"),
-            ({"zone": {}}, "zone is not a field of this record"),
+            ("--state", "{", "not JSON"),
+            ("--state", "[]", "the whole is '[]'"),
+            ("--state", {"groups": {"a/b": {}}}, "groups has key 'a/b'"),
+            ("--state", {"groups": {"a/b/c": {"failures": -1}}}, "groups.a/b/c.failures is '-1'"),
+            ("--state", {"groups": {"a/b/c": {"failures": "many"}}}, "groups.a/b/c.failures is 'many'"),
+            ("--state", {"groups": {"a/b/c": {"backoff_until": "soon"}}}, "groups.a/b/c.backoff_until is 'soon'"),
+            ("--state", {"groups": {"a/b/c": {"backoff_until": NOW[:-1]}}}, "groups.a/b/c.backoff_until"),
+            ("--state", {"groups": {"a/b/c": {"class": "bad luck"}}}, "groups.a/b/c.class is 'bad luck'"),
+            ("--state", {"groups": {"a/b/c": {"colour": 1}}}, "groups.a/b/c.colour is not a field of this record"),
+            ("--state", {"zones": {"a": {}}}, "zones.a.impaired_until is missing"),
+            ("--state", {"zone": {}}, "zone is not a field of this record"),
+            ("--record", "a: b: c", "not YAML"),
+            ("--record", "[1]", "the whole is"),
+            ("--record", "pools: [{name: a, min: 4, max: 1}]", "min 4 is larger than max 1"),
+            ("--record", "colour: blue", "colour is not a field of this record"),
         ],
     )
-    def test_a_bad_state_file_is_told_with_file_and_field(self, files: Files, state: object, says: str) -> None:
-        name = files.write("state.json", state)
-        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--state", name)
+    def test_a_bad_state_or_record_is_named(self, files: Files, option: str, content: object, says: str) -> None:
+        name = files.write("bad", content)
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), option, name)
         assert name in line
         assert says in line
 
     @pytest.mark.parametrize(
         "moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"]
     )
-    def test_a_state_at_the_ends_of_time_is_planned_with_or_told_about(self, files: Files, moment: str) -> None:
+    def test_a_state_with_extreme_times_is_planned_with_or_refused(self, files: Files, moment: str) -> None:
         key = "cluster-api/demo/demo-workers-eu-central-1a"
         for field in ("backoff_until", "last_failure", "last_success"):
             state = {"groups": {key: {"failures": 3, field: moment}}, "zones": {ZONES[1]: {"impaired_until": moment}}}
@@ -621,31 +534,15 @@ class TestBadInput:
             )
             assert result.exit_code in (0, 2)
 
-    @pytest.mark.parametrize(
-        ("record", "says"),
-        [
-            ("a: b: c", "not YAML"),
-            ("[1]", "the whole is"),
-            ("pools: [{name: a, min: 4, max: 1}]", "min 4 is larger than max 1"),
-            ("colour: blue", "colour is not a field of this record"),
-        ],
-    )
-    def test_a_bad_record_is_told_with_file_and_field(self, files: Files, record: str, says: str) -> None:
-        name = files.write("cluster.yaml", record)
-        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--record", name)
-        assert name in line
-        assert says in line
-
-    @pytest.mark.parametrize("name", ["x" * 5000, "~nobody-has-this-name/kubeconfig"])
-    def test_a_kubeconfig_where_none_can_be_is_told(self, files: Files, name: str) -> None:
+    @pytest.mark.parametrize("name", ["x" * 5000, "~nobody-has-this-name/kubeconfig", "/nowhere"])
+    def test_a_missing_kubeconfig_is_an_error(self, files: Files, name: str) -> None:
         (fault,) = files.faults("--kubeconfig", name)
         assert "there is no file" in fault
 
-    def test_an_unusable_kubeconfig_is_told(self, files: Files) -> None:
-        for content in ("", "{", "[]", "clusters: 5", "current-context: x\ncontexts: []"):
-            name = files.write("kubeconfig", content)
-            assert name in files.faults("--kubeconfig", name)[0]
-        assert "there is no file /nowhere: name one by --kubeconfig" in files.faults("--kubeconfig", "/nowhere")[0]
+    @pytest.mark.parametrize("content", ["", "{", "[]", "clusters: 5", "current-context: x\ncontexts: []"])
+    def test_an_unusable_kubeconfig_is_an_error(self, files: Files, content: str) -> None:
+        name = files.write("kubeconfig", content)
+        assert name in files.faults("--kubeconfig", name)[0]
         assert "cannot be read: Is a directory" in files.faults("--kubeconfig", str(files.folder))[0]
 
 
@@ -680,12 +577,10 @@ def bent(draw: st.DrawFn) -> Object:
     return item
 
 
-class TestWhateverItIsGiven:
+class TestAnyInput:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
     @given(items=st.lists(bent(), min_size=1, max_size=4))
-    def test_objects_with_anything_in_any_field_never_end_in_an_exception(
-        self, files: Files, items: list[Object]
-    ) -> None:
+    def test_objects_with_any_field_never_end_in_an_exception(self, files: Files, items: list[Object]) -> None:
         result = files.run("-f", files.listed(*items), "-o", "json", "--now", NOW)
         assert result.exit_code in (0, 2, 3)
         if result.exit_code != 2:
@@ -702,11 +597,11 @@ class TestWhateverItIsGiven:
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
     @given(now=st.text(max_size=30) | st.datetimes().map(str))
-    def test_any_moment_is_planned_for_or_told_about(self, files: Files, now: str) -> None:
+    def test_any_time_is_planned_for_or_refused(self, files: Files, now: str) -> None:
         good = files.listed(*pool_of(1, 1, 1))
         assert files.run("-f", good, f"--now={now}", "-o", "json").exit_code in (0, 2)
 
-    def test_names_that_cannot_be_printed_are_told_all_the_same(self, files: Files) -> None:
+    def test_unprintable_names_never_end_in_an_exception(self, files: Files) -> None:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
         name = files.write("odd.json", text.replace("workers", "w\\ud800").replace('"eu-central-1a"', '"z\\u0000"'))
         for output in ("json", "table"):
@@ -732,7 +627,7 @@ class TestForms:
         assert (missing.exit_code, missing.stderr) == (2, fault)
 
     @pytest.mark.parametrize("command", COMMANDS)
-    def test_what_a_person_reads_names_formats_files_and_ids_alike(self, command: str) -> None:
+    def test_help_names_formats_files_and_ids_alike(self, command: str) -> None:
         """-o is a format, what takes a file says so by another name, and --cluster is an id."""
         quote = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
         for line in quote:

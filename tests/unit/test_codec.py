@@ -1,6 +1,7 @@
-"""The codec of stored items: what it writes it reads, and what it cannot read it refuses in one line."""
+"""The codec of stored items reads what it writes, and refuses anything else in one line."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,23 +29,15 @@ from evenkeel.domain.model.past_orders import PastOrder
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.relief import RefusedMaximum, Relief
-from evenkeel.domain.model.states import (
-    DesiredBounds,
-    GroupState,
-    MemberSnapshot,
-    PoolState,
-    Publication,
-    Release,
-)
+from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.validation import ConfigError
 from tests.fakes import NOW
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
-ORDER = Order(
-    source=str(KEY), destination=str(KEY), begun_at=NOW, target_replicas=2, source_replicas=1, excused_replicas=1
-)
+REPLICAS = {"target_replicas": 2, "source_replicas": 1, "excused_replicas": 1}
+ORDER = Order(source=str(KEY), destination=str(KEY), begun_at=NOW, **REPLICAS)
 STEP = Deleting(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
 BAD_STEP = {**json.loads(dump_stored(STEP)), "draining_group": "a"}
 POOL = PoolState(
@@ -58,49 +51,39 @@ POOL = PoolState(
     release=Release(at=NOW, replicas=3),
     orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
 )
+PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
+MISSING = Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=FailureClass.CAPACITY, problems=(PROBLEM,))
+ANNOUNCED = (MachineFailure(code="c", message="m", at=NOW),)
+ROLLOUT = Rollout(id="r", at=NOW, size=1, soak=timedelta(minutes=5), phase=Phase.DONE, since=NOW)
+PLACE = MachineRef("m", "u")
+STEPS: list[Step] = [
+    Starting(order=ORDER, move_id="m"),
+    Ordered(order=ORDER),
+    Cancelling(order=ORDER, replicas_after_cancel=1),
+    STEP,
+    Draining(order=ORDER, draining_group=str(KEY), machine=PLACE, delete_requested_at=NOW),
+]
 VALUES: list[Any] = [
     POOL,
     StoredPool(id=PoolId("cluster-api", "demo", "", "a/b"), state=POOL),
-    GroupState(
-        failures=2,
-        failure_class=FailureClass.QUOTA,
-        announced=(MachineFailure(code="c", message="m", at=NOW),),
-        unneeded={"n": NOW},
-    ),
-    ClusterHealth(
-        incidents=(
-            Incident(
-                kind=IncidentKind.MISSING,
-                since=NOW,
-                failure_class=FailureClass.CAPACITY,
-                problems=(Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3}),),
-            ),
-        )
-    ),
+    GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
+    ClusterHealth(incidents=(MISSING,)),
     OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
     SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
     Timer(due=NOW, step=2),
     Unreachable(since=NOW, looks=1, last_check=NOW, next_check=NOW),
     LookedAt(at=NOW, clusters=("a",)),
-    Rollout(
-        id="r",
-        at=NOW,
-        size=1,
-        soak=timedelta(minutes=5),
-        phase=Phase.DONE,
-        since=NOW,
-        left_out={"e": LeftOut.PAUSED},
-        halts=(Halt(),),
-    ),
+    replace(ROLLOUT, left_out={"e": LeftOut.PAUSED}, halts=(Halt(),)),
+    *(PoolState(convergence=ConvergenceState(step=step)) for step in STEPS),
 ]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_stored_value_comes_back_as_it_was(value: Any) -> None:
+def test_a_stored_value_is_read_unchanged(value: Any) -> None:
     assert read_stored(type(value), dump_stored(value), "item") == value
 
 
-def test_a_text_has_no_defaults_and_its_sets_are_sorted() -> None:
+def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
     assert dump_stored(GroupState(failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
     assert json.loads(dump_stored(POOL))["move"]["only"] == ["a", "b"]
 
@@ -116,13 +99,9 @@ def test_a_text_has_no_defaults_and_its_sets_are_sorted() -> None:
         (GroupState, {"last_failure": "9999-12-31T23:59:59Z"}, "item: last_failure is"),
         (GroupState, [], "item: the whole is '[]': no object"),
         (PoolState, {"adopted": {"a": {"min": 4, "max": 1}}}, "item: adopted.a is"),
-        (
-            PoolState,
-            {"convergence": {"step": {**json.loads(dump_stored(STEP)), "draining_group": "a"}}},
-            "it names group 'a'",
-        ),
+        (PoolState, {"convergence": {"step": BAD_STEP}}, "it names group 'a'"),
         (Timer, {}, "item: due is missing"),
-        (Rollout, {**json.loads(dump_stored(VALUES[-1])), "size": 0}, "item: size is '0'"),
+        (Rollout, {**json.loads(dump_stored(ROLLOUT)), "size": 0}, "item: size is '0'"),
     ],
 )
 def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:
@@ -144,22 +123,6 @@ def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:
         read_as(PoolState, newer, "item", strict=True)
 
 
-def test_nothing_is_kept_of_an_item_that_cannot_be_read() -> None:
-    for before in ("{", '{"digest": 3, "mood": "good"}', "[]"):
-        assert keep_unknown(PoolState, "{}", before) == "{}"
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        Starting(order=ORDER, move_id="m"),
-        Ordered(order=ORDER),
-        Cancelling(order=ORDER, replicas_after_cancel=1),
-        STEP,
-        Draining(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"), delete_requested_at=NOW),
-    ],
-    ids=lambda step: step.phase,
-)
-def test_each_phase_of_a_step_is_read_as_it_was_stored(step: Step) -> None:
-    pool = PoolState(convergence=ConvergenceState(step=step))
-    assert read_stored(PoolState, dump_stored(pool), "item") == pool
+@pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])
+def test_unknown_fields_of_an_unreadable_item_are_dropped(before: str) -> None:
+    assert keep_unknown(PoolState, "{}", before) == "{}"

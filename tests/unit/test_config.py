@@ -1,4 +1,4 @@
-"""What people write down: the environment, cluster records and state files; every bad value is named at once."""
+"""The environment, cluster records and state files: every bad value is named at once."""
 
 import base64
 import importlib
@@ -45,11 +45,7 @@ ENVIRONMENT = {
 }
 RECORD = {"id": "demo", "flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
 SEED = {**RECORD, "flavours": ["gardener"]}
-EKS = {
-    "kind": "eks",
-    "name": "demo",
-    "region": "eu-central-1",
-}
+EKS = {"kind": "eks", "name": "demo", "region": "eu-central-1"}
 
 
 ROLE = "arn:aws:iam::210987654321:role/evenkeel-write"
@@ -66,34 +62,30 @@ FIELDS = [*Registration.model_fields, *StateFile.__dataclass_fields__, "a/b/c", 
 def faults(model: Any, data: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         read_model(model, data, "here")
-    found = caught.value.faults
-    assert found
-    assert all(line.startswith("here: ") and "\n" not in line and len(line) < 400 for line in found), found
-    return found
+    lines = caught.value.faults
+    assert lines
+    assert all(line.startswith("here: ") and "\n" not in line and len(line) < 400 for line in lines), lines
+    return lines
 
 
-def test_an_eks_record_names_no_endpoint() -> None:
-    access = {**EKS, "endpoint": "https://ABC.gr7.eu-central-1.eks.amazonaws.com"}
-    (line,) = faults(Registration, {**RECORD, "access": access})
-    assert "access.endpoint is not a field of this record" in line
+def registration(**fields: Any) -> Registration:
+    return read_model(Registration, {**RECORD, **fields}, "here")
 
 
-def test_an_eks_cluster_of_another_account_is_reached_as_a_role_of_that_account() -> None:
-    fields = {"kind": "eks", "name": "demo", "region": "eu-central-1", "role_arn": ROLE, "external_id": "x1"}
-    access = read_model(Registration, {**RECORD, "access": fields}, "here").access
+def test_an_eks_cluster_of_another_account_is_accessed_by_a_role_of_that_account() -> None:
+    access = registration(access={**EKS, "role_arn": ROLE, "external_id": "x1"}).access
     assert isinstance(access, EksAccess)
     assert (access.role(writes=True), access.role(writes=False)) == (ROLE, ROLE)
-    looking = access.model_copy(update={"look_role_arn": f"{ROLE}-look"})
-    assert (looking.role(writes=True), looking.role(writes=False)) == (ROLE, f"{ROLE}-look")
+    reading = access.model_copy(update={"look_role_arn": f"{ROLE}-look"})
+    assert (reading.role(writes=True), reading.role(writes=False)) == (ROLE, f"{ROLE}-look")
 
 
 def test_the_authority_of_a_server_may_be_broken_into_lines() -> None:
     broken = "\n".join(AUTHORITY[start : start + 64] for start in range(0, len(AUTHORITY), 64))
-    access = read_model(Registration, {**RECORD, "access": {**OIDC, "ca_data": broken}}, "here").access
-    assert access == read_model(Registration, {**RECORD, "access": OIDC}, "here").access
+    assert registration(access={**OIDC, "ca_data": broken}).access == registration(access=OIDC).access
 
 
-def test_the_kinds_that_an_error_names_are_those_that_there_are() -> None:
+def test_a_missing_kind_of_access_is_reported_with_all_kinds() -> None:
     (line,) = faults(Registration, {**RECORD, "access": {"token": SECRET}})
     kinds = [kind.model_fields["kind"].annotation.__args__[0] for kind in get_args(get_args(Access)[0])]
     assert line == f"here: access.kind is missing: it is one of {', '.join(kinds)}"
@@ -115,69 +107,70 @@ def test_the_kinds_that_an_error_names_are_those_that_there_are() -> None:
         [SECRET],
     ],
 )
-def test_a_secret_that_was_put_into_an_access_by_mistake_is_not_quoted(access: Any) -> None:
+def test_a_secret_in_a_wrong_field_of_access_is_not_quoted(access: Any) -> None:
     in_garden = {**SEED, "shoot_relief": {"garden": access}}
     for line in faults(Registration, {**RECORD, "access": access}) + faults(Registration, in_garden):
         assert SECRET not in line
         assert base64.b64encode(SECRET.encode()).decode() not in line
 
 
-def test_relief_needs_a_way_into_the_garden_but_in_a_file() -> None:
-    (line,) = faults(Registration, {**SEED, "shoot_relief": {"enabled": True}})
-    assert line.startswith("here: shoot_relief: garden is missing")
-    (line,) = faults(Registration, {**SEED, "shoot_relief": SECRET})
+@pytest.mark.parametrize(
+    ("record", "relief", "fault"),
+    [
+        (SEED, {"enabled": True}, "here: shoot_relief: garden is missing"),
+        (SEED, SECRET, "here: shoot_relief"),
+        (SEED, {"garden": {"kind": "kubeconfig"}}, "here: shoot_relief.garden.secret is missing"),
+        (SEED, {"garden": {"kind": "ssh"}}, "here: shoot_relief.garden.kind is 'ssh'"),
+        (RECORD, {"garden": RECORD["access"]}, "here: shoot_relief: flavours has no gardener"),
+    ],
+)
+def test_bad_shoot_relief_is_one_line(record: dict[str, Any], relief: object, fault: str) -> None:
+    (line,) = faults(Registration, {**record, "shoot_relief": relief})
+    assert line.startswith(fault)
     assert SECRET not in line
-    (line,) = faults(Registration, {**SEED, "shoot_relief": {"garden": {"kind": "kubeconfig"}}})
-    assert line == "here: shoot_relief.garden.secret is missing"
-    (line,) = faults(Registration, {**SEED, "shoot_relief": {"garden": {"kind": "ssh"}}})
-    assert line.startswith("here: shoot_relief.garden.kind is 'ssh'")
+
+
+def test_shoot_relief_is_off_by_default_and_needs_no_garden_in_a_file() -> None:
     assert read_model(ClusterFile, {"shoot_relief": {}}, "here").policy().shoot_relief
-    (line,) = faults(Registration, {**RECORD, "shoot_relief": {"garden": RECORD["access"]}})
-    assert line.startswith("here: shoot_relief: flavours has no gardener")
     garden = {"garden": RECORD["access"], "enabled": False}
-    assert not read_model(Registration, {**SEED, "shoot_relief": garden}, "here").policy().shoot_relief
-    assert not read_model(Registration, RECORD, "here").policy().shoot_relief
+    assert not registration(flavours=["gardener"], shoot_relief=garden).policy().shoot_relief
+    assert not registration().policy().shoot_relief
 
 
 @pytest.mark.parametrize("token", [JWT, f"{JWT}\n", base64.b64encode(JWT.encode()).decode(), SECRET, f"Bearer {JWT}"])
 def test_a_token_in_clear_is_refused_and_not_quoted(token: str) -> None:
-    (line,) = faults(Registration, {**RECORD, "access": {**ACCOUNT, "token": token}})
-    assert (
-        line == "here: access.token: must be what aws kms encrypt made of it, in base64: a token itself is never stored"
-    )
+    says = "must be what aws kms encrypt made of it, in base64: a token itself is never stored"
+    assert faults(Registration, {**RECORD, "access": {**ACCOUNT, "token": token}}) == [f"here: access.token: {says}"]
 
 
 class TestSettings:
-    def test_clusters_on_this_machine_are_reached_only_where_that_is_said(self) -> None:
-        assert Settings.from_env(ENVIRONMENT).allow_loopback is False
-        assert Settings.from_env({**ENVIRONMENT, "EVENKEEL_ALLOW_LOOPBACK": "true"}).allow_loopback is True
-
     @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
     def test_every_variable_is_read(self, text: str, value: bool) -> None:
-        settings = Settings.from_env({**ENVIRONMENT, "EVENKEEL_DRY_RUN": text, "PATH": "/bin"})
-        assert (settings.table, settings.bus, settings.dry_run) == ("t", "b", value)
+        given = {**ENVIRONMENT, "EVENKEEL_DRY_RUN": text, "EVENKEEL_ALLOW_LOOPBACK": text, "PATH": "/bin"}
+        settings = Settings.from_env(given)
+        assert (settings.table, settings.bus, settings.dry_run, settings.allow_loopback) == ("t", "b", value, value)
+        assert Settings.from_env(ENVIRONMENT).allow_loopback is False
 
-    def test_all_that_are_missing_or_empty_are_named_at_once(self) -> None:
+    def test_all_missing_or_empty_variables_are_named_at_once(self) -> None:
         with pytest.raises(ConfigError) as caught:
             Settings.from_env({"EVENKEEL_TABLE": "t", "EVENKEEL_BUS": ""})
         assert caught.value.faults == [
             f"environment variable {name} is missing" for name in ENVIRONMENT if name != "EVENKEEL_TABLE"
         ]
 
-    def test_a_wrong_one_is_named_with_its_value(self) -> None:
+    def test_a_bad_variable_is_named_with_its_value(self) -> None:
         with pytest.raises(ConfigError, match="dry_run is 'perhaps'"):
             Settings.from_env({**ENVIRONMENT, "EVENKEEL_DRY_RUN": "perhaps"})
 
 
 class TestClusterRecord:
-    def test_the_least_record_has_the_documented_defaults(self) -> None:
-        found = read_model(Registration, RECORD, "here")
-        assert (found.scan_interval, found.dry_run) == (60, None)
-        policy = found.policy()
-        assert (policy.settings.strategy, policy.settings.on_failure) == (BALANCED, OnFailure.RELEASE)
-        assert policy.settings.backoff == BackoffPolicy()
+    def test_the_smallest_record_has_the_documented_defaults(self) -> None:
+        record = registration()
+        assert (record.scan_interval, record.dry_run) == (60, None)
+        policy = record.policy()
+        assert (policy.strategy, policy.on_failure, policy.backoff) == (BALANCED, OnFailure.RELEASE, BackoffPolicy())
 
-    def test_what_is_saved_is_what_is_read_again(self) -> None:
+    def test_a_saved_record_is_read_unchanged(self) -> None:
         full = {
             **RECORD,
             "access": EKS,
@@ -185,9 +178,7 @@ class TestClusterRecord:
             "discovery": ["clusterapi:namespace=a,clusterName=b,team=c", "mcm:k8s.io/cluster-autoscaler/demo"],
             "strategy": "equitable",
             "on_failure": "hold",
-            "pools": [
-                {"name": "p", "namespace": "a", "selector": {"x": "y"}, "min": 0, "max": 9, "strategy": "adaptive"}
-            ],
+            "pools": [{"name": "p", "namespace": "a", "selector": {"x": "y"}, "max": 9, "strategy": "adaptive"}],
             "backoff": {"initial": 60, "longest": 600, "forget_after": 3600},
             "scan_interval": 120,
             "dry_run": False,
@@ -197,7 +188,7 @@ class TestClusterRecord:
         record = read_model(Registration, full, "here")
         assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
         assert record.strategy is BACKWARD_COMPATIBLE
-        assert record.policy().settings.backoff.initial == timedelta(minutes=1)
+        assert record.policy().backoff.initial == timedelta(minutes=1)
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -264,10 +255,9 @@ class TestClusterRecord:
             ({"access": {**OIDC, "audience": "prod"}}, "access.audience is 'prod'"),
             ({"access": {**OIDC, "audience": "evenkeel:прод"}}, "access.audience is 'evenkeel:прод'"),
             ({"access": {**OIDC, "audience": "evenkeel:*"}}, "access.audience is 'evenkeel:*'"),
-            (
-                {"access": {**OIDC, "audience": "evenkeel:https://api.blue.example:6443"}},
-                "access.audience is 'evenkeel:",
-            ),
+            ({"access": {**OIDC, "audience": f"evenkeel:{OIDC['endpoint']}"}}, "access.audience is 'evenkeel:"),
+            ({"access": {**EKS, "endpoint": "https://a.example"}}, "access.endpoint is not a field of this record"),
+            ({"strategy": "x", "scan_interval": 1, "colour": 1}, "colour"),
             ({"access": {**OIDC, "audience": "evenkeel:prod\n"}}, "access.audience is 'evenkeel:prod"),
             ({"access": {**ACCOUNT, "token": ""}}, "access.token: must be what aws kms encrypt made of it, in base64"),
             ({"access": {**ACCOUNT, "token": 7}}, "access.token: must be what aws kms encrypt made of it, in base64"),
@@ -285,71 +275,57 @@ class TestClusterRecord:
         ],
     )
     def test_a_bad_field_is_named_with_its_value(self, fields: dict[str, Any], says: str) -> None:
-        assert any(says in line for line in faults(Registration, {**RECORD, **fields})), faults(
-            Registration, {**RECORD, **fields}
-        )
-
-    def test_an_empty_value_is_near_to_nothing(self) -> None:
-        for fields in ({"id": ""}, {"pools": [{"name": ""}]}, {"strategy": ""}, {"on_failure": ""}):
-            for line in faults(Registration, {**RECORD, **fields}):
-                assert not line.endswith("did you mean ?")
+        lines = faults(Registration, {**RECORD, **fields})
+        assert any(says in line for line in lines), lines
+        assert len(lines) == len(fields) or "expander" in fields or "kind" in str(fields)
+        assert not any(line.endswith("did you mean ?") for line in lines)
 
     @pytest.mark.parametrize(
         "pools",
         [
-            7,
-            [7],
-            {},
-            [{"name": "p", "max": -1}],
-            {"discover": "similar", "rules": 7},
-            {"discover": "similar", "rules": [7]},
-            {"discover": 7},
+            *(7, [7], {}, [{"name": "p", "max": -1}], {"discover": 7}),
+            *({"discover": "similar", "rules": rules} for rules in (7, [7])),
         ],
         ids=str,
     )
-    def test_a_wrong_entry_of_either_form_of_pools_is_one_line(self, pools: object) -> None:
+    def test_a_bad_entry_of_either_form_of_pools_is_one_line(self, pools: object) -> None:
         (line,) = faults(Registration, {**RECORD, "pools": pools})
-        (of_file,) = faults(ClusterFile, {"pools": pools})
-        assert line == of_file
+        assert faults(ClusterFile, {"pools": pools}) == [line]
         assert line.startswith("here: pools")
-        assert "<" not in line  # the names of the forms are ours
+        assert "<" not in line  # the names of the forms are internal
 
-    def test_pools_can_be_listed_or_discovered_and_their_rules_are_the_same(self) -> None:
+    @pytest.mark.parametrize(
+        ("discover", "similarity"),
+        [("similar", Similarity()), ("off", None), pytest.param(False, None, id="off in YAML")],
+    )
+    def test_pools_have_the_same_rules_in_both_forms(self, discover: object, similarity: Similarity | None) -> None:
         rules = [{"name": "p", "min": 1, "max": 9}]
-        listed = read_model(Registration, {**RECORD, "pools": rules}, "here").policy()
-        discovered = read_model(Registration, {**RECORD, "pools": {"discover": "similar", "rules": rules}}, "here")
-        assert listed.similarity is None
-        assert discovered.policy().similarity == Similarity()
+        listed = registration(pools=rules).policy()
+        discovered = registration(pools={"discover": discover, "rules": rules})
+        assert (listed.similarity, discovered.policy().similarity) == (None, similarity)
         assert listed.pools == discovered.policy().pools
         assert len(listed.pools) == 1
         assert read_json(Registration, discovered.model_dump_json(exclude_none=True), "here") == discovered
 
-    @pytest.mark.parametrize("off", ["off", False])  # YAML reads off as false
-    def test_discovery_can_be_switched_off_and_the_rules_hold(self, off: object) -> None:
-        pools = {"discover": off, "rules": [{"name": "p", "min": 1, "max": 9}]}
-        record = read_model(Registration, {**RECORD, "pools": pools}, "here")
-        assert record.policy().similarity is None
-        assert [rule.name for rule in record.policy().pools] == ["p"]
-        assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
-
-    def test_what_decides_over_similarity_reaches_the_policy(self) -> None:
-        def similarity(**fields: object) -> Similarity | None:
-            return read_model(ClusterFile, {"pools": {"discover": "similar", **fields}}, "here").policy().similarity
-
-        assert similarity(ratios="gardener") == GARDENER
-        assert similarity(ratios="cluster-autoscaler") == Similarity()
-        assert similarity(labels=["team", "size"]) == Similarity(labels=("team", "size"))
-        assert similarity(ratios="gardener", ignored_labels=["x"]) == replace(GARDENER, ignored_labels=frozenset("x"))
-
-    def test_every_bad_field_is_a_line_of_its_own(self) -> None:
-        assert len(faults(Registration, {**RECORD, "strategy": "x", "scan_interval": 1, "colour": 1})) == 3
+    @pytest.mark.parametrize(
+        ("fields", "similarity"),
+        [
+            ({"ratios": "gardener"}, GARDENER),
+            ({"ratios": "cluster-autoscaler"}, Similarity()),
+            ({"labels": ["team", "size"]}, Similarity(labels=("team", "size"))),
+            ({"ratios": "gardener", "ignored_labels": ["x"]}, replace(GARDENER, ignored_labels=frozenset("x"))),
+        ],
+    )
+    def test_the_similarity_of_a_record_is_the_policys(self, fields: dict[str, Any], similarity: Similarity) -> None:
+        record = read_model(ClusterFile, {"pools": {"discover": "similar", **fields}}, "here")
+        assert record.policy().similarity == similarity
 
     @pytest.mark.parametrize("data", [None, [], "text", 7, True])
-    def test_what_is_no_object_is_told(self, data: object) -> None:
+    def test_a_record_that_is_no_object_is_an_error(self, data: object) -> None:
         assert faults(Registration, data)
 
     @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"a": 1e400', "nul"])
-    def test_what_is_no_json_is_told(self, text: str) -> None:
+    def test_a_text_that_is_no_json_is_an_error(self, text: str) -> None:
         with pytest.raises(ConfigError, match="here: not JSON"):
             read_json(Registration, text, "here")
 
@@ -371,31 +347,28 @@ class TestClusterRecord:
 
 
 class TestState:
-    def test_a_state_file_is_read_by_the_names_of_the_contract(self) -> None:
-        data = {
-            "groups": {
-                "gardener/ns/md-z1": {
-                    "failures": 2,
-                    "backoff_until": "2026-01-15T13:10:00+01:00",
-                    "last_failure": "2026-01-15T12:00:00Z",
-                    "class": "capacity",
-                }
-            },
-            "zones": {"eu-central-1a": {"impaired_until": "2026-01-15T13:00:00Z"}},
+    def test_a_state_file_has_the_names_of_the_contract(self) -> None:
+        failing = {
+            "failures": 2,
+            "backoff_until": "2026-01-15T13:10:00+01:00",
+            "last_failure": "2026-01-15T12:00:00Z",
+            "class": "capacity",
         }
-        found = StateFile.read(json.dumps(data), "here").state()
-        group = found.groups[GroupKey("gardener", "ns", "md-z1")]
+        zones = {"eu-central-1a": {"impaired_until": "2026-01-15T13:00:00Z"}}
+        text = json.dumps({"groups": {"gardener/ns/md-z1": failing}, "zones": zones})
+        state = StateFile.read(text, "here").state()
+        group = state.groups[GroupKey("gardener", "ns", "md-z1")]
         assert (group.failures, group.failure_class) == (2, FailureClass.CAPACITY)
         assert group.backoff_until == datetime(2026, 1, 15, 12, 10, tzinfo=UTC)
-        assert found.zones == {"eu-central-1a": datetime(2026, 1, 15, 13, tzinfo=UTC)}
+        assert state.zones == {"eu-central-1a": datetime(2026, 1, 15, 13, tzinfo=UTC)}
 
-    def test_a_backoff_alone_is_enough(self) -> None:
+    def test_a_state_file_needs_no_more_than_a_backoff(self) -> None:
         text = json.dumps({"groups": {"gardener/ns/md-z1": {"backoff_until": NOW.isoformat()}}})
         (state,) = StateFile.read(text, "here").state().groups.values()
         assert (state.failures, state.is_failing) == (1, True)
 
     @given(ages=st.lists(st.integers(0, 300), min_size=1, max_size=8))
-    def test_a_backoff_that_is_stored_comes_back_unchanged(self, ages: list[int]) -> None:
+    def test_a_stored_backoff_is_read_unchanged(self, ages: list[int]) -> None:
         state = GroupState()
         for age in ages:
             at = NOW - timedelta(minutes=age)
@@ -404,17 +377,11 @@ class TestState:
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, OnFailure.RELEASE),
-        ({"autoscaler": "none"}, OnFailure.MOVE),
-        ({"autoscaler": "none", "on_failure": "hold"}, OnFailure.HOLD),
-    ],
+    ("fields", "on_failure"),
+    [({}, "release"), ({"autoscaler": "none"}, "move"), ({"autoscaler": "none", "on_failure": "hold"}, "hold")],
 )
-def test_without_an_autoscaler_stuck_replicas_are_moved_unless_the_record_says_otherwise(
-    fields: dict[str, str], expected: OnFailure
-) -> None:
-    assert ClusterPolicy.model_validate(fields).policy().settings.on_failure is expected
+def test_without_an_autoscaler_stuck_replicas_move_by_default(fields: dict[str, str], on_failure: str) -> None:
+    assert ClusterPolicy.model_validate(fields).policy().on_failure is OnFailure(on_failure)
 
 
 def test_every_model_can_be_built() -> None:

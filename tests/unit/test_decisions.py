@@ -33,16 +33,14 @@ def size(decision: Any) -> int:
     return len(json.dumps(decision, ensure_ascii=False).encode())
 
 
-def test_one_that_fits_is_left_as_it_is() -> None:
+def test_a_decision_that_fits_is_unchanged() -> None:
     decision = large_decision(20)
     assert fit(decision) is decision
     assert "truncated" not in decision
 
 
 @pytest.mark.parametrize(("count", "wordy"), [(1000, 0), (5000, 0), (300, 4000)])
-def test_one_that_does_not_fit_keeps_its_facts_and_the_groups_that_change_or_are_in_trouble(
-    count: int, wordy: int
-) -> None:
+def test_a_large_decision_keeps_its_facts_and_the_changed_or_failed_groups(count: int, wordy: int) -> None:
     decision = large_decision(count, wordy=wordy)
     cut = fit(decision)
     assert size(decision) > LARGEST_DECISION
@@ -57,7 +55,7 @@ def test_one_that_does_not_fit_keeps_its_facts_and_the_groups_that_change_or_are
     assert sorted(names.index(one["name"]) for one in kept) == [names.index(one["name"]) for one in kept]
 
 
-def test_not_even_endless_lists_of_problems_or_of_changes_make_it_too_large() -> None:
+def test_long_lists_of_problems_or_fixes_are_cut() -> None:
     decision = large_decision(1000)
     decision["pool"]["problems"] = [f"group {number} has a problem, and it is \N{BUG}" * 4 for number in range(5000)]
     decision["mended"] = [{"object": "x" * 600, "outcome": "written"} for _ in range(5000)]
@@ -68,7 +66,7 @@ def test_not_even_endless_lists_of_problems_or_of_changes_make_it_too_large() ->
     assert len(cut["pool"]["groups"]) >= 20
 
 
-def test_one_group_that_says_too_much_is_left_out_alone() -> None:
+def test_a_group_with_too_long_reasons_is_left_out_alone() -> None:
     decision = large_decision(900)
     decision["pool"]["groups"][0]["reasons"] = ["x" * LARGEST_DECISION]
     cut = fit(decision)
@@ -76,7 +74,7 @@ def test_one_group_that_says_too_much_is_left_out_alone() -> None:
     assert len(cut["pool"]["groups"]) > 400
 
 
-def test_a_cut_decision_is_told_like_any_other() -> None:
+def test_a_cut_decision_is_shown_like_any_other() -> None:
     cut = fit(large_decision(1000))
     (told,) = history([cut], [str(key("z0100"))], NOW)
     assert "z0100" in told

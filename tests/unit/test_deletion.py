@@ -1,4 +1,4 @@
-"""Which machine goes first: the useless before the useful, and never one that would not go."""
+"""The order in which machines are deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,54 +15,56 @@ REFUSED = MachineFailure(code="ResourceExhausted", message="no capacity")
 
 
 def machine(name: str, age: float, **fields: Any) -> Machine:
-    """A machine without a node, made so many minutes ago."""
     return Machine(name=name, created_at=NOW - timedelta(minutes=age), **{"has_node": False, **fields})
 
 
-def going(machines: list[Machine], requested: int, *, may_remove_running: bool = False) -> str:
-    names = deletion_candidates(
+def names_of(machines: list[Machine], requested: int, *, may_remove_running: bool = False) -> tuple[str, ...]:
+    return deletion_candidates(
         machines, requested, may_remove_running=may_remove_running, provision_timeout=TIMEOUT, now=NOW
     )
-    return "".join(names)
+
+
+def going(machines: list[Machine], requested: int, **fields: bool) -> str:
+    return "".join(names_of(machines, requested, **fields))
 
 
 FAILED, LATE, OLD, NEW = machine("f", 5, failure=REFUSED), machine("l", 15), machine("o", 9), machine("n", 1)
 READY, UNWELL = machine("r", 60, has_node=True), machine("u", 90, has_node=True, ready=False)
 
 
-def test_failed_machines_go_first_then_those_past_their_time_then_the_newest() -> None:
+def test_failed_machines_go_first_then_late_ones_then_the_newest() -> None:
     machines = [READY, OLD, NEW, UNWELL, LATE, FAILED]
     assert [going(machines, requested) for requested in (6, 5, 4, 3, 2, 0)] == ["", "f", "fl", "fln", "flno", "flno"]
 
 
-def test_running_machines_go_on_request_alone_the_unready_first() -> None:
+def test_running_machines_go_only_where_allowed_the_unready_first() -> None:
     assert going([READY, UNWELL, NEW], 0) == "n"
     assert going([READY, UNWELL, NEW], 0, may_remove_running=True) == "nur"
 
 
-def test_of_two_alike_the_newer_goes_and_of_one_age_the_later_name() -> None:
+def test_ties_go_by_age_then_by_name() -> None:
     assert going([machine("a", 3), machine("b", 2), machine("c", 3)], 0) == "bca"
     ready = [machine(name, age, has_node=True) for name, age in (("x", 9), ("y", 8))]
     assert going(ready, 0, may_remove_running=True) == "yx"
 
 
-def test_a_preserved_machine_is_never_named_and_holds_its_replica() -> None:
+def test_a_preserved_machine_is_kept_with_its_replica() -> None:
     kept = [machine("k", 5, failure=REFUSED, preserved=True), machine("p", 5, has_node=True, preserved=True)]
     assert going([*kept, NEW, READY], 3) == "n"
     assert going([*kept, NEW, READY], 0, may_remove_running=True) == "nr"
 
 
-def test_who_is_being_deleted_is_neither_named_nor_counted() -> None:
+def test_a_machine_that_is_being_deleted_does_not_count() -> None:
     gone = machine("g", 5, failure=REFUSED, deleting=True)
     assert going([gone, NEW, READY], 2) == ""
     assert going([gone, NEW, READY], 1) == "n"
 
 
-def test_a_machine_from_the_future_is_as_late_as_one_from_the_past() -> None:
+def test_a_machine_from_the_future_is_late() -> None:
     assert going([OLD, machine("z", -600)], 1) == "z"
 
 
-def test_a_mark_is_needed_no_more_once_there_are_no_more_machines_than_replicas() -> None:
+def test_a_mark_is_removed_once_machines_match_replicas() -> None:
     gone = machine("g", 5, deleting=True)
     assert nobody_goes([NEW, READY, gone], 2)
     assert not nobody_goes([NEW, READY, gone], 1)
@@ -84,13 +86,9 @@ _machines = st.lists(
 
 
 @given(machines=_machines, requested=st.integers(0, 9))
-def test_without_leave_no_running_machine_is_named_and_never_more_than_will_go(
-    machines: list[Machine], requested: int
-) -> None:
-    names = deletion_candidates(machines, requested, may_remove_running=False, provision_timeout=TIMEOUT, now=NOW)
+def test_no_running_machine_goes_unless_allowed_and_never_too_many(machines: list[Machine], requested: int) -> None:
+    names = names_of(machines, requested)
     by_name = {machine.name: machine for machine in machines}
     assert not any(by_name[name].has_node or by_name[name].preserved or by_name[name].deleting for name in names)
     assert len(names) <= max(0, sum(not machine.deleting for machine in machines) - requested)
-    assert list(names) == list(
-        deletion_candidates(reversed(machines), requested, may_remove_running=False, provision_timeout=TIMEOUT, now=NOW)
-    )
+    assert names == names_of(machines[::-1], requested)

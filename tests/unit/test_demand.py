@@ -1,4 +1,4 @@
-"""Pods that find no node, and what their pools are asked for."""
+"""Pods that find no node, and the nodes that their pools are requested."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -48,13 +48,20 @@ from tests.workloads import (
     taint,
     template,
 )
-from tests.workloads import (
-    pod as one,
-)
 
 WEB = {"app": "web"}
 OF_WEB = selector("app in web")
 SECOND = timedelta(seconds=1)
+TOGETHER = PodAffinityTerm(key=ZONE, selector=OF_WEB)
+SPREAD = (TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB),)
+
+
+def claimed(name: str = "data") -> PodVolume:
+    return PodVolume("data", "persistentVolumeClaim", name)
+
+
+def zonal(zone: str) -> Volume:
+    return Volume(name=zone, terms=(NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),)),))
 
 
 def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any) -> Demand:
@@ -67,9 +74,6 @@ def look(*waiting: Pod, pools: tuple[PoolOffer, ...] | None = None, **parts: Any
 
 def nodes_of(answer: Demand) -> dict[str, int]:
     return {name: count for pool in answer.pools for name, count in asked(pool.nodes).items()}
-
-
-# ---------------------------------------------------------------- which pods count
 
 
 @pytest.mark.parametrize(
@@ -98,36 +102,31 @@ def nodes_of(answer: Demand) -> dict[str, int]:
         ({"scale_up_delay": 9 * MINUTE}, None),
     ],
 )
-def test_only_what_a_scheduler_found_unschedulable_and_can_be_judged_counts(
-    fields: dict[str, Any], rule: Rule | None
-) -> None:
+def test_only_pods_that_a_scheduler_found_unschedulable_count(fields: dict[str, Any], rule: Rule | None) -> None:
     answer = look(pod(**fields))
     assert [item.reason.rule for item in answer.not_counted] == ([] if rule is None else [rule])
     assert answer.nodes == (1 if rule is None else 0)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_what_has_ended_is_nowhere(phase: str) -> None:
+def test_pods_that_have_ended_do_not_count(phase: str) -> None:
     answer = look(pod(phase=phase))
     assert (answer.nodes, answer.not_counted) == (0, ())
 
 
-def test_while_even_the_oldest_is_new_nobody_is_judged() -> None:
+def test_pods_wait_for_two_seconds_and_gpu_pods_for_half_a_minute() -> None:
     young = pod("young", created_at=NOW - SECOND)
     answer = look(young)
     assert (answer.nodes, answer.look_again) == (0, NOW + SECOND)
     assert look(young, pod("old")).nodes == 1
     assert look(pod(created_at=NOW - 2 * SECOND)).nodes == 1
-
-
-def test_pods_with_gpus_are_given_half_a_minute() -> None:
     gpu = pod("gpu", created_at=NOW - 20 * SECOND, containers=(container(nvidia_com__gpu=1),))
     assert look(gpu, pod("old")).look_again == NOW + 10 * SECOND
 
 
 @pytest.mark.parametrize("ahead", [SECOND, 10 * MINUTE, timedelta(days=400)])
 @pytest.mark.parametrize("resource", ["cpu", "nvidia_com__gpu"])
-def test_a_pod_from_ahead_of_our_clock_gets_its_node_at_once(ahead: timedelta, resource: str) -> None:
+def test_a_pod_from_the_future_gets_its_node_at_once(ahead: timedelta, resource: str) -> None:
     """Its age cannot be known, and its scheduler has tried it: with a slow clock it would wait until that caught up."""
     gpu = pool_offer(template=template(nvidia_com__gpu="1"))
     new = pod(created_at=NOW + ahead, containers=(container(**{resource: 1}),))
@@ -136,20 +135,13 @@ def test_a_pod_from_ahead_of_our_clock_gets_its_node_at_once(ahead: timedelta, r
     assert look(new, pod("young", created_at=NOW - SECOND), pools=(gpu,)).nodes >= 1
 
 
-def test_a_pod_that_others_made_room_for_takes_that_room_and_no_node() -> None:
-    there = node()
-    answer = look(pod("preempting", cpu="3", nominated="n"), pod("second", cpu="3"), nodes=(there,))
+def test_a_nominated_pod_takes_its_room_and_no_node() -> None:
+    answer = look(pod("preempting", cpu="3", nominated="n"), pod("second", cpu="3"), nodes=(node(),))
     assert nodes_of(answer) == {"workers-a": 1}
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/second",)]
-
-
-def test_a_nominated_pod_has_its_node_while_the_pod_that_leaves_for_it_still_runs_there() -> None:
     leaving = pod("victim", cpu="3", node="n", deleted_at=NOW - SECOND)
     answer = look(pod("preempting", cpu="3", nominated="n"), nodes=(node(),), standing=(leaving,))
     assert (answer.nodes, answer.unmet) == (0, ())
-
-
-def test_room_on_a_node_that_is_gone_is_no_room() -> None:
     assert look(pod(nominated="gone")).nodes == 1
 
 
@@ -159,7 +151,7 @@ def test_running_pods_that_are_expendable_leave_their_room() -> None:
     assert look(pod(cpu="3"), nodes=(node(),), standing=(replace(low, priority=-10),)).nodes == 1
 
 
-def test_pods_of_a_node_that_goes_are_demand_if_they_fit_nowhere_else() -> None:
+def test_pods_of_a_node_that_is_drained_count_if_they_fit_nowhere_else() -> None:
     seconds = int(NOW.timestamp())
     going = node("going", taints=(taint(f"ToBeDeletedByClusterAutoscaler={seconds}:NoSchedule"),))
     moved = pod("moved", cpu="3", node="going")
@@ -171,73 +163,60 @@ def test_pods_of_a_node_that_goes_are_demand_if_they_fit_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize("since", [int((NOW - 5 * MINUTE).timestamp()), 1, 9999999999, 10**40, -1, "", "soon", "²"])
-def test_pods_of_a_node_that_an_autoscaler_has_tainted_and_left_stay_where_they_are(since: int | str) -> None:
+def test_a_stale_taint_of_an_autoscaler_does_not_make_its_pods_count(since: int | str) -> None:
     left = node("left", taints=(taint(f"ToBeDeletedByClusterAutoscaler={since}:NoSchedule"),), unschedulable=True)
     answer = look(pod("stays", cpu="3", node="left"), nodes=(left,))
     assert (answer.nodes, answer.fits_already, answer.unmet) == (0, (), ())
     assert look(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
 
 
-# ---------------------------------------------------------------- what is there counts first
-
-
-def test_room_that_is_there_is_given_once_and_the_highest_priority_first() -> None:
+def test_free_room_is_given_once_and_to_the_highest_priority_first() -> None:
     answer = look(pod("low", cpu="3500m"), pod("high", cpu="3", priority=5), nodes=(node(),))
     assert answer.fits_already == ("default/high",)
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/low",)]
 
 
-def test_who_has_to_be_with_a_smaller_one_finds_the_room_that_is_there() -> None:
-    follower = pod("follower", cpu="3", affinity=(PodAffinityTerm(key=ZONE, selector=OF_WEB),))
-    assert look(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
-
-
-def test_pods_with_the_same_port_of_a_host_get_a_node_each() -> None:
+def test_pods_with_the_same_host_port_get_a_node_each() -> None:
     port = (container(cpu="100m", ports=(HostPort(80),)),)
-    assert look(*pods(3, containers=port)).nodes == 3
     assert look(*pods(3, containers=port), nodes=(node(),)).nodes == 2
 
 
 def own_claims(number: int) -> tuple[tuple[Pod, ...], tuple[Claim, ...]]:
-    """Pods with a claim each that waits for its pod, and the claims."""
-    asking = tuple(
-        pod(f"s-{i}", cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", f"data-{i}"),))
-        for i in range(number)
-    )
-    return asking, tuple(Claim(namespace="default", name=f"data-{i}", storage_class="gp3") for i in range(number))
+    names = [f"data-{i}" for i in range(number)]
+    claiming = tuple(pod(f"s-{name}", cpu="100m", volumes=(claimed(name),)) for name in names)
+    return claiming, tuple(Claim(namespace="default", name=name, storage_class="gp3") for name in names)
 
 
-def test_a_driver_s_limit_holds_for_many_pods_at_once() -> None:
-    asking, claims = own_claims(5)
+def test_an_attach_limit_holds_for_many_pods_at_once() -> None:
+    claiming, claims = own_claims(5)
     storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
-    answer = look(*asking, claims=claims, storage_classes=storage, nodes=(node(attach_limits={"d": 3}),))
+    answer = look(*claiming, claims=claims, storage_classes=storage, nodes=(node(attach_limits={"d": 3}),))
     assert len(answer.fits_already) == 3
 
 
 def test_pods_that_differ_by_the_zone_of_their_volume_get_nodes_in_both_zones() -> None:
-    asking, claims = own_claims(2)
-    bound = tuple(replace(each, volume=zone) for each, zone in zip(claims, "bc", strict=True))
-    volumes = tuple(Volume(name=zone, terms=(NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),)),)) for zone in "bc")
-    assert nodes_of(look(*asking, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
+    claiming, claims = own_claims(2)
+    bound = tuple(replace(claim, volume=zone) for claim, zone in zip(claims, "bc", strict=True))
+    volumes = tuple(map(zonal, "bc"))
+    assert nodes_of(look(*claiming, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
 
 
 def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
     alone = Claim(namespace="default", name="data", volume="pv", access_modes=frozenset({"ReadWriteOncePod"}))
-    asking = pods(2, cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
-    answer = look(*asking, claims=(alone,), volumes=(Volume(name="pv"),))
+    answer = look(*pods(2, cpu="100m", volumes=(claimed(),)), claims=(alone,), volumes=(Volume(name="pv"),))
     assert answer.nodes == 1
     (unmet,) = answer.unmet
     assert said(unmet.reason).endswith("is limited to one pod, and another pod uses it")
 
 
-def test_what_is_on_its_way_is_not_ordered_again() -> None:
+def test_ordered_nodes_are_not_ordered_again() -> None:
     waiting = pods(4, cpu="3")
     assert look(*waiting).nodes == 4
     coming = PoolOffer(pool=pool_id(), groups=(offer("a", coming=3, requested=3), offer("b")), room=20)
     assert nodes_of(look(*waiting, pools=(coming,))) == {"workers-b": 1}
 
 
-def test_what_is_on_its_way_to_the_wrong_zone_leaves_no_room_that_the_pool_has_not() -> None:
+def test_ordered_nodes_of_the_wrong_zone_count_toward_the_maximum() -> None:
     groups = (offer("a", coming=1, requested=1), offer("b"), offer("c"))
     pool = PoolOffer(pool=pool_id(), groups=groups, room=1)
     answer = look(*pods(2, node_selector={ZONE: "b"}, cpu="3"), pools=(pool,))
@@ -245,32 +224,27 @@ def test_what_is_on_its_way_to_the_wrong_zone_leaves_no_room_that_the_pool_has_n
     assert [unmet.pods for unmet in answer.unmet] == [("default/p-1",)]
 
 
-def test_cordoned_unready_and_going_nodes_take_nobody() -> None:
-    for away in (node(unschedulable=True), node(ready=False), node(deleting=True)):
-        assert look(pod(tolerations=EVERYTHING), nodes=(away,)).nodes == 1
+@pytest.mark.parametrize("field", [{"unschedulable": True}, {"ready": False}, {"deleting": True}], ids=str)
+def test_cordoned_unready_and_deleted_nodes_have_no_room(field: dict[str, bool]) -> None:
+    assert look(pod(tolerations=EVERYTHING), nodes=(node(**field),)).nodes == 1
 
 
-def test_a_young_node_that_still_starts_counts_as_what_it_will_be() -> None:
+def test_a_starting_node_counts_as_the_node_that_it_will_be() -> None:
     startup = taint("startup-taint.cluster-autoscaler.kubernetes.io/gpu=x:NoSchedule")
     young = node(group=group_key(), created_at=NOW - MINUTE, taints=(startup,))
     assert look(pod(), nodes=(young,)).nodes == 0
     assert look(pod(), nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
 
 
-def test_a_node_whose_gpu_is_not_there_yet_gets_no_second_one_beside_it() -> None:
-    gpu = template(nvidia_com__gpu="1")
-    pools = (pool_offer(zones="a", template=gpu),)
-    asking = pod(containers=(container(nvidia_com__gpu=1),))
+def test_a_node_whose_gpu_still_starts_gets_no_second_one_beside_it() -> None:
+    pools = (pool_offer(zones="a", template=template(nvidia_com__gpu="1")),)
+    gpu = pod(containers=(container(nvidia_com__gpu=1),))
     young = node(group=group_key(), created_at=NOW - MINUTE)
-    assert look(asking, pools=pools).nodes == 1
-    assert look(asking, pools=pools, nodes=(young,)).nodes == 0
-    assert look(asking, pools=pools, nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
+    assert look(gpu, pools=pools, nodes=(young,)).nodes == 0
+    assert look(gpu, pools=pools, nodes=(replace(young, created_at=LONG_AGO),)).nodes == 1
 
 
-# ---------------------------------------------------------------- how many, and where
-
-
-def test_the_largest_are_placed_first_and_the_small_fill_what_is_left() -> None:
+def test_the_largest_pods_are_placed_first() -> None:
     assert look(*pods(4, "a-small", cpu="1"), *pods(4, "b-large", cpu="3")).nodes == 4
 
 
@@ -280,72 +254,56 @@ def test_new_nodes_go_to_the_emptiest_zones() -> None:
     assert nodes_of(look(*pods(6, cpu="3"), pools=(pool,))) == {"workers-a": 1, "workers-b": 3, "workers-c": 2}
 
 
-def test_a_pod_for_one_zone_gets_its_node_there_and_says_so() -> None:
+def test_a_pod_of_one_zone_gets_its_node_there() -> None:
     answer = look(pod(node_selector={ZONE: "b"}))
     assert nodes_of(answer) == {"workers-b": 1}
-    assert answer.pools[0].pending[0].zones == ("b",)
-    assert answer.pools[0].pending[0].since == NOW - 9 * MINUTE
+    (pending,) = answer.pools[0].pending
+    assert (pending.zones, pending.since) == (("b",), NOW - 9 * MINUTE)
+    claim = Claim(namespace="default", name="data", volume="c", bound=True)
+    assert nodes_of(look(pod(volumes=(claimed(),)), claims=(claim,), volumes=(zonal("c"),))) == {"workers-c": 1}
 
 
-def test_a_volume_of_one_zone_brings_the_node_there() -> None:
-    volume = Volume(name="pv", terms=(NodeSelectorTerm((Requirement(ZONE, "In", ("c",)),)),))
-    claim = Claim(namespace="default", name="data", volume="pv", bound=True)
-    asking = pod(volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
-    assert nodes_of(look(asking, claims=(claim,), volumes=(volume,))) == {"workers-c": 1}
+@pytest.mark.parametrize(
+    ("number", "fields", "nodes"),
+    [
+        pytest.param(7, {"cpu": "3", "spread": SPREAD}, [2, 2, 3], id="spread over zones"),
+        pytest.param(4, {"cpu": "3", "affinity": (TOGETHER,)}, [4], id="together in one zone"),
+        pytest.param(5, {"anti_affinity": (replace(TOGETHER, key=HOSTNAME),)}, [1, 2, 2], id="one per host"),
+        pytest.param(5, {"anti_affinity": (TOGETHER,)}, [1, 1, 1], id="one per zone"),
+    ],
+)
+def test_new_nodes_follow_affinity_and_spread(number: int, fields: dict[str, Any], nodes: list[int]) -> None:
+    answer = look(*pods(number, **{"cpu": "100m", "labels": WEB, **fields}))
+    assert sorted(nodes_of(answer).values()) == nodes
+    assert sum(len(unmet.pods) for unmet in answer.unmet) == (2 if nodes == [1, 1, 1] else 0)
+    assert all("its anti-affinity excludes a pod" in said(unmet.reason) for unmet in answer.unmet)
 
 
-def test_spread_over_zones_levels_the_new_nodes() -> None:
-    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
-    answer = look(*pods(7, cpu="3", labels=WEB, spread=(constraint,)))
-    assert sorted(nodes_of(answer).values()) == [2, 2, 3]
-
-
-def test_one_pod_per_host_gets_one_node_each() -> None:
-    alone = PodAffinityTerm(key=HOSTNAME, selector=OF_WEB)
-    assert look(*pods(5, cpu="100m", labels=WEB, anti_affinity=(alone,))).nodes == 5
-
-
-def test_one_pod_per_zone_gets_no_second_node_in_a_zone() -> None:
-    alone = PodAffinityTerm(key=ZONE, selector=OF_WEB)
-    answer = look(*pods(5, cpu="100m", labels=WEB, anti_affinity=(alone,)))
-    assert nodes_of(answer) == {"workers-a": 1, "workers-b": 1, "workers-c": 1}
-    assert [len(unmet.pods) for unmet in answer.unmet] == [2]
-    assert "its anti-affinity excludes a pod" in said(answer.unmet[0].reason)
-
-
-def test_pods_that_have_to_be_together_come_into_one_zone() -> None:
-    together = PodAffinityTerm(key=ZONE, selector=OF_WEB)
-    answer = look(*pods(4, cpu="3", labels=WEB, affinity=(together,)))
-    assert list(nodes_of(answer).values()) == [4]
-
-
-def test_who_has_to_be_with_a_smaller_one_follows_it() -> None:
-    follower = pod("follower", cpu="3", affinity=(PodAffinityTerm(key=ZONE, selector=OF_WEB),))
+def test_a_pod_follows_a_smaller_one_that_its_affinity_names() -> None:
+    follower = pod("follower", cpu="3", affinity=(TOGETHER,))
+    assert look(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
     answer = look(follower, pod("web", cpu="2", labels=WEB))
-    assert (answer.nodes, answer.unmet) == (2, ())
-    assert len(nodes_of(answer)) == 1
+    assert (answer.nodes, answer.unmet, len(nodes_of(answer))) == (2, (), 1)
 
 
-def test_a_new_node_may_let_pods_that_spread_onto_what_was_there() -> None:
+def test_a_new_node_lets_pods_that_spread_use_the_nodes_of_other_zones() -> None:
     """Zone b is full, so that zone a may have one only; a node more in b lets a take the other."""
-    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
     there = (node("na", "a"), node("nb", "b"))
     standing = (pod("w", labels=WEB, node="na"), pod("full", cpu="4", node="nb"))
-    waiting = pods(2, cpu="3", labels=WEB, spread=(constraint,))
+    waiting = pods(2, cpu="3", labels=WEB, spread=SPREAD)
     answer = look(*waiting, nodes=there, standing=standing, pools=(pool_offer(zones="ab"),))
     assert nodes_of(answer) == {"workers-b": 1}
 
 
-def test_pods_that_spread_fill_what_is_there_before_a_node_more_is_opened_for_them() -> None:
-    """Each may stand in a zone only once the others have as many: all nodes are gone through again and again."""
-    constraint = TopologySpreadConstraint(key=ZONE, max_skew=1, selector=OF_WEB)
+def test_pods_that_spread_fill_the_existing_nodes_first() -> None:
+    """A zone takes a pod only once the others have as many: all nodes are gone through again and again."""
     there = tuple(node(f"n{zone}", zone) for zone in "abc")
     full = (pod("full-b", cpu="4", node="nb"), pod("full-c", cpu="4", node="nc"))
-    waiting = pods(30, cpu="300m", labels=WEB, spread=(constraint,))
+    waiting = pods(30, cpu="300m", labels=WEB, spread=SPREAD)
     assert nodes_of(look(*waiting, nodes=there, standing=full)) == {"workers-b": 1, "workers-c": 1}
 
 
-def test_limits_of_groups_pool_and_look_hold() -> None:
+def test_limits_of_groups_pool_and_check_hold() -> None:
     waiting = pods(9, cpu="3")
     assert nodes_of(look(*waiting, pools=(pool_offer(room=30, zones="a"),))) == {"workers-a": 9}
     assert look(*waiting, pools=(pool_offer(room=4),)).nodes == 4
@@ -358,50 +316,48 @@ def test_limits_of_groups_pool_and_look_hold() -> None:
     assert look(*waiting, policy=DemandPolicy(most_nodes=2)).nodes == 2
 
 
-# ---------------------------------------------------------------- which pool
-
-
 LARGE = template(cpu="16", memory="64Gi")
 
 
-def test_the_pool_with_the_least_waste_is_taken() -> None:
-    pools = (pool_offer("large", template=LARGE), pool_offer("small"))
-    assert nodes_of(look(pod(cpu="3"), pools=pools)) == {"small-a": 1}
-    assert nodes_of(look(*pods(5, cpu="3", memory="12Gi"), pools=pools)) == {"large-a": 1}
+HUGE = template(cpu="64", memory="256Gi")
+BIG = {"cpu": "3", "memory": "12Gi"}
 
 
-def test_the_record_s_order_of_pools_goes_before_waste_by_name_or_id() -> None:
-    pools = (pool_offer("large", template=LARGE), pool_offer("small"))
-    for name in ("large", str(pool_id("large"))):
-        ordered = DemandPolicy(order=("gone", name, "small"))
-        assert nodes_of(look(pod(cpu="3"), pools=pools, policy=ordered)) == {"large-a": 1}
-    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("small", "large")))) == {"small-a": 1}
+@pytest.mark.parametrize(
+    ("waiting", "order", "room", "nodes"),
+    [
+        pytest.param(pods(1, cpu="3"), (), 9, {"small-a": 1}, id="least waste"),
+        pytest.param(pods(5, **BIG), (), 9, {"large-a": 1}, id="least waste of many"),
+        pytest.param(pods(6, **BIG), (), 1, {"large-a": 1, "small-a": 1}, id="rest to the next"),
+        pytest.param(pods(1, cpu="3"), ("gone", "large", "small"), 9, {"large-a": 1}, id="order by name"),
+        pytest.param(pods(1, cpu="3"), (str(pool_id("large")), "small"), 9, {"large-a": 1}, id="order by id"),
+        pytest.param(pods(1, cpu="3"), ("small", "large"), 9, {"small-a": 1}, id="small first"),
+        pytest.param(
+            pods(8, cpu="3"),
+            ("large", "small"),
+            1,
+            {"large-a": 1, "small-a": 1, "small-b": 1, "small-c": 1},
+            id="rest to the next of the order",
+        ),
+    ],
+)
+def test_pools_are_taken_in_the_order_of_the_record_then_by_least_waste(
+    waiting: tuple[Pod, ...], order: tuple[str, ...], room: int, nodes: dict[str, int]
+) -> None:
+    pools = (pool_offer("large", template=LARGE, room=room), pool_offer("small"))
+    answer = look(*waiting, pools=pools, policy=DemandPolicy(order=order))
+    assert nodes_of(answer) == nodes
+    pending = [name for pool in answer.pools for waiting in pool.pending for name in waiting.pods]
+    assert sorted(pending) == sorted(f"default/{each.name}" for each in waiting)
 
 
-def test_what_the_first_pool_of_the_order_cannot_take_goes_to_the_next() -> None:
-    pools = (pool_offer("large", template=LARGE, room=1), pool_offer("small"))
-    answer = look(*pods(8, cpu="3"), pools=pools, policy=DemandPolicy(order=("large", "small")))
-    assert nodes_of(answer) == {"large-a": 1, "small-a": 1, "small-b": 1, "small-c": 1}
+@pytest.mark.parametrize(("room", "nodes"), [(9, {"huge-a": 1}), (0, {"small-a": 1})])
+def test_pools_that_are_missing_in_the_order_come_last_by_least_waste(room: int, nodes: dict[str, int]) -> None:
+    pools = (pool_offer("huge", template=HUGE, room=room), pool_offer("large", template=LARGE), pool_offer("small"))
+    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == nodes
 
 
-def test_pools_that_are_missing_in_the_order_come_last_by_least_waste() -> None:
-    huge = template(cpu="64", memory="256Gi")
-    pools = (pool_offer("huge", template=huge), pool_offer("large", template=LARGE), pool_offer("small"))
-    assert nodes_of(look(pod(cpu="3"), pools=pools, policy=DemandPolicy(order=("huge",)))) == {"huge-a": 1}
-    full = (pool_offer("huge", template=huge, room=0), *pools[1:])
-    assert nodes_of(look(pod(cpu="3"), pools=full, policy=DemandPolicy(order=("huge",)))) == {"small-a": 1}
-
-
-def test_what_one_pool_cannot_take_goes_to_the_next() -> None:
-    pools = (pool_offer("large", template=LARGE, room=1), pool_offer("small"))
-    answer = look(*pods(6, cpu="3", memory="12Gi"), pools=pools)
-    assert nodes_of(answer) == {"large-a": 1, "small-a": 1}
-    assert sorted(name for pool in answer.pools for waiting in pool.pending for name in waiting.pods) == [
-        f"default/p-{i}" for i in range(6)
-    ]
-
-
-def test_who_got_a_node_in_one_pool_may_keep_others_out_of_another() -> None:
+def test_a_pod_that_got_a_node_may_keep_others_out_of_another_pool() -> None:
     pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
     web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})
     away = {"anti_affinity": (PodAffinityTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
@@ -416,13 +372,12 @@ def test_a_node_without_capacity_does_not_win() -> None:
     assert nodes_of(look(pod(cpu="3"), pools=pools)) == {"real-a": 1}
 
 
-def test_every_pool_says_why_it_would_not_do() -> None:
-    tainted = template(taints=(taint("gpu=yes:NoSchedule"),))
-    closed = Reason.of(Rule.IN_STATE, state="fenced")
+def test_every_pool_has_a_reason_why_it_takes_no_pod() -> None:
     pools = (
-        pool_offer("gpu", template=tainted),
-        pool_offer("closed", closed=closed),
+        pool_offer("gpu", template=template(taints=(taint("gpu=yes:NoSchedule"),))),
+        pool_offer("closed", closed=Reason.of(Rule.IN_STATE, state="fenced")),
         pool_offer("unknown", template=None),
+        pool_offer("bare", template=replace(template(), capacity=amounts(pods="9"))),
         pool_offer("full", room=0),
         pool_offer("small"),
     )
@@ -431,6 +386,7 @@ def test_every_pool_says_why_it_would_not_do() -> None:
         "gpu": "it does not tolerate taint gpu=yes:NoSchedule",
         "closed": "it is fenced",
         "unknown": "the cpu and memory of its next node are unknown",
+        "bare": "the cpu and memory of its next node are unknown",
         "full": "the pool is at its max",
         "small": "it requests 64 of cpu, and 4 of 4 are free",
     }
@@ -450,14 +406,11 @@ def test_without_pools_every_pod_is_unmet() -> None:
     assert said(look(pod(), pools=()).unmet[0].reason) == "pod default/p can have no node: there is no pool"
 
 
-# ---------------------------------------------------------------- what a fresh node looks like
-
-
 def daemon(name: str = "ds", **fields: Any) -> Pod:
     return pod(name, owner=Owner("DaemonSet", name), **fields)
 
 
-def test_what_comes_with_a_node_takes_its_room_first() -> None:
+def test_daemons_of_the_sample_take_their_room_on_a_new_node() -> None:
     sample = node("full", group=group_key())
     standing = (daemon(cpu="2", node="full"), pod("busy", cpu="2", node="full"))
     answer = look(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
@@ -468,7 +421,7 @@ def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
     full, whole = (node(name, group=group_key("a")) for name in ("full", "whole"))
     daemon = pod("daemon", cpu="500m", node="whole", owner=Owner("DaemonSet", "ds"))
     standing = (pod("large", cpu="4", node="full"), daemon, pod("other", cpu="3500m", node="whole"))
-    answer = look(one(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
+    answer = look(pod(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
     assert (answer.nodes, len(answer.unmet)) == (0, 1)
 
 
@@ -482,25 +435,27 @@ def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run()
     assert said(answer.unmet[0].reason).endswith("it requests 4 of cpu, and 3 of 4 are free")
 
 
-def test_daemons_tolerate_what_every_daemon_does_and_taints_of_the_pool_keep_the_others_away() -> None:
+def test_daemons_that_do_not_tolerate_a_pools_taints_use_no_room_there() -> None:
     standing = (daemon("all", cpu="1", node="n"), pod("busy", cpu="3", node="n"))
     tainted = pool_offer(zones="a", template=template(taints=(taint("gpu=x:NoSchedule"),)))
     asking = pod(cpu="4", tolerations=(Toleration("gpu", "Exists"),))
     assert look(asking, nodes=(node(),), standing=standing, pools=(tainted,)).nodes == 1
 
 
-def test_what_is_passing_on_the_sample_is_not_on_the_next_node() -> None:
-    passing = [
-        "cloud.google.com/impending-node-termination=:NoSchedule",
-        "node.kubernetes.io/memory-pressure=:NoSchedule",
-        "DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule",
-        "startup-taint.cluster-autoscaler.kubernetes.io/x=:NoSchedule",
-    ]
-    sample = node("n", group=group_key(), taints=tuple(map(taint, passing)))
-    pools = (pool_offer(zones="a", template=None),)
-    assert look(pod(), nodes=(sample,), pools=pools).nodes == 1
-    lasting = replace(sample, taints=(taint("team=red:NoSchedule"),))
-    assert look(pod(), nodes=(lasting,), pools=pools).nodes == 0
+@pytest.mark.parametrize(
+    ("named", "nodes"),
+    [
+        ("cloud.google.com/impending-node-termination=:NoSchedule", 1),
+        ("node.kubernetes.io/memory-pressure=:NoSchedule", 1),
+        ("DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule", 1),
+        ("startup-taint.cluster-autoscaler.kubernetes.io/x=:NoSchedule", 1),
+        ("team=red:NoSchedule", 0),
+    ],
+)
+def test_transient_taints_of_the_sample_are_not_on_the_next_node(named: str, nodes: int) -> None:
+    sample = node("n", group=group_key(), taints=(taint(named),))
+    busy, pools = pod("busy", cpu="4", node="n"), (pool_offer(zones="a", template=None),)
+    assert look(pod(), nodes=(sample,), standing=(busy,), pools=pools).nodes == nodes
 
 
 def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostname() -> None:
@@ -511,24 +466,18 @@ def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostn
 
     def where(**wanted: str) -> dict[str, int]:
         node_selector = {name.replace("__", "/").replace("_", "."): value for name, value in wanted.items()}
-        return nodes_of(look(one(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
+        return nodes_of(look(pod(node_selector=node_selector), nodes=(sample,), standing=(busy,), pools=pools))
 
     assert where(topology_ebs_csi_aws_com__zone="b", disk="ssd") == {"workers-b": 1}
     assert where(kubernetes_io__hostname="n") == {}
-    only_here = one(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
+    only_here = pod(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
     assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=pools)) == {"workers-a": 1}
     fuller = PoolOffer(pool=pool_id(), groups=(offer("a", requested=9), offer("b")), room=9)
     assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=(fuller,))) == {"workers-a": 1}
 
 
-def test_a_template_without_cpu_and_memory_is_none() -> None:
-    answer = look(pod(), pools=(pool_offer(template=replace(template(), capacity=amounts(pods="9"))),))
-    assert said(answer.unmet[0].reason).endswith("the cpu and memory of its next node are unknown")
-
-
-def test_where_only_capacity_is_known_something_of_it_is_kept_back() -> None:
-    bare = replace(template(), allocatable=None)
-    pools = (pool_offer(template=bare),)
+def test_where_only_capacity_is_known_a_reserve_is_kept() -> None:
+    pools = (pool_offer(template=replace(template(), allocatable=None)),)
     assert look(pod(cpu="3600m"), pools=pools).nodes == 1
     assert look(pod(cpu="3601m"), pools=pools).nodes == 0
     assert look(pod(cpu="3601m"), pools=pools, policy=DemandPolicy(reserve=Fraction(0))).nodes == 1
@@ -549,22 +498,19 @@ def test_where_only_capacity_is_known_something_of_it_is_kept_back() -> None:
     ],
     ids=str,
 )
-def test_a_volume_that_is_attached_without_a_pod_counts_once_toward_the_limit_of_its_driver(
-    attached: list[tuple[str, str, str]], nodes: int
-) -> None:
+def test_a_volume_attached_without_a_pod_counts_once(attached: list[tuple[str, str, str]], nodes: int) -> None:
     """The node takes two: one is its pod's. As the scheduler has it, also one that the pod itself has left there."""
     there = node(attach_limits={"d": 2})
     volumes = tuple(Volume(name=name, driver="d") for name in ("pg", "left", "asked"))
     claims = tuple(Claim(namespace="default", name=name, volume=name, bound=True) for name in ("pg", "asked"))
-    running = pod("pg", node="n", cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "pg"),))
-    asking = pod(cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "asked"),))
+    running = pod("pg", node="n", cpu="100m", volumes=(claimed("pg"),))
+    asking = pod(cpu="100m", volumes=(claimed("asked"),))
     attachments = tuple(Attachment(node=on, driver=driver, volume=volume) for on, driver, volume in attached)
     answer = look(asking, nodes=(there,), standing=(running,), claims=claims, volumes=volumes, attachments=attachments)
     assert answer.nodes == nodes
 
 
-def test_a_claim_that_waits_for_its_pod_is_no_obstacle_where_the_fresh_node_has_the_key() -> None:
+def test_a_claim_that_waits_for_its_pod_fits_a_new_node_in_its_topology() -> None:
     storage = StorageClass(name="gp3", provisioner="d", waits=True, allowed_topologies=(selector(f"{ZONE} in b"),))
     claim = Claim(namespace="default", name="data", storage_class="gp3")
-    asking = pod(volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
-    assert nodes_of(look(asking, claims=(claim,), storage_classes=(storage,))) == {"workers-b": 1}
+    assert nodes_of(look(pod(volumes=(claimed(),)), claims=(claim,), storage_classes=(storage,))) == {"workers-b": 1}

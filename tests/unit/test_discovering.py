@@ -1,6 +1,6 @@
-"""`evenkeel discover`: what it prints is a file of a fleet that can be applied, and nothing is stored by it."""
+"""`evenkeel discover` prints a fleet file that can be applied, and stores nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +31,6 @@ def records(result: Result) -> dict[str, Any]:
 
 
 class Aws:
-    """EKS and EC2 of one account and region."""
-
     def __init__(self, **tags: Mapping[str, str]) -> None:
         self.clusters = tags
         self.granted: list[tuple[str, str, str]] = []
@@ -71,13 +69,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 @pytest.fixture
 def objects(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-
-    def listed(_kubeconfig: object, _context: object, *_: object) -> Sequence[Mapping[str, Any]]:
-        return found
-
-    monkeypatch.setattr(live, "list_objects", listed)
-    return found
+    listed: list[dict[str, Any]] = []
+    monkeypatch.setattr(live, "list_objects", lambda *_: listed)
+    return listed
 
 
 def named(name: str, namespace: str, **fields: Any) -> dict[str, Any]:
@@ -101,7 +95,7 @@ class TestEks:
             }
         }
 
-    def test_who_is_to_be_let_in_is_proposed_as_commands_and_not_done(self, aws: Aws) -> None:
+    def test_access_entries_are_proposed_as_commands_and_not_created(self, aws: Aws) -> None:
         result = discover("eks", "--tag", "env=prod", "--stack", "evenkeel")
         commands = [line for line in result.stdout.splitlines() if line.startswith("# aws eks create-access-entry ")]
         assert len(commands) == 4
@@ -110,22 +104,19 @@ class TestEks:
         assert aws.granted == []
         assert set(records(result)) == {"blue"}
 
-    def test_they_are_let_in_when_somebody_agrees_and_an_entry_that_is_there_stays(self, aws: Aws) -> None:
+    def test_grant_creates_missing_access_entries_once_confirmed(self, aws: Aws) -> None:
         aws.there.add(("Blue", "arn:evenkeel:CheckRole"))
-        asked = ["eks", "--tag", "env=prod", "--stack", "evenkeel", "--grant"]
-        assert discover(*asked, stdin="n\n").exit_code == 2
+        arguments = ["eks", "--tag", "env=prod", "--stack", "evenkeel", "--grant"]
+        assert discover(*arguments, stdin="n\n").exit_code == 2
         assert aws.granted == []
-        assert "has an access entry already" in discover(*asked, "--yes").stderr
-        assert [(cluster, group) for cluster, group, _ in aws.granted] == [
-            ("Blue", "evenkeel"),
-            ("Blue", "evenkeel-readers"),
-            ("Blue", "evenkeel-readers"),
-        ]
+        assert "has an access entry already" in discover(*arguments, "--yes").stderr
+        groups = [(cluster, group) for cluster, group, _ in aws.granted]
+        assert groups == [("Blue", "evenkeel"), ("Blue", "evenkeel-readers"), ("Blue", "evenkeel-readers")]
 
     @pytest.mark.parametrize(
         "arguments", [["--tag", "env"], ["--tag", "env=nowhere"], ["--tag", "env=prod", "--grant"]]
     )
-    def test_what_leads_nowhere_is_one_line(self, aws: Aws, arguments: list[str]) -> None:
+    def test_a_bad_tag_or_no_cluster_is_one_line(self, aws: Aws, arguments: list[str]) -> None:
         result = discover("eks", *arguments)
         assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
 
@@ -137,7 +128,7 @@ class TestEks:
             (EndpointConnectionError(endpoint_url="https://eks"), 1, "AWS: Could not connect"),
         ],
     )
-    def test_who_cannot_ask_aws_is_told_what_to_do_as_by_every_other_command(
+    def test_missing_access_to_aws_is_one_line_with_the_remedy(
         self, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, says: str
     ) -> None:
         def session(**_: object) -> None:
@@ -150,9 +141,7 @@ class TestEks:
 
 
 class TestClusterApi:
-    def test_each_cluster_has_its_own_groups_and_clusters_of_one_name_are_told_apart(
-        self, objects: list[dict[str, Any]]
-    ) -> None:
+    def test_each_cluster_is_a_record_with_a_unique_id(self, objects: list[dict[str, Any]]) -> None:
         objects += [named("one", "a"), named("one", "b"), named("two", "b")]
         found = records(discover("cluster-api", "--secret", "evenkeel/management"))
         assert set(found) == {"a.one", "b.one", "two"}
@@ -166,29 +155,22 @@ class TestClusterApi:
             "labels": {"env": "prod"},
         }
 
-    def test_without_a_secret_the_access_is_left_to_be_said(self, objects: list[dict[str, Any]]) -> None:
+    def test_without_a_secret_a_record_has_no_access(self, objects: list[dict[str, Any]]) -> None:
+        assert (discover("cluster-api").exit_code, discover("cluster-api").stdout) == (2, "")
         objects.append(named("one", "a"))
         result = discover("cluster-api")
         assert "# access is missing" in result.stdout
         assert "access" not in read_document(result.stdout)["clusters"][0]
 
-    def test_nothing_found_is_no_file(self, objects: list[dict[str, Any]]) -> None:
-        result = discover("cluster-api")
-        assert (result.exit_code, result.stdout) == (2, "")
-
 
 class TestGardener:
-    def test_a_shoot_is_the_namespace_that_its_seed_has_of_it(self, objects: list[dict[str, Any]]) -> None:
+    def test_a_shoot_is_its_namespace_on_the_seed(self, objects: list[dict[str, Any]]) -> None:
         spec = {"region": "eu-central-1", "provider": {"type": "aws"}, "seedName": "s1"}
+        azure = {**spec, "provider": {"type": "azure"}}
         objects += [
             named("blue", "garden-dev", spec=spec, status={"technicalID": "shoot--dev--blue", "seedName": "s2"}),
             named("new", "garden-dev", spec=spec),
-            named(
-                "az",
-                "garden-dev",
-                spec={**spec, "provider": {"type": "azure"}},
-                status={"technicalID": "shoot--dev--az"},
-            ),
+            named("az", "garden-dev", spec=azure, status={"technicalID": "shoot--dev--az"}),
         ]
         result = discover("gardener", "--secret", "evenkeel/{seed}")
         assert "garden-dev/new is left out" in result.stdout

@@ -27,6 +27,6 @@ def test_an_empty_namespace_or_cluster_chooses_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["clusterapi:a", "clusterapi:=b", "asg:a=b", "clusterapi", "mcm:demo"])
-def test_what_is_no_string_of_discovery_is_refused(text: str) -> None:
+def test_any_other_string_is_refused(text: str) -> None:
     with pytest.raises(BadValueError):
         Discovery.read(text)

@@ -1,8 +1,4 @@
-"""Every command that the docs show is run, and prints what stands below it. Stacks are answered by the real use cases.
-
-docs/simulate.md and simulate-pods.md are left to test_simulation_command.py, which runs its commands as well; the pages
-of a night to test_night.py, which makes them.
-"""
+"""Every command that the docs show is run and prints what is shown; other files test the pages in ELSEWHERE."""
 
 import re
 import shlex
@@ -54,16 +50,25 @@ def commands(page: Path) -> list[list[tuple[str, str]]]:
 SHOWN = {page: commands(page) for page in PAGES if page.name not in ELSEWHERE and commands(page)}
 
 
+def members(counts: Mapping[str, tuple[int, int]], **fields: Any) -> list[NodeGroup]:
+    """Groups of pool workers, as many requested and running, with PoolMinimum 3 and PoolMaximum 12."""
+    first, *others = [
+        group(zone, wanted, running=running, key=key(zone, namespace="prod"), **{"bounds": (1, 4), **fields})
+        for zone, (wanted, running) in counts.items()
+    ]
+    return [replace(first, pool_min=3, pool_max=12), *others]
+
+
 def outage() -> list[NodeGroup]:
     """Three zones of pool workers, of which b has no machines to give."""
-    counts = {"a": (4, 4), "b": (3, 1), "c": (2, 2)}
-    made = [
-        group(
-            zone, asked, running=running, bounds=(1, 4), key=key(zone, namespace="prod"), in_zone=f"eu-central-1{zone}"
-        )
-        for zone, (asked, running) in counts.items()
-    ]
-    return [replace(made[0], pool_min=3, pool_max=12), *made[1:]]
+    groups = members({"a": (4, 4), "b": (3, 1), "c": (2, 2)})
+    return [replace(member, zone=f"eu-central-1{member.zone}") for member in groups]
+
+
+def state_of(minutes: float, text: str) -> GroupState:
+    """A group whose launches have failed for want of capacity so many minutes ago."""
+    at = NOON - timedelta(minutes=minutes)
+    return record_failure(GroupState(), at, FailureClass.CAPACITY, text, BackoffPolicy())
 
 
 def too_small() -> list[NodeGroup]:
@@ -81,9 +86,7 @@ class Stack:
         self.house = House(store=self.store, clusters=clusters, clock=self.clock, stack_dry_run=True)
         for cluster in clusters.by_id:
             register(self.store, cluster, dry_run=None)
-        failed = NOON - timedelta(minutes=2)
-        state = record_failure(GroupState(), failed, FailureClass.CAPACITY, "no room", BackoffPolicy())
-        self.store.save_group("blue", key("b", namespace="prod"), state, None)
+        self.store.save_group("blue", key("b", namespace="prod"), state_of(2, "no room"), None)
         self.house.rebalance("blue", "scan", plenty)
 
     def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,13 +129,9 @@ class Night(Stack):
         for zone, (wanted, nodes) in {"a": (4, 2), "b": (3, 2), "c": (2, 2)}.items():
             name = key(zone, namespace="prod")
             blue.change(name, requested=wanted, running=nodes)
-            state = record_failure(
-                GroupState(), NOON - timedelta(minutes=12), FailureClass.CAPACITY, text, BackoffPolicy()
-            )
-            self.store.save_group("blue", name, state, versions)
+            self.store.save_group("blue", name, state_of(12, text), versions)
 
     def at(self, minute: int, *names: str) -> None:
-        """Runs at these clusters, so many minutes from noon."""
         self.clock.at = NOON + timedelta(minutes=minute)
         for name in names:
             self.house.rebalance(name, "scan", plenty)
@@ -143,8 +142,7 @@ class Week(Stack):
 
     def __init__(self) -> None:
         super().__init__()
-        even = [group(zone, 2, bounds=(1, 9), key=key(zone, namespace="prod")) for zone in "abc"]
-        even[0] = replace(even[0], pool_min=3, pool_max=12)
+        even = members(dict.fromkeys("abc", (2, 2)), bounds=(1, 9))
         self.house.clusters.by_id = {name: FakeCluster(even) for name in ("blue", "green", "red", "amber")}
         self.store.remove_record("blue", self.store.load("blue").versions)
         for day, names in ((-7, ("blue", "green", "amber")), (-1, ("red",)), (0, ())):
@@ -175,15 +173,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """Blocks that are titled with the name of a file."""
     titled = [block for language in ("yaml", "json") for block in blocks(page, language)]
     return {title: text for title, text in titled if "." in title}
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=by_name)
-def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
-    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in files_of(ROOT / "docs" / "dry-run.md").items() | files_of(page).items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "state.json").write_text("{}")
@@ -206,7 +201,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
                 assert quote == printed.splitlines(), f"{command}\n{result.output}"
 
 
-def test_no_command_hides_in_a_block_that_nobody_runs() -> None:
+def test_no_command_is_in_a_block_that_is_not_run() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for language, body in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.S | re.M):
@@ -215,7 +210,7 @@ def test_no_command_hides_in_a_block_that_nobody_runs() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
-def test_a_command_that_is_named_in_a_sentence_exists_with_its_options(page: Path) -> None:
+def test_a_command_named_in_a_sentence_exists_with_its_options(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     known = get_command(cli.app)
     assert isinstance(known, TyperGroup)

@@ -1,4 +1,4 @@
-"""In dry run, Kubernetes Events say what would be written, where the record asks for it; nothing else is written."""
+"""Kubernetes Events in dry run report what would be written, where the record enables them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,18 +18,18 @@ ITEM = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "namespace": 
 UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
 
 
-@pytest.mark.parametrize("asked", [None, False, True])
-def test_events_are_told_in_dry_run_by_who_asks_for_them_and_once(asked: bool | None) -> None:
-    house = House(UNEVEN, dry_run=True, dry_run_events=asked)
+@pytest.mark.parametrize("enabled", [None, False, True])
+def test_events_in_dry_run_are_emitted_once_where_enabled(enabled: bool | None) -> None:
+    house = House(UNEVEN, dry_run=True, dry_run_events=enabled)
     house.runs(5)
     told = house.cluster.told
-    assert bool(told) is bool(asked)
+    assert bool(told) is bool(enabled)
     assert house.cluster.told_dry == len(told) == len(set(told))
-    assert len({decision for _, decision in told}) == bool(asked), "the same news is one decision"
+    assert len({decision for _, decision in told}) == bool(enabled), "the same change is one decision"
     assert house.cluster.applied == []
 
 
-def test_live_they_are_told_of_what_was_written_as_ever() -> None:
+def test_live_events_do_not_depend_on_the_field() -> None:
     told = []
     for asked in (None, True):
         house = House(UNEVEN, dry_run=False, dry_run_events=asked)
@@ -39,7 +39,7 @@ def test_live_they_are_told_of_what_was_written_as_ever() -> None:
     assert told[0] == told[1] != []
 
 
-def test_a_large_pool_tells_of_some_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_pool_has_events_for_some_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_MOST_DRY_EVENTS", 2)
     house = House(UNEVEN, dry_run=True, dry_run_events=True)
     plan = house.run().plan
@@ -47,7 +47,7 @@ def test_a_large_pool_tells_of_some_of_its_groups(monkeypatch: pytest.MonkeyPatc
     assert len(plan.pools[0].changes) > len(house.cluster.told) == 2
 
 
-def test_the_right_to_tell_is_that_and_no_more() -> None:
+def test_the_right_to_create_events_is_a_role_of_its_own() -> None:
     path = ROOT / "deploy" / "kubernetes" / "rbac-events.yaml"
     role, binding = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
@@ -58,7 +58,8 @@ def test_the_right_to_tell_is_that_and_no_more() -> None:
 class Api(KubernetesApi):
     """Keeps what it is to create, and refuses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, house: House) -> None:
+        self.now = house.clock.now  # type: ignore[method-assign]
         self.created: list[tuple[str, Mapping[str, Any]]] = []
 
     def create(self, path: str, body: Any, remaining: Any) -> Any:
@@ -66,30 +67,24 @@ class Api(KubernetesApi):
         raise ForbiddenError("events is forbidden")
 
 
-def test_an_event_in_dry_run_says_so_and_what_is_refused_hurts_nobody() -> None:
-    house = House(UNEVEN, dry_run=True, dry_run_events=True)
-    plan = house.run().plan
-    assert plan is not None
-    group = plan.pools[0].changes[0]
-    api = Api()
-    api.now = house.clock.now  # type: ignore[method-assign]
-    for dry_run in (True, False):
-        emit_event(api, ITEM, group, "01ABC", lambda: 30.0, dry_run=dry_run)
-    (_, dry), (path, live) = api.created
-    assert path == "/api/v1/namespaces/ns/events"
-    assert dry["reason"] == "EvenkeelDryRunRebalanced"
-    assert dry["message"] == f"Dry run, not written: {live['message']}"[:1024]
-    assert dry["type"] == "Normal"
-
-
-def test_what_a_failure_says_orders_nothing_where_kubectl_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenkeel.adapters.kubernetes.write.status.sentences", lambda _: ["\x1b[31mred\u202eder\nline"])
+def events(*dry_runs: bool) -> list[tuple[str, Mapping[str, Any]]]:
     house = House(UNEVEN)
     plan = house.run().plan
     assert plan is not None
-    group = plan.pools[0].changes[0]
-    api = Api()
-    api.now = house.clock.now  # type: ignore[method-assign]
-    emit_event(api, ITEM, group, "01ABC", lambda: 30.0, dry_run=False)
-    ((_, event),) = api.created
+    api = Api(house)
+    for dry_run in dry_runs:
+        emit_event(api, ITEM, plan.pools[0].changes[0], "01ABC", lambda: 30.0, dry_run=dry_run)
+    return api.created
+
+
+def test_an_event_in_dry_run_says_so_and_a_refused_one_is_ignored() -> None:
+    (_, dry), (path, live) = events(True, False)
+    assert path == "/api/v1/namespaces/ns/events"
+    assert (dry["reason"], dry["type"]) == ("EvenkeelDryRunRebalanced", "Normal")
+    assert dry["message"] == f"Dry run, not written: {live['message']}"[:1024]
+
+
+def test_an_event_holds_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenkeel.adapters.kubernetes.write.status.sentences", lambda _: ["\x1b[31mred\u202eder\nline"])
+    ((_, event),) = events(False)
     assert event["message"] == "redder line"

@@ -1,7 +1,4 @@
-"""What docs/flavours.md says of each ecosystem, played: whose numbers count, who takes ours, what it costs, what fails.
-
-Every test here stands for a cell of that table, as test_flavours_table.py has it.
-"""
+"""The cells of the table in docs/flavours.md, played in the sandbox; test_flavours_table.py names the test of each."""
 
 import json
 from collections.abc import Callable
@@ -37,26 +34,34 @@ Json = dict[str, Any]
 DEPLOYMENTS = "deployments.apps"
 NOW = "2026-01-15T12:10:00Z"  # some minutes after the estates begin
 _SIZE = "cluster-api-autoscaler-node-group-{}-size"
+_SHOOT = "Shoot spec.provider.workers[]"
+_TOPOLOGY = "Cluster spec.topology.workers.machineDeployments[].metadata.annotations[cluster.x-k8s.io/{}]"
+_OPERATOR = "cluster-autoscaler-operator"
+INSTALLED = pytest.mark.parametrize("kind", ["gardener-plain", "hypershift", "openshift-plain", "cluster-class"])
 
 
-def planned(estate: Estate, folder: Path, **dump: Any) -> Json:
+def plan_of_files(estate: Estate, folder: Path, *arguments: str, **dump: Any) -> Json:
     """What `evenkeel plan -f` answers of all its objects."""
-    path, record = estate.dump(folder / "objects.yaml", **dump), estate.record_file(folder / "record.yaml")
-    arguments = ["plan", "-f", path, "--record", record, "--now", NOW, "-o", "json"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    path = estate.dump(folder / "objects.yaml", **dump)
+    given = ["plan", "-f", path, *arguments, "--now", NOW, "-o", "json"]
+    done = CliRunner().invoke(app, given, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     answer: Json = json.loads(done.stdout)
     return answer
 
 
+def planned(estate: Estate, folder: Path, **dump: Any) -> Json:
+    """The same with the estate's record."""
+    return plan_of_files(estate, folder, "--record", estate.record_file(folder / "record.yaml"), **dump)
+
+
 def origins(estate: Estate, folder: Path, **dump: Any) -> Json:
     """Where the numbers of its only pool come from."""
     (pool,) = planned(estate, folder, **dump)["pools"]
-    assert (pool["valid"], len(pool["groups"])) == (True, len(ZONES))
-    found: Json = pool["numbersFrom"]
-    assert {"min", "max"} == set(found)
-    assert (pool["min"], pool["max"]) == (3, 12)
-    return found
+    assert (pool["valid"], len(pool["groups"]), pool["min"], pool["max"]) == (True, len(ZONES), 3, 12)
+    numbers: Json = pool["numbersFrom"]
+    assert {"min", "max"} == set(numbers)
+    return numbers
 
 
 def fields(origin: Json) -> set[str]:
@@ -66,30 +71,39 @@ def fields(origin: Json) -> set[str]:
 
 
 class TestNumbers:
-    """Of clusters with no word of ours on them, but for a pool's label where nothing else says what a pool is."""
+    """Of clusters without Evenkeel's annotations, but for a pool's label where nothing else has the pool."""
 
-    def test_gardeners_are_the_workers(self, tmp_path: Path) -> None:
-        found = origins(Estate("gardener-plain"), tmp_path)
-        assert fields(found["min"]) == {"Worker spec.pools[].minimum"}
-        assert fields(found["max"]) == {"Worker spec.pools[].maximum"}
+    @pytest.mark.parametrize(
+        ("kind", "without", "low", "high"),
+        [
+            ("gardener-plain", (), "Worker spec.pools[].minimum", "Worker spec.pools[].maximum"),
+            ("gardener-plain", ("Worker", "Shoot"), *(f"{_SHOOT}.{end}" for end in ("minimum", "maximum"))),
+            ("hypershift", (), "NodePool spec.autoScaling.min", "NodePool spec.autoScaling.max"),
+            ("openshift-plain", (), "MachineAutoscaler spec.minReplicas", "MachineAutoscaler spec.maxReplicas"),
+            ("cluster-class", (), *(_TOPOLOGY.format(_SIZE.format(end)) for end in ("min", "max"))),
+        ],
+        ids=["gardener", "gardener without Worker", "hypershift", "openshift", "cluster-class"],
+    )
+    def test_they_are_those_of_their_owners(
+        self, kind: str, without: tuple[str, ...], low: str, high: str, tmp_path: Path
+    ) -> None:
+        numbers = origins(Estate(kind), tmp_path, without=without)
+        assert (fields(numbers["min"]), fields(numbers["max"])) == ({low}, {high})
+        assert sum(owner["wanted"] for owner in numbers["max"]["owners"]) == 12
 
-    def test_without_the_worker_gardeners_are_the_shoots_in_the_cluster_of_the_extensions(self, tmp_path: Path) -> None:
-        found = origins(Estate("gardener-plain"), tmp_path, without=("Worker", "Shoot"))
-        assert fields(found["max"]) == {"Shoot spec.provider.workers[].maximum"}
-
-    def test_hypershifts_are_those_of_its_node_pools_together(self, tmp_path: Path) -> None:
-        found = origins(Estate("hypershift"), tmp_path)
-        assert fields(found["min"]) == {"NodePool spec.autoScaling.min"}
-        assert fields(found["max"]) == {"NodePool spec.autoScaling.max"}
-        assert [owner["wanted"] for owner in found["max"]["owners"]] == [4, 4, 4]
-
-    def test_openshifts_are_those_of_its_machine_autoscalers_together(self, tmp_path: Path) -> None:
-        found = origins(Estate("openshift-plain"), tmp_path)
-        assert fields(found["min"]) == {"MachineAutoscaler spec.minReplicas"}
-        assert fields(found["max"]) == {"MachineAutoscaler spec.maxReplicas"}
+    @pytest.mark.parametrize(
+        ("make", "low"),
+        [(cluster_api, 3), (openshift_by_hand, 3), (machine_pools, 0), (lambda: karpenter()[0], 0)],
+        ids=["cluster-api", "openshift by hand", "machine pools", "karpenter"],
+    )
+    def test_without_an_owner_they_are_sums(self, make: Callable[[], Estate], low: int, tmp_path: Path) -> None:
+        (pool,) = planned(make(), tmp_path)["pools"]
+        assert (pool["min"], pool["max"]) == (low, 12)
+        assert {origin["source"] for origin in pool["numbersFrom"].values()} == {"adoption"}
+        assert len(pool["numbersFrom"]["max"]["groups"]) == len(ZONES)
 
     @pytest.mark.parametrize("limit", [5, 30])
-    def test_no_pool_of_openshift_is_above_what_the_cluster_may_have(self, limit: int, tmp_path: Path) -> None:
+    def test_no_pool_of_openshift_exceeds_max_nodes_total(self, limit: int, tmp_path: Path) -> None:
         estate = Estate("openshift-plain")
         (autoscaler,) = estate.all("clusterautoscalers.autoscaling.openshift.io")
         patch = {"spec": {"resourceLimits": {"maxNodesTotal": limit}}}
@@ -99,39 +113,12 @@ class TestNumbers:
         cut = "spec.resourceLimits.maxNodesTotal of ClusterAutoscaler default" in pool["numbersFrom"]["max"]["says"]
         assert cut == (limit < 12)
 
-    @pytest.mark.parametrize("make", [cluster_api, openshift_by_hand, machine_pools])
-    def test_where_nobody_owns_bounds_they_are_the_sums_of_what_the_scalables_had(
-        self, make: Callable[[], Estate], tmp_path: Path
-    ) -> None:
-        (pool,) = planned(make(), tmp_path)["pools"]
-        low = 0 if make is machine_pools else 3
-        assert (pool["min"], pool["max"]) == (low, 12)
-        assert {origin["source"] for origin in pool["numbersFrom"].values()} == {"adoption"}
-        assert len(pool["numbersFrom"]["max"]["groups"]) == len(ZONES)
 
-    def test_a_cluster_class_has_them_in_the_topology(self, tmp_path: Path) -> None:
-        found = origins(Estate("cluster-class"), tmp_path)
-        key = f"cluster.x-k8s.io/{_SIZE.format('max')}"
-        place = f"Cluster spec.topology.workers.machineDeployments[].metadata.annotations[{key}]"
-        assert fields(found["max"]) == {place}
-
-    def test_karpenters_are_its_max_annotations(self, tmp_path: Path) -> None:
-        (pool,) = planned(karpenter()[0], tmp_path)["pools"]
-        assert (pool["min"], pool["max"]) == (0, 12)
-        assert {origin["source"] for origin in pool["numbersFrom"].values()} == {"adoption"}
-
-
-@pytest.mark.parametrize("kind", ["gardener-plain", "hypershift", "openshift-plain", "cluster-class"])
-def test_a_cluster_straight_from_its_installer_has_a_full_valid_plan_without_a_record(
-    kind: str, tmp_path: Path
-) -> None:
-    """With nothing but its objects: every scalable is in a pool, and every number has an owner."""
+@INSTALLED
+def test_a_freshly_installed_cluster_has_a_full_valid_plan_without_a_record(kind: str, tmp_path: Path) -> None:
     estate = Estate(kind)
-    arguments = ["plan", "-f", estate.dump(tmp_path / "objects.yaml"), "--now", NOW, "-o", "json"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    (pool,) = found["pools"]
+    plan = plan_of_files(estate, tmp_path)
+    (pool,) = plan["pools"]
     assert (pool["valid"], pool["min"], pool["max"]) == (True, 3, 12)
     assert [group["state"] for group in pool["groups"]] == ["healthy"] * len(ZONES)
     assert sorted(group["zone"] for group in pool["groups"]) == list(ZONES)
@@ -140,29 +127,26 @@ def test_a_cluster_straight_from_its_installer_has_a_full_valid_plan_without_a_r
         assert all(owner["kind"] in origin["says"] and owner["name"] in origin["says"] for owner in origin["owners"])
     scalables = {view.name for view in estate.cluster.groups()}
     assert scalables == {group["name"] for group in pool["groups"]}
-    assert scalables.isdisjoint(skipped["name"] for skipped in found["skipped"])
+    assert scalables.isdisjoint(skipped["name"] for skipped in plan["skipped"])
 
 
-def test_where_nothing_says_what_a_node_has_each_group_says_so_and_a_label_of_their_users_makes_a_pool(
-    tmp_path: Path,
-) -> None:
+def test_groups_of_unknown_capacity_are_reported_and_need_a_label(tmp_path: Path) -> None:
     """HyperShift on OpenStack: its template has no capacity, so that groups cannot be found alike."""
     estate = Estate("hypershift-openstack")
-    arguments = ["plan", "-f", estate.dump(tmp_path / "objects.yaml"), "--now", NOW, "-o", "json"]
-    found = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
-    told = [one["reason"] for one in found["skipped"] if "the cpu and memory of its nodes are unknown" in one["reason"]]
-    assert (found["pools"], len(told)) == ([], len(ZONES))
+    plan = plan_of_files(estate, tmp_path)
+    unknown = [one for one in plan["skipped"] if "the cpu and memory of its nodes are unknown" in one["reason"]]
+    assert (plan["pools"], len(unknown)) == ([], len(ZONES))
     assert fields(origins(estate, tmp_path)["max"]) == {"NodePool spec.autoScaling.max"}
 
 
-@pytest.mark.parametrize("kind", ["gardener-plain", "hypershift", "openshift-plain", "cluster-class"])
+@INSTALLED
 def test_numbers_from_files_are_those_from_the_api(kind: str, tmp_path: Path) -> None:
     estate = Estate(kind)
-    (told,) = planned(estate, tmp_path)["pools"]
+    (of_files,) = planned(estate, tmp_path)["pools"]
     pool = estate.pool()
-    assert (pool.min, pool.max) == (told["min"], told["max"])
-    assert [share.owner.ref.kind for origin in pool.report.origins for share in origin.owners] == [
-        owner["kind"] for origin in told["numbersFrom"].values() for owner in origin["owners"]
+    assert (pool.min, pool.max) == (of_files["min"], of_files["max"])
+    assert [share.owner.ref.kind for origin in pool.origins for share in origin.owners] == [
+        owner["kind"] for origin in of_files["numbersFrom"].values() for owner in origin["owners"]
     ]
 
 
@@ -174,26 +158,43 @@ def bounds_written(estate: Estate, pods: int = 9) -> set[str]:
     return {place for place in estate.written() if not any(part in place for part in left)}
 
 
-def annotated(plural: str, prefix: str) -> set[str]:
-    return {f"{plural} metadata.annotations[{prefix}/{_SIZE.format(end)}]" for end in ("min", "max")}
+def annotated(plural: str, prefix: str, *ends: str) -> set[str]:
+    return {f"{plural} metadata.annotations[{prefix}/{_SIZE.format(end)}]" for end in ends or ("min", "max")}
 
 
 class TestBounds:
-    def test_gardeners_go_to_annotations_of_the_machine_deployment(self) -> None:
-        estate = Estate("gardener-plain", on_failure="move")
-        assert bounds_written(estate) == annotated("machinedeployments", "machine.sapcloud.io")
+    @pytest.mark.parametrize(
+        ("make", "places"),
+        [
+            (
+                lambda: Estate("gardener-plain", on_failure="move"),
+                annotated("machinedeployments", "machine.sapcloud.io"),
+            ),
+            (lambda: Estate("hypershift"), {f"nodepools spec.autoScaling.{end}" for end in ("min", "max")}),
+            (lambda: Estate("openshift-plain"), {f"machineautoscalers spec.{end}Replicas" for end in ("min", "max")}),
+            (openshift_by_hand, annotated("machinesets", "machine.openshift.io")),
+            (cluster_api, annotated("machinedeployments", "cluster.x-k8s.io")),
+        ],
+        ids=["gardener", "hypershift", "openshift", "openshift by hand", "cluster-api"],
+    )
+    def test_they_go_where_the_owner_takes_them(self, make: Callable[[], Estate], places: set[str]) -> None:
+        assert bounds_written(make()) == places
 
-    def test_hypershifts_go_to_the_node_pool(self) -> None:
-        assert bounds_written(Estate("hypershift")) == {f"nodepools spec.autoScaling.{end}" for end in ("min", "max")}
+    @pytest.mark.parametrize(
+        ("make", "places"),
+        [
+            (lambda: karpenter(replicas=(4, 2, 1))[0], annotated("machinedeployments", "cluster.x-k8s.io", "max")),
+            (lambda: machine_pools(replicas=(4, 1, 1)), annotated("machinepools", "cluster.x-k8s.io")),
+        ],
+        ids=["karpenter: a max alone", "machine pools"],
+    )
+    def test_they_go_to_annotations_without_replicas(self, make: Callable[[], Estate], places: set[str]) -> None:
+        estate = make()
+        estate.run()
+        assert {place for place in estate.written() if "-size" in place} == places
+        assert not any("spec.replicas" in place for place in estate.written())
 
-    def test_openshifts_go_to_the_machine_autoscaler(self) -> None:
-        written = bounds_written(Estate("openshift-plain"))
-        assert written == {f"machineautoscalers spec.{field}" for field in ("minReplicas", "maxReplicas")}
-
-    def test_without_a_machine_autoscaler_they_go_to_annotations_of_the_machine_set(self) -> None:
-        assert bounds_written(openshift_by_hand()) == annotated("machinesets", "machine.openshift.io")
-
-    def test_a_cluster_classs_go_to_the_clusters_topology(self) -> None:
+    def test_those_of_a_cluster_class_go_to_the_topology(self) -> None:
         estate = Estate("cluster-class")
         bounds_written(estate)
         estate.pass_by(2)
@@ -202,24 +203,6 @@ class TestBounds:
         most = [int(annotations_of(entry)[f"cluster.x-k8s.io/{_SIZE.format('max')}"]) for entry in entries]
         assert most == [high for _, high in estate.autoscalers]
         assert most != [4, 4, 4]
-
-    def test_cluster_apis_go_to_annotations_of_the_scalable(self) -> None:
-        assert bounds_written(cluster_api()) == annotated("machinedeployments", "cluster.x-k8s.io")
-
-    def test_karpenters_are_a_max_alone(self) -> None:
-        estate, _ = karpenter(replicas=(4, 2, 1))
-        estate.run()
-        assert {place for place in estate.written() if "-size" in place} == {
-            f"machinedeployments metadata.annotations[cluster.x-k8s.io/{_SIZE.format('max')}]"
-        }
-        assert not any("spec.replicas" in place for place in estate.written())
-
-    def test_those_of_machine_pools_go_to_their_annotations(self) -> None:
-        estate = machine_pools(replicas=(4, 1, 1))
-        estate.run()
-        assert {place for place in estate.written() if "-size" in place} == annotated(
-            "machinepools", "cluster.x-k8s.io"
-        )
 
 
 def published(estate: Estate) -> list[tuple[int, int]]:
@@ -234,19 +217,14 @@ class TestReaders:
         ("make", "resource", "key", "manager"),
         [
             (lambda: Estate("hypershift"), CAPI_DEPLOYMENTS, "cluster.x-k8s.io", "hypershift-operator-manager: Update"),
-            (
-                lambda: Estate("openshift-plain"),
-                MACHINE_SETS,
-                "machine.openshift.io",
-                "cluster-autoscaler-operator: Update",
-            ),
+            (lambda: Estate("openshift-plain"), MACHINE_SETS, "machine.openshift.io", f"{_OPERATOR}: Update"),
             (lambda: Estate("cluster-class"), CAPI_DEPLOYMENTS, "cluster.x-k8s.io", "capi-topology: Apply"),
             (openshift_by_hand, MACHINE_SETS, "machine.openshift.io", "evenkeel: Update"),
             (cluster_api, CAPI_DEPLOYMENTS, "cluster.x-k8s.io", "evenkeel: Update"),
         ],
         ids=["hypershift", "openshift", "cluster-class", "openshift-by-hand", "cluster-api"],
     )
-    def test_the_owners_controller_copies_what_we_write_and_the_autoscaler_goes_by_it(
+    def test_the_autoscaler_uses_evenkeels_bounds(
         self, make: Callable[[], Estate], resource: str, key: str, manager: str
     ) -> None:
         estate = make()
@@ -258,7 +236,7 @@ class TestReaders:
             sent = as_sent(estate.objects, resource, item)
             assert writers(sent, "f:metadata", "f:annotations", f"f:{key}/{_SIZE.format('max')}") == {manager}
 
-    def test_on_gardener_nobody_does_because_its_autoscaler_has_flags(self) -> None:
+    def test_gardeners_autoscaler_uses_its_flags_instead(self) -> None:
         estate = Estate("gardener-plain", pools=[{"name": POOL, "min": 3, "max": 9}])
         (before,) = autoscaler_of(estate)
         estate.outage(9)
@@ -267,7 +245,7 @@ class TestReaders:
         assert autoscaler_of(estate) == [before]
 
     @pytest.mark.parametrize("replicas", [(4, 4, 4), (6, 4, 2)])
-    def test_karpenter_orders_nothing_where_max_is_what_is_there(self, replicas: tuple[int, int, int]) -> None:
+    def test_karpenter_orders_nothing_in_a_zone_at_its_max(self, replicas: tuple[int, int, int]) -> None:
         estate, orders = karpenter(replicas=replicas)
         most = {zone: plan.bounds.max for zone, plan in estate.groups().items() if plan.bounds}
         for zone, before in zip(ZONES, replicas, strict=True):
@@ -275,7 +253,7 @@ class TestReaders:
             assert estate.replicas[ZONES.index(zone)] == before + (most[zone] > before)
         assert any(most[zone] == before for zone, before in zip(ZONES, replicas, strict=True))
 
-    def test_what_is_written_on_a_machine_pool_is_what_the_autoscaler_reads(self) -> None:
+    def test_the_autoscaler_reads_the_bounds_of_a_machine_pool(self) -> None:
         estate = machine_pools(replicas=(4, 1, 1))
         estate.run()
         read = [read_bounds(annotations_of(item), "cluster.x-k8s.io") for item in estate.all(MACHINE_POOLS)]
@@ -283,12 +261,8 @@ class TestReaders:
 
 
 def autoscaler_of(estate: Estate) -> list[tuple[str, ...]]:
-    """What the autoscaler was started with: another thing would be a start anew."""
-    return [
-        arguments_of(item)
-        for item in estate.all(DEPLOYMENTS)
-        if item["metadata"]["name"].startswith("cluster-autoscaler")
-    ]
+    deployments = estate.all(DEPLOYMENTS)
+    return [arguments_of(item) for item in deployments if item["metadata"]["name"].startswith("cluster-autoscaler")]
 
 
 def machines_of(estate: Estate, group: str) -> set[str]:
@@ -296,7 +270,7 @@ def machines_of(estate: Estate, group: str) -> set[str]:
 
 
 class TestCosts:
-    def test_gardeners_autoscaler_is_not_started_anew_nothing_rolls_and_the_next_reconciliation_keeps_it(self) -> None:
+    def test_gardeners_autoscaler_is_not_restarted_and_nothing_rolls(self) -> None:
         estate = Estate("gardener-plain", on_failure="move")
         before, machines = autoscaler_of(estate), machines_of(estate, "machine.sapcloud.io")
         spec = estate.all(WORKERS)[0]["spec"]
@@ -310,7 +284,7 @@ class TestCosts:
         assert (autoscaler_of(estate), estate.all(WORKERS)[0]["spec"]) == (before, spec)
         assert machines <= machines_of(estate, "machine.sapcloud.io")
 
-    def test_hypershifts_operator_needs_a_moment_and_no_node_goes_by_a_lower_max(self) -> None:
+    def test_hypershifts_operator_copies_later_and_a_lower_max_removes_no_node(self) -> None:
         estate = Estate("hypershift", replicas=(4, 1, 1))
         nodes = estate.nodes()
         estate.run()
@@ -321,49 +295,40 @@ class TestCosts:
         copied = published(estate)
         assert estate.autoscalers == copied
 
-    def test_openshifts_replicas_and_bounds_are_two_patches_of_two_objects(self) -> None:
-        estate = Estate("openshift-plain", replicas=(4, 1, 1))
-        estate.run()
-        estate.cluster.cloud.take_away(DEAD)
-        estate.objects.scale(MACHINE_SETS, estate.cluster.namespace, estate.cluster.groups()[0].name, 6)
-        estate.live(3)
-        name = estate.cluster.groups()[0].name
-        assert {plural_of(request.path) for request in estate.writes()} - {"machines"} == {
-            "machinesets",
-            "machineautoscalers",
-        }
-        released = [request for request in estate.writes() if "replicas" in (request.body.get("spec") or {})]
-        assert [request.path.rsplit("/", 1)[1] for request in released] == [name]
-        assert not any(bounds_in(request.body) for request in released)
-
-    @pytest.mark.parametrize("make", [cluster_api, openshift_by_hand])
-    def test_where_nobody_owns_bounds_they_go_in_one_patch_with_replicas_and_nothing_else_is_written(
-        self, make: Callable[..., Estate]
-    ) -> None:
-        estate = make(replicas=(4, 1, 1))
+    @staticmethod
+    def released(estate: Estate, resource: str) -> list[Any]:
+        """The patches of replicas of a zone that fails while six are requested there."""
         estate.run()
         estate.cluster.cloud.take_away(DEAD)
         first = estate.cluster.groups()[0]
-        resource = CAPI_DEPLOYMENTS if make is cluster_api else MACHINE_SETS
         estate.objects.scale(resource, first.namespace, first.name, 6)
         estate.live(3)
-        assert {plural_of(request.path) for request in estate.writes()} <= {resource.partition(".")[0], "machines"}
         released = [request for request in estate.writes() if "replicas" in (request.body.get("spec") or {})]
-        assert released
-        assert all(bounds_in(request.body) for request in released)
+        assert [request.path.rsplit("/", 1)[1] for request in released] == [first.name]
+        return released
 
-    def test_what_is_written_in_a_topology_goes_down_to_machines_without_a_rollout(self) -> None:
+    def test_openshifts_replicas_and_bounds_are_two_patches_of_two_objects(self) -> None:
+        estate = Estate("openshift-plain", replicas=(4, 1, 1))
+        assert not any(bounds_in(request.body) for request in self.released(estate, MACHINE_SETS))
+        written = {plural_of(request.path) for request in estate.writes()}
+        assert written - {"machines"} == {"machinesets", "machineautoscalers"}
+
+    @pytest.mark.parametrize(("make", "resource"), [(cluster_api, CAPI_DEPLOYMENTS), (openshift_by_hand, MACHINE_SETS)])
+    def test_without_an_owner_both_are_one_patch(self, make: Callable[..., Estate], resource: str) -> None:
+        estate = make(replicas=(4, 1, 1))
+        assert all(bounds_in(request.body) for request in self.released(estate, resource))
+        assert {plural_of(request.path) for request in estate.writes()} <= {resource.partition(".")[0], "machines"}
+
+    def test_annotations_in_a_topology_reach_machines_without_a_rollout(self) -> None:
         estate = Estate("cluster-class")
         machines = machines_of(estate, "cluster.x-k8s.io")
         estate.outage(9)
         estate.pass_by(3)
-        told = {
-            annotations_of(item).get("evenkeel.dev/adopted-bounds") for item in estate.all("machines.cluster.x-k8s.io")
-        }
-        assert told == {"1,4"}
+        items = estate.all("machines.cluster.x-k8s.io")
+        assert {annotations_of(item).get("evenkeel.dev/adopted-bounds") for item in items} == {"1,4"}
         assert machines <= machines_of(estate, "cluster.x-k8s.io"), "the same machines"
 
-    def test_a_batch_of_karpenters_may_pass_a_max_and_is_not_taken_back(self) -> None:
+    def test_a_batch_of_karpenter_may_exceed_a_max_and_is_kept(self) -> None:
         estate, orders = karpenter(replicas=(2, 2, 2))
         estate.run()
         orders.order(DEAD, 7)
@@ -372,7 +337,7 @@ class TestCosts:
         assert plan.requested == plan.group.requested == estate.replicas[0] == 9
         assert plan.bounds == Bounds(0, 9)
 
-    def test_a_zone_of_machine_pools_is_fenced_when_the_provision_timeout_is_over_and_no_sooner(self) -> None:
+    def test_a_zone_of_machine_pools_is_fenced_at_the_provision_timeout(self) -> None:
         estate = machine_pools()
         estate.run()
         estate.cluster.cloud.take_away(DEAD)
@@ -393,14 +358,14 @@ def bounds_in(body: Json) -> bool:
 
 
 class TestLimits:
-    def test_no_zone_of_gardener_gets_more_than_its_share_whatever_another_cannot_deliver(self) -> None:
+    def test_no_zone_of_gardener_gets_more_than_its_share(self) -> None:
         estate = Estate("gardener-plain", on_failure="move")
         estate.outage(12)
         assert estate.running == [2, 4, 4]
         assert max(estate.replicas) == 4
 
     @pytest.mark.parametrize("kind", ["hypershift", "openshift-plain"])
-    def test_an_empty_zone_that_fails_keeps_a_max_of_one_where_the_owner_accepts_no_less(self, kind: str) -> None:
+    def test_an_empty_failing_zone_keeps_a_max_of_one_where_the_owner_requires_it(self, kind: str) -> None:
         estate = Estate(kind, replicas=(0, 2, 2), minimum=0)
         for pool in estate.all(NODE_POOLS):  # on AWS nothing else says the zone of one without machines
             zone = pool["metadata"]["name"].removeprefix(f"demo-{POOL}-")
@@ -410,12 +375,7 @@ class TestLimits:
         assert estate.autoscalers[0] == (0, 1)
         assert [estate.running[0], estate.replicas[0]] == [0, 1], "which waits there, as it is offered"
 
-    def test_a_machine_set_without_bounds_and_numbers_takes_no_part(self, tmp_path: Path) -> None:
-        found = planned(openshift_by_hand(bounds=None), tmp_path)
-        assert found["pools"] == []
-        told = [
-            skipped["reason"]
-            for skipped in found["skipped"]
-            if "has neither bounds nor pool numbers" in skipped["reason"]
-        ]
-        assert len(told) == len(ZONES)
+    def test_a_machine_set_without_bounds_and_numbers_is_skipped(self, tmp_path: Path) -> None:
+        plan = planned(openshift_by_hand(bounds=None), tmp_path)
+        skipped = [one for one in plan["skipped"] if "has neither bounds nor pool numbers" in one["reason"]]
+        assert (plan["pools"], len(skipped)) == ([], len(ZONES))

@@ -1,4 +1,4 @@
-"""The six functions stay what design says they are: parse, call one use case, answer."""
+"""The Lambda functions parse, call one use case and answer."""
 
 import ast
 import importlib
@@ -15,18 +15,21 @@ from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.bootstrap import Container
 
 FUNCTIONS = sorted((Path(__file__).resolve().parents[2] / "functions").glob("*/app.py"))
-# Clouds, clusters and rules are met behind bootstrap and the use cases.
-INNER_ROOMS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli")
+INNER_LAYERS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli")
 
 
-def imported(tree: ast.Module) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(tree):
+def modules_of(path: Path) -> list[str]:
+    """The modules that a file imports and that are not Python's own, in order."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names.add(node.module or "")
-    return names
+            names.append(node.module or "")
+    return [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+
+
+EVERY_FUNCTION = pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
 
 
 def test_there_are_nine_functions() -> None:
@@ -35,41 +38,28 @@ def test_there_are_nine_functions() -> None:
     assert names == sorted(["admin", "check", "operator", "provisioning_failure", "rebalance", "scan", *outward])
 
 
-@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
-def test_a_function_imports_our_code_powertools_and_nothing_else(path: Path) -> None:
-    names = imported(ast.parse(path.read_text(encoding="utf-8")))
-    foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert {name.partition(".")[0] for name in foreign} <= {"evenkeel", "aws_lambda_powertools"}
-    assert not [name for name in foreign if name.startswith(INNER_ROOMS)]
+@EVERY_FUNCTION
+def test_a_function_is_short_and_imports_bootstrap_first_and_only_outer_layers(path: Path) -> None:
+    names = modules_of(path)
+    assert names[0] == "evenkeel.bootstrap"
+    assert {name.partition(".")[0] for name in names} <= {"evenkeel", "aws_lambda_powertools"}
+    assert not [name for name in names if name.startswith(INNER_LAYERS)]
+    assert len([line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]) <= 40
 
 
-@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
-def test_a_function_imports_bootstrap_before_all_that_is_not_pythons_own(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = [str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)]
-    foreign = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
-    assert foreign[0] == "evenkeel.bootstrap"
-
-
-def test_garbage_is_looked_for_again_when_all_is_imported() -> None:
+def test_the_garbage_collector_is_on_after_the_imports() -> None:
     code = "import gc, evenkeel.bootstrap; print(gc.isenabled(), gc.get_freeze_count() > 0)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["True", "True"]
 
 
-@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
-def test_a_function_is_short(path: Path) -> None:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    assert len(lines) <= 40
-
-
-@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
-def test_a_function_asks_the_container_for_use_cases_inboxes_and_the_clock(path: Path) -> None:
+@EVERY_FUNCTION
+def test_a_function_takes_use_cases_inboxes_and_the_clock_from_the_container(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    asked = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_container(node.value)}
-    assert asked
+    parts = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_container(node.value)}
+    assert parts
     named = named_for_types()
-    for name in asked - {"clock"}:
+    for name in parts - {"clock"}:
         part = vars(Container)[name]
         assert isinstance(part, cached_property)
         answer = get_type_hints(part.func, localns=named)["return"]

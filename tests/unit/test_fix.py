@@ -1,4 +1,4 @@
-"""A PoolMaximum that an operator has agreed to raise: written where it stands, once, whatever happens on the way."""
+"""A PoolMaximum that an operator has confirmed to raise is written once, whenever the worker dies."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def wrong(small: Small, scene: Scene) -> list[str]:
     return found
 
 
-def test_it_is_written_where_it_stands_and_nowhere_else(small: Small) -> None:
+def test_it_is_written_to_its_own_object_alone(small: Small) -> None:
     assert small.answer["diff"][2:] == [f'-{POOL_MAX}: "3"', f'+{POOL_MAX}: "4"']
     assert pool_max(small.scene.item(IDLE)) == "3"
     small.scene.settle()
@@ -59,12 +59,12 @@ def test_it_is_written_where_it_stands_and_nowhere_else(small: Small) -> None:
     assert Small.ask(small.scene, "validate")["pools"] == []
 
 
-def test_wherever_the_worker_dies_it_is_written_once_and_the_pool_is_as_it_should_be(small: Small) -> None:
+def test_it_is_written_once_wherever_the_worker_dies(small: Small) -> None:
     hows = (How.AFTER, How.LOST)  # to die before a step is to die after the one before
     assert dying_at_every_step(small.scene, hows, lambda played: wrong(small, played)) == {}
 
 
-def test_somebody_who_edits_it_meanwhile_is_not_overwritten(small: Small) -> None:
+def test_a_concurrent_edit_is_not_overwritten(small: Small) -> None:
     small.scene.change(IDLE, {"metadata": {"annotations": {POOL_MAX: "9"}}})
     small.scene.settle()
     assert pool_max(small.scene.item(IDLE)) == "9"

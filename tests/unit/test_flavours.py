@@ -1,4 +1,4 @@
-"""A flavour is one object: one that nobody has heard of is planned as soon as it is registered."""
+"""A flavour is one object: a new one is planned as soon as it is registered."""
 
 import dataclasses
 import importlib
@@ -7,10 +7,10 @@ import json
 import pkgutil
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from evenkeel.adapters.kubernetes import flavours, owners
@@ -35,8 +35,8 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.record import ClusterPolicy
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.main import app
-from sandbox.template import ROOT
 from tests.objects import ZONES
+from tests.unit.test_admission_policy import RBAC, rights
 
 NOW = "2026-01-15T12:00:00Z"
 GROUP = "fleets.example"
@@ -89,24 +89,18 @@ FICTIONAL = Flavour(
 
 
 def fleet(zone: str, replicas: int | None, ready: int, **spec: Any) -> dict[str, Any]:
-    """A scalable of the made-up API."""
     annotations = {FICTIONAL.min_key: "0", FICTIONAL.max_key: "4", "evenkeel.dev/pool-max": "12"}
+    name = {"namespace": "sea", "name": f"fleet-{zone}"}
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": "Fleet",
-        "metadata": {
-            "namespace": "sea",
-            "name": f"fleet-{zone}",
-            "labels": {f"{GROUP}/ocean": "north"},
-            "annotations": annotations,
-        },
+        "metadata": {**name, "labels": {f"{GROUP}/ocean": "north"}, "annotations": annotations},
         "spec": {"harbour": zone, **({} if replicas is None else {"replicas": replicas}), **spec},
         "status": {"readyReplicas": ready},
     }
 
 
 def ship(zone: str, number: int, **status: Any) -> dict[str, Any]:
-    """A machine of a fleet."""
     metadata = {
         "namespace": "sea",
         "name": f"fleet-{zone}-{number}",
@@ -116,7 +110,7 @@ def ship(zone: str, number: int, **status: Any) -> dict[str, Any]:
     return {"apiVersion": f"{GROUP}/v1", "kind": "Ship", "metadata": metadata, "status": status}
 
 
-class TestAFourthFlavour:
+class TestNewFlavour:
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(FLAVOURS, FICTIONAL.name, FICTIONAL)
@@ -124,13 +118,10 @@ class TestAFourthFlavour:
 
     @staticmethod
     def plan(folder: Path, *items: dict[str, Any], record: dict[str, Any] | None = None) -> dict[str, Any]:
-        file = folder / "objects.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
-        arguments = ["plan", "-f", str(file), "--now", NOW, "-o", "json"]
-        if record is not None:
-            (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
-            arguments += ["--record", str(folder / "record.json")]
-        result = CliRunner().invoke(app, arguments)
+        (folder / "objects.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        (folder / "record.json").write_text(json.dumps(record or {}))
+        files = ["-f", str(folder / "objects.json"), "--record", str(folder / "record.json")]
+        result = CliRunner().invoke(app, ["plan", *files, "--now", NOW, "-o", "json"])
         assert result.exit_code == 0, result.output
         document: dict[str, Any] = json.loads(result.stdout)
         return document
@@ -139,21 +130,16 @@ class TestAFourthFlavour:
         document = self.plan(tmp_path, *(fleet(zone, 2, 2) for zone in ZONES))
         (pool,) = document["pools"]
         assert (pool["name"], pool["valid"], pool["max"], document["skipped"]) == ("north", True, 12, [])
-        assert [(group["flavour"], group["zone"], group["state"]) for group in pool["groups"]] == [
-            ("fictional", zone, "healthy") for zone in ZONES
-        ]
+        groups = [(group["flavour"], group["zone"], group["state"]) for group in pool["groups"]]
+        assert groups == [("fictional", zone, "healthy") for zone in ZONES]
         assert sum(group["max"]["to"] for group in pool["groups"]) == 12
 
-    def test_its_machines_say_that_a_zone_has_failed(self, tmp_path: Path) -> None:
-        failing, *others = ZONES
-        wreck = ship(failing, 2, wreck="InsufficientInstanceCapacity: no ships", wrecked="2026-01-15T11:59:00Z")
-        document = self.plan(
-            tmp_path, fleet(failing, 2, 1), *(fleet(zone, 2, 2) for zone in others), ship(failing, 1, sails=True), wreck
-        )
-        (pool,) = document["pools"]
-        first = pool["groups"][0]
-        assert (first["state"], first["requested"]) == ("fenced", {"from": 2, "to": 1})
-        assert [group["state"] for group in pool["groups"][1:]] == ["healthy", "healthy"]
+    def test_its_machines_fence_a_zone(self, tmp_path: Path) -> None:
+        wreck = ship(ZONES[0], 2, wreck="InsufficientInstanceCapacity: no ships", wrecked="2026-01-15T11:59:00Z")
+        fleets = (fleet(zone, 2, 1 if zone == ZONES[0] else 2) for zone in ZONES)
+        (pool,) = self.plan(tmp_path, *fleets, ship(ZONES[0], 1, sails=True), wreck)["pools"]
+        assert [group["state"] for group in pool["groups"]] == ["fenced", "healthy", "healthy"]
+        assert pool["groups"][0]["requested"] == {"from": 2, "to": 1}
 
     def test_its_rules_freeze_a_group_and_its_default_counts_replicas(self, tmp_path: Path) -> None:
         document = self.plan(tmp_path, fleet(ZONES[0], None, 1, moored=True), fleet(ZONES[1], 0, 0))
@@ -184,20 +170,22 @@ REQUIRED = [
 
 
 @pytest.mark.parametrize(("part", "name"), REQUIRED, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_flavour_that_leaves_something_out_cannot_be_made_and_the_error_names_it(part: Any, name: str) -> None:
+def test_a_flavour_without_a_required_field_is_an_error_that_names_it(part: Any, name: str) -> None:
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name != name}
     with pytest.raises(TypeError, match=f"'{name}'"):
         type(part)(**fields)
 
 
+def values_in(package: ModuleType) -> tuple[set[str], list[Any]]:
+    """The modules of a package without its base, and all that they define."""
+    names = {module.name for module in pkgutil.iter_modules(package.__path__)} - {"base"}
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    return names, [value for module in modules for value in vars(module).values()]
+
+
 def test_every_file_of_a_flavour_is_registered() -> None:
-    names = {module.name for module in pkgutil.iter_modules(flavours.__path__)} - {"base"}
-    stated = [
-        value
-        for name in names
-        for value in vars(importlib.import_module(f"{flavours.__name__}.{name}")).values()
-        if isinstance(value, Flavour)
-    ]
+    names, values = values_in(flavours)
+    stated = [value for value in values if isinstance(value, Flavour)]
     assert len(stated) == len(names)
     assert {flavour.name for flavour in stated} == set(FLAVOURS)
     assert tuple(FLAVOURS) == FLAVOUR_NAMES
@@ -211,36 +199,19 @@ def test_the_last_owner_claims_every_scalable(flavour: Flavour) -> None:
 
 
 def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
-    names = {module.name for module in pkgutil.iter_modules(owners.__path__)} - {"base"}
-    stated = {
-        value
-        for name in names
-        for value in vars(importlib.import_module(f"{owners.__name__}.{name}")).values()
-        if isinstance(value, type)
-        and issubclass(value, BoundsOwner | ReplicasOwner | CapOwner)
-        and not inspect.isabstract(value)
-    }
-    used = {
-        owner
-        for flavour in FLAVOURS.values()
-        for owner in (*flavour.owners.bounds, flavour.owners.replicas, flavour.owners.cap)
-    }
+    types = [value for value in values_in(owners)[1] if isinstance(value, type)]
+    kinds = (BoundsOwner, ReplicasOwner, CapOwner)
+    stated = {value for value in types if issubclass(value, kinds) and not inspect.isabstract(value)}
+    of_flavours = [flavour.owners for flavour in FLAVOURS.values()]
+    used = {owner for each in of_flavours for owner in (*each.bounds, each.replicas, each.cap)}
     assert stated == used - {None}
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
-def test_the_role_grants_what_a_look_and_a_patch_of_the_flavour_need(flavour: Flavour) -> None:
-    role = next(iter(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text(encoding="utf-8"))))
-    granted = {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+def test_the_role_grants_what_checks_and_patches_of_the_flavour_need(flavour: Flavour) -> None:
     owners = {owner.kind for owner in flavour.owners.bounds if owner.kind is not None}
     # What may be refused is written only where its own file of rights says so.
     written = {kind for kind in owners if not kind.may_be_refused} | {*flavour.scalables, flavour.machines.kind}
     listed = (*flavour.kinds, flavour.machines.kind)
     needed = {(kind, "list") for kind in listed} | {(kind, "patch") for kind in written}
-    assert {(kind.group, kind.plural, verb) for kind, verb in needed} <= granted
+    assert {(kind.group, kind.plural, verb) for kind, verb in needed} <= rights(RBAC)
