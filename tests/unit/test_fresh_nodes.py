@@ -96,11 +96,7 @@ def test_a_label_that_one_of_many_nodes_has_says_nothing_about_the_next() -> Non
 
 
 def test_daemon_sets_that_are_listed_run_where_their_templates_let_them() -> None:
-    listed = (
-        daemon("agent", cpu="500m"),
-        daemon("gpu", node_selector={"gpu": "yes"}),
-        daemon("plain", tolerations=()),
-    )
+    listed = (daemon("agent", cpu="500m"), daemon("gpu", node_selector={"gpu": "yes"}), daemon("plain", tolerations=()))
     at_zero = fresh(promised=template(taints=(RED,)), daemon_sets=listed)
     assert [each.owner.name for each in at_zero.pods if each.owner] == ["agent"]
     # A pod that runs shows what admission has made of the template.

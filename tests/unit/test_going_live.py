@@ -953,9 +953,7 @@ class TestCommands:
         assert json.loads(result.stdout)["phase"] == fleet.rollout.phase.value
 
 
-def test_readiness_does_not_read_the_offerings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_readiness_does_not_read_the_offerings(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(dry_run=True)
     house.run()
 

@@ -37,8 +37,7 @@ def bad(age: timedelta, **fields: Any) -> Node:
 
 def after(there: Node | None, policy: Policy = ORDERS, before: GroupState | None = None) -> GroupState:
     seen = Observation(
-        groups=(group("a", 1, pool_min=0, pool_max=5),),
-        workload=None if there is None else Workload(nodes=(there,)),
+        groups=(group("a", 1, pool_min=0, pool_max=5),), workload=None if there is None else Workload(nodes=(there,))
     )
     states = {} if before is None else {key("a"): before}
     made = plan(seen, ClusterState(groups=states), policy, NOW)
@@ -127,10 +126,7 @@ def test_a_zone_that_is_tried_has_one_machine_on_its_way_until_its_node_is_ready
     assert tried.probe == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "since"),
-    [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)],
-)
+@pytest.mark.parametrize(("status", "since"), [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)])
 def test_since_when_a_node_is_not_ready_is_read_from_its_condition(status: str | None, since: Any) -> None:
     ready = {"type": "Ready", "status": status, "lastTransitionTime": NOW.isoformat()}
     conditions = [{"type": "DiskPressure", "status": "False"}, *([ready] if status else [])]

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.offering_reader import (
-    by_infrastructure_template,
-    by_machine_class,
-    by_provider_spec,
-)
+from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template, by_machine_class, by_provider_spec
 from evenkeel.domain.model.offerings import Bought
 from tests import objects
 from tests.builders import json_values
@@ -91,10 +87,7 @@ def test_a_template_of_cluster_apis_providers(found: dict[str, Any], expected: B
             ),
             Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5"),
         ),
-        (
-            machine_class("Azure", properties={"capacityReservation": {"capacityReservationGroup": "ours"}}),
-            None,
-        ),
+        (machine_class("Azure", properties={"capacityReservation": {"capacityReservationGroup": "ours"}}), None),
         (
             machine_class(
                 "GCP", {}, machineType="n2-standard-4", region="europe-west3", scheduling={"preemptible": True}

@@ -216,7 +216,7 @@ class TestSinglePools:
     def test_a_resume_ends_its_own_pause_only(self, pools: House) -> None:
         for fields in ({"pool": "workers"}, {"pool": "other"}, {}):
             pools.ask("pause", **fields)
-        assert pools.ask("resume")["message"].endswith("still paused: pools other, workers")
+        assert pools.ask("resume")["message"].endswith("still paused: pool other, workers")
         answer = pools.ask("resume", pool="workers")
         assert answer["message"] == "pool workers of demo is resumed and looked at now; still paused: pool other"
         assert pools.control == ControlRecord(paused_pools={"other": None})
@@ -249,10 +249,7 @@ class TestSinglePools:
         controls = {"paused": True, "paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]}
         house.ask("register", cluster="new", record={**RECORD, **controls})
         assert house.store.load("new").control == ControlRecord(
-            paused=True,
-            paused_pools={"gpu": None},
-            restoring_pools=("old",),
-            fixes=(FixEntry.model_validate(fix),),
+            paused=True, paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
         )
 
     def test_an_unknown_pool_is_refused_with_the_nearest_name(self, pools: House) -> None:

@@ -134,24 +134,15 @@ class TestDemand:
         ("spec", "why"),
         [
             ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate its resource claims: gpu"),
-            (
-                {"schedulingGroup": {"podGroupName": "g"}},
-                "Evenkeel does not evaluate its fields schedulingGroup",
-            ),
-            (
-                {"workloadRef": {"name": "w", "podGroup": "g"}},
-                "Evenkeel does not evaluate its fields workloadRef",
-            ),
+            ({"schedulingGroup": {"podGroupName": "g"}}, "Evenkeel does not evaluate its fields schedulingGroup"),
+            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "Evenkeel does not evaluate its fields workloadRef"),
             ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that Evenkeel does not know"),
             ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate its fields fieldOfTomorrow"),
             (
                 {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
                 "Evenkeel does not evaluate its volumes of kind awsElasticBlockStore",
             ),
-            (
-                {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
-                "Evenkeel does not evaluate its volumes of kind rbd",
-            ),
+            ({"volumes": [{"name": "d", "rbd": {"image": "i"}}]}, "Evenkeel does not evaluate its volumes of kind rbd"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
