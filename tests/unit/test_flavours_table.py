@@ -52,7 +52,7 @@ CELLS: dict[str, tuple[tuple[str, ...], ...]] = {
             *_here("Costs", "hypershifts_operator_needs_a_moment_and_no_node_goes_by_a_lower_max"),
             "tests/unit/test_sandbox_owners.py::TestHyperShift::test_a_max_below_replicas_cuts_replicas_at_once",
         ),
-        (*_NO_FENCE, f"{_INSTALLED}::test_a_node_pool_with_replicas_of_its_own_stays_as_it_is"),
+        (*_NO_FENCE, f"{_INSTALLED}::test_a_node_pool_with_replicas_of_its_own_is_frozen"),
     ),
     "OpenShift, with a MachineAutoscaler": (
         _here(
@@ -87,21 +87,21 @@ CELLS: dict[str, tuple[tuple[str, ...], ...]] = {
         _here("Bounds", "a_cluster_classs_go_to_the_clusters_topology"),
         _COPIED,
         _here("Costs", "what_is_written_in_a_topology_goes_down_to_machines_without_a_rollout"),
-        (f"{_INSTALLED}::test_a_bound_that_the_topology_applies_from_its_class_is_not_ours_and_the_remedy_is_told",),
+        (f"{_INSTALLED}::test_a_bound_from_the_cluster_class_is_frozen_with_the_remedy",),
     ),
     "Cluster API, plain": (
         _SUMS,
         _here("Bounds", "cluster_apis_go_to_annotations_of_the_scalable"),
         _COPIED,
         _ONE_PATCH,
-        (f"{_OWNERS}::test_bounds_that_a_controller_applies_are_left_alone_and_looks_remember_it",),
+        (f"{_OWNERS}::test_bounds_of_a_controller_are_frozen_and_checks_remember_it",),
     ),
     "Cluster API, Karpenter": (
         _here("Numbers", "karpenters_are_its_max_annotations"),
         _here("Bounds", "karpenters_are_a_max_alone"),
         _here("Readers", "karpenter_orders_nothing_where_max_is_what_is_there"),
         _here("Costs", "a_batch_of_karpenters_may_pass_a_max_and_is_not_taken_back"),
-        (f"{_OWNERS}::test_a_member_of_karpenter_takes_a_max_and_keeps_its_replicas",),
+        (f"{_OWNERS}::test_a_member_of_karpenter_gets_a_max_only_and_keeps_its_replicas",),
     ),
     "Cluster API, MachinePool": (
         _SUMS,

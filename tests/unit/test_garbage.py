@@ -47,7 +47,7 @@ class OpenedAnew(FakeClusters):
 
 
 @pytest.mark.parametrize("act", ["looks", "run"])
-def test_nothing_of_a_cluster_stays_when_it_was_looked_at_or_written(act: str) -> None:
+def test_nothing_of_a_cluster_stays_after_a_check_or_run(act: str) -> None:
     clusters = OpenedAnew(House().cluster)
     house = House(clusters=clusters)
     for _ in range(4):

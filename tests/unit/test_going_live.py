@@ -100,8 +100,8 @@ class TestPools:
         house.settle()
         maxima = {each.key.name: each.pool_max for each in house.cluster.groups.values() if each.pool_max}
         assert maxima == {"workers-a": 1, "other-a": 2}
-        told = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "mended" in one}
-        assert told == {"workers": True, "other": False}
+        reported = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "mended" in one}
+        assert reported == {"workers": True, "other": False}
 
     @pytest.mark.parametrize("dies_at", range(1, 30))
     def test_a_pool_in_dry_run_is_not_written_wherever_a_run_is_killed(self, dies_at: int) -> None:
@@ -252,7 +252,7 @@ class TestReadiness:
 
     def test_a_cluster_older_than_its_decisions_is_not_too_young(self) -> None:
         house = House(stack_dry_run=True)
-        state = PoolState(digest="told long ago")
+        state = PoolState(digest="an old digest")
         house.store.save_pool("demo", PoolId("cluster-api", "default", "", "workers"), state, None)
         assert house.ask("readiness")["ready"] is True
 
@@ -309,8 +309,8 @@ class TestReadiness:
         house.register_another("live-one", FakeCluster([]))
         house.store.plant("broken", "{}")
         answer = house.ask("readiness", None)
-        told = {each["cluster"]: each.get("state") for each in answer["clusters"]}
-        assert told == {"broken": None, "demo": "ready", "live-one": "live"}
+        reported = {each["cluster"]: each.get("state") for each in answer["clusters"]}
+        assert reported == {"broken": None, "demo": "ready", "live-one": "live"}
 
     @pytest.mark.parametrize("page", [1, 2, 5, 13])
     def test_pages_do_not_change_the_answer(self, page: int) -> None:
@@ -363,8 +363,8 @@ class TestLive:
         house = Dry()
         for action in ("live", "live", "dry-run", "dry-run"):
             house.ask(action)
-        told = [entry["cause"] for entry in house.ask("history")["actions"]]
-        assert told == ["live", "dry-run"]
+        reported = [entry["cause"] for entry in house.ask("history")["actions"]]
+        assert reported == ["live", "dry-run"]
 
     def test_a_list_shows_which_clusters_are_ready(self) -> None:
         house = Dry()
@@ -372,8 +372,8 @@ class TestLive:
         register(house.store, "young", dry_run=None)
         house.clusters.by_id["young"] = FakeCluster([])
         answer = house.ask("live", None, all=True, list=True)
-        told = {each["cluster"]: each["ok"] for each in answer["clusters"]}
-        assert told == {"demo": True, "young": False}  # the third is live
+        reported = {each["cluster"]: each["ok"] for each in answer["clusters"]}
+        assert reported == {"demo": True, "young": False}  # the third is live
         assert house.control.live is None
 
 
@@ -498,8 +498,8 @@ class TestWaves:
         fleet.minutes(120)
         assert fleet.live == set(first)
         assert fleet.bus.types == ["Rollout Halted"]
-        ((_, told),) = fleet.bus.published
-        assert f"{second[1]}: contested of workers" in told["message"]
+        ((_, reported),) = fleet.bus.published
+        assert f"{second[1]}: contested of workers" in reported["message"]
         (*_, entry) = fleet.house.ask("history", second[0])["actions"]
         assert (entry["cause"], entry["by"]) == ("dry-run", None)
 
@@ -556,9 +556,9 @@ class TestWaves:
     def test_the_answer_says_that_the_soak_is_too_short(self) -> None:
         fleet = Fleet(4)
         self.change(fleet, "c001", trouble_after=3600)
-        told = fleet.begin(wave="1", soak="5m")
-        assert (told["soakSeconds"], told["waveSoakSeconds"]) == (300, 3660)
-        assert told["message"].endswith(
+        reported = fleet.begin(wave="1", soak="5m")
+        assert (reported["soakSeconds"], reported["waveSoakSeconds"]) == (300, 3660)
+        assert reported["message"].endswith(
             "each wave is watched for up to 61 min, not 5 min: trouble_after is up to 60 min"
         )
         fleet.minute()
@@ -772,6 +772,7 @@ class TestWaves:
             fleet.begin(**fields)
         assert says in str(caught.value)
         assert fleet.store.rollout() == (None, None)
+        assert fleet.house.ask("rollout", None)["message"] == "there was no rollout yet"
 
     def test_the_read_function_shows_a_rollout_and_can_neither_begin_nor_abort(self) -> None:
         fleet = Fleet(2)

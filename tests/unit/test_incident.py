@@ -179,7 +179,7 @@ class TestMissingNodes:
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-    def test_a_quota_or_configuration_failure_is_an_incident_although_other_zones_are_well(
+    def test_a_quota_or_configuration_failure_is_an_incident_at_once(
         self, failure_class: FailureClass
     ) -> None:
         house = House()
@@ -191,7 +191,7 @@ class TestMissingNodes:
 
     def test_a_missing_node_without_a_failure_is_an_incident_after_trouble_after(self) -> None:
         house = House(trouble_after=600)
-        stuck(house, (4, 2, 2), (2, 2, 2))  # no machine is made, and nobody says why
+        stuck(house, (4, 2, 2), (2, 2, 2))  # no machine and no error
         opened = []
         for minute in range(1, 15):
             house.looks()
@@ -427,7 +427,7 @@ class TestChecksThatDoNotKnow:
             assert len(after.incidents) == 2
             assert known in after.incidents
 
-    def test_a_cluster_that_cannot_be_read_for_another_reason_has_been_so_since_the_first(self) -> None:
+    def test_an_unread_cluster_with_another_error_keeps_its_start(self) -> None:
         first = evaluate_unread(ClusterHealth(), IncidentKind.UNREACHABLE, "away", NOW - 9 * MINUTE, NOW, 5 * MINUTE)
         then = evaluate_unread(first, IncidentKind.ACCESS, "no rights", NOW, NOW, 5 * MINUTE)
         assert [(each.kind, each.since) for each in then.incidents] == [(IncidentKind.ACCESS, NOW - 9 * MINUTE)]

@@ -1,4 +1,4 @@
-"""What a group buys, from the objects of each machine API: names as the providers' own types have them."""
+"""The offering of a group, from the objects of each machine API with the providers' own names."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ PREEMPTIBLE = {"preemptible": True}
         (template("VSphereMachineTemplate", numCPUs=4), None),
     ],
 )
-def test_a_template_of_cluster_apis_providers(found: dict[str, Any], expected: Bought | None) -> None:
+def test_machine_templates(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_infrastructure_template(found) == expected
 
 
@@ -98,7 +98,7 @@ def test_a_template_of_cluster_apis_providers(found: dict[str, Any], expected: B
         (machine_class(""), None),
     ],
 )
-def test_a_machine_class(found: dict[str, Any], expected: Bought | None) -> None:
+def test_machine_classes(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_machine_class(found) == expected
 
 
@@ -137,11 +137,11 @@ def test_a_machine_class(found: dict[str, Any], expected: Bought | None) -> None
         (provider("VSphereMachineProviderSpec", numCPUs=4), None),
     ],
 )
-def test_openshifts_provider_spec(found: dict[str, Any], expected: Bought | None) -> None:
+def test_provider_specs(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_provider_spec(found) == expected
 
 
-def test_every_flavour_reads_the_objects_that_others_of_our_tests_have() -> None:
+def test_every_flavour_reads_the_shared_objects() -> None:
     scalable = objects.openshift("eu-central-1a", 1)
     assert FLAVOURS["openshift"].nodes.bought(scalable) is not None
     assert FLAVOURS["cluster-api"].nodes.bought(objects.infrastructure()) is not None
@@ -149,7 +149,7 @@ def test_every_flavour_reads_the_objects_that_others_of_our_tests_have() -> None
 
 
 @given(json_values())
-def test_whatever_an_object_looks_like_nothing_is_raised(value: Any) -> None:
+def test_no_object_raises_an_error(value: Any) -> None:
     for flavour in FLAVOURS.values():
         flavour.nodes.bought(value)
     by_machine_class({"provider": "AWS", "providerSpec": value, "nodeTemplate": value})

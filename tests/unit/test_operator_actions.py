@@ -143,11 +143,11 @@ class TestStatus:
         answer = house.ask("status")
         quote = StringIO()
         print_answer(answer, Console(file=quote, width=160))
-        told = quote.getvalue()
-        assert "fenced  | 1 minute ago" in told.replace("│", "|")
-        assert "a: fenced until 2026-01-15T12:05:00Z (capacity failure 1)" in told
-        assert "2026-01-15T12:01:00Z (just now) workers: " in told
-        assert "workers-c rejected: max is too large" in told
+        reported = quote.getvalue()
+        assert "fenced  | 1 minute ago" in reported.replace("│", "|")
+        assert "a: fenced until 2026-01-15T12:05:00Z (capacity failure 1)" in reported
+        assert "2026-01-15T12:01:00Z (just now) workers: " in reported
+        assert "workers-c rejected: max is too large" in reported
 
     def test_live_status_of_all_reads_every_cluster_and_names_broken_ones(self, house: House) -> None:
         house.register_another("another", FakeCluster(zones((1, 1))))
@@ -271,7 +271,7 @@ class TestSinglePools:
         assert states == ["healthy", "frozen"]
 
     def test_a_pause_is_never_cut_short_by_another(self, pools: House) -> None:
-        """`pause --all --for 2h` must not switch on, two hours later, what somebody has paused for good."""
+        """`pause --all --for 2h` must not end a pause without an end two hours later."""
         for pool in ({}, {"pool": "workers"}):
             pools.ask("pause", **pool)
             answer = pools.ask("pause", **pool, **{"for": "2h"})
@@ -380,8 +380,8 @@ class TestRestoreOfAPool:
         patches = len(pools.cluster.applied)
         pools.run()
         assert pools.patched(patches) == {"other-a", "other-b"}
-        told = {decision["pool"]["name"]: decision["dryRun"] for decision in pools.store.decisions("demo", 2)}
-        assert told == {"other": False, "workers": True}
+        reported = {decision["pool"]["name"]: decision["dryRun"] for decision in pools.store.decisions("demo", 2)}
+        assert reported == {"other": False, "workers": True}
 
 
 POOL_MAX = "PoolMaximum has to rise"
@@ -445,9 +445,9 @@ class TestExplain:
     )
     def test_an_unmanaged_group_may_grow_within_its_bounds(self, fields: dict[str, Any], says: str) -> None:
         house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
-        told = self.text(house, group="workers-a")
-        assert f"Its bounds leave room for 7 more, to 9, and are left alone: {says}" in told
-        assert "It cannot grow" not in told
+        reported = self.text(house, group="workers-a")
+        assert f"Its bounds leave room for 7 more, to 9, and are left alone: {says}" in reported
+        assert "It cannot grow" not in reported
 
     def test_maxima_beyond_the_pool_maximum_are_explained_with_both_numbers(self) -> None:
         text = self.text(House(strategy="Lax-Greedy"), pool="workers")
@@ -476,10 +476,10 @@ class TestExplain:
         register_again(house.store, house.record.model_copy(update={"dry_run": False}))
         house.settle()
         house.ask("restore", pool="workers")
-        told = self.text(house, pool="workers")
-        assert "It is being restored, in dry run too" in told
+        reported = self.text(house, pool="workers")
+        assert "It is being restored, in dry run too" in reported
         assert house.ask("status")["message"].endswith("; being restored: pool workers")
-        assert "restore: restored: bounds 1 to 9" in told
+        assert "restore: restored: bounds 1 to 9" in reported
         planned = {pool["name"]: pool for pool in house.ask("plan")["plan"]["pools"]}["workers"]
         house.run()
         recorded = house.store.decisions("demo", 1)[0]["pool"]
@@ -521,7 +521,7 @@ class TestExplain:
 
     def test_an_invalid_pool_says_what_is_wrong(self) -> None:
         text = self.text(House([group("a", 1, pool_min=4, pool_max=1)]), pool="workers")
-        assert "It is invalid, so nothing of it is written until that is fixes." in text
+        assert "It is invalid, so nothing of it is written until that is mended." in text
         assert "Problem: PoolMinimum 4 is larger than PoolMaximum 1" in text
 
     @pytest.mark.parametrize(
@@ -555,7 +555,7 @@ class TestValidate:
         assert line == "expander_order names 'gone', and the cluster has no such pool: correct the name or remove it"
         assert answer["message"].endswith(f"; {line}")
 
-    def test_a_pool_maximum_below_the_zones_is_proposed_as_a_diff_where_it_stands(self) -> None:
+    def test_a_pool_maximum_below_the_zones_is_fixed_by_a_diff(self) -> None:
         house = House(zones((1, 0, 0), **LOW))
         (pool,) = house.ask("validate")["pools"]
         assert "PoolMaximum 2 is smaller than the number of zones, 3" in pool["warnings"][0]
@@ -692,8 +692,8 @@ class TestRecord:
             if after is None:
                 break
         assert [len(page) for page in pages] == [2, 2, 1]
-        told = [at for page in pages for at in page]
-        assert told == sorted(told)
+        reported = [at for page in pages for at in page]
+        assert reported == sorted(reported)
 
     def test_since_leaves_out_what_is_older(self, house: House) -> None:
         house.run()
@@ -767,12 +767,12 @@ class TestAuthor:
         house.ask("pause", pool="workers", by=self.JANE)
         answer = house.ask("status")
         assert answer["decisions"] == decisions
-        assert [(told["cause"], told["by"]) for told in answer["actions"]] == [("pause", self.JANE)]
+        assert [(reported["cause"], reported["by"]) for reported in answer["actions"]] == [("pause", self.JANE)]
         out = StringIO()
         print_answer(answer, Console(file=out, width=200))
         assert f"pause by {self.JANE}: pool workers of demo is paused until resumed" in out.getvalue()
-        told = house.ask("explain", pool="workers")["history"]
-        assert f"At 2026-01-15T12:04:00Z (just now): pause, asked for by {self.JANE}." in told
+        reported = house.ask("explain", pool="workers")["history"]
+        assert f"At 2026-01-15T12:04:00Z (just now): pause, asked for by {self.JANE}." in reported
 
     def test_a_scale_request_keeps_its_author(self, house: House) -> None:
         house.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)
@@ -782,7 +782,7 @@ class TestAuthor:
         house.register_another("other", FakeCluster(zones((1, 1, 1)), house.journal))
         house.ask("validate", None, apply=True, by=self.JANE)
         for cluster in ("demo", "other"):
-            assert [told["by"] for told in house.ask("record", cluster)["decisions"]] == [self.JANE]
+            assert [reported["by"] for reported in house.ask("record", cluster)["decisions"]] == [self.JANE]
 
     def test_an_action_that_cannot_be_recorded_is_done(self, monkeypatch: pytest.MonkeyPatch) -> None:
         house = House()

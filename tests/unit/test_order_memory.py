@@ -97,8 +97,8 @@ def test_a_node_that_does_not_help_ends_the_orders_and_is_named() -> None:
     assert found.nodes == 0
     (order,) = found.pools[0].orders.values()
     assert (order.failed, order.is_open, order.node) == (1, False, "new")
-    (told,) = found.pools[0].ineffective
-    assert (told.pods, told.node, told.why.rule) == (
+    (reported,) = found.pools[0].ineffective
+    assert (reported.pods, reported.node, reported.why.rule) == (
         ("default/web-0", "default/web-1", "default/web-2"),
         "new",
         TAINTED,
@@ -389,7 +389,7 @@ def test_an_order_that_grows_keeps_its_first_node() -> None:
     found = check(more, first_order(WEB), arrived(ready=False), coming=2)
     assert found.nodes == 3
     found = check(more, found.pools[0].orders_after, refused(), coming=5)
-    assert [told.node for told in found.pools[0].ineffective] == ["new"]
+    assert [reported.node for reported in found.pools[0].ineffective] == ["new"]
 
 
 def test_a_failed_order_is_kept_before_younger_ones() -> None:

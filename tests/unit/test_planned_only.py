@@ -89,7 +89,7 @@ def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
     found.settle()  # what is written from now on, the fence asks for
     before = len(found.cluster.applied)
     answer = found.ask("fence-zone", **FENCE)
-    for name in ("workers-a", "other-a"):  # somebody asks for a node, which a fenced zone does not get
+    for name in ("workers-a", "other-a"):  # a request that a fenced zone refuses
         found.cluster.change(next(each for each in found.cluster.groups if each.name == name), requested=3)
     found.settle()
     written = {name.rpartition("-")[0] for name in found.patched(before)}
@@ -179,8 +179,8 @@ def test_an_agreed_fix_counts_as_written_in_live_pools(
     assert f"of which the next look writes to objects: {written}" in answer["message"]
     assert answer.get("plannedOnly", []) == planned
     found.settle()
-    told = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]
-    assert sorted(told) == planned
+    reported = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]
+    assert sorted(reported) == planned
 
 
 class TestCommands:

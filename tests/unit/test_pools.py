@@ -107,7 +107,7 @@ SIMILAR = Policy(strategy=BALANCED, similarity=Similarity())
 
 
 def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
-    """A group that nobody puts into a pool, with nodes of 4 cores and so many GiB."""
+    """A group without a pool label, with nodes of 4 cores and this many GiB."""
     template = NodeTemplate(capacity={"cpu": Fraction(4), "memory": Fraction(memory * 2**30)})
     return group(zone, requested, **{"pool": None, "bounds": (0, 4), "template": template, **fields})
 
@@ -248,9 +248,9 @@ def test_the_cluster_decides_what_neither_member_nor_rule_sets() -> None:
 )
 def test_members_that_disagree_make_the_pool_invalid(field, annotation, values) -> None:
     members = [group(zone, bounds=(0, 1), **{field: value}) for zone, value in zip("ab", values, strict=True)]
-    told = problem(pool_plan(members, numbers(0, 12)))
-    assert f"members disagree on {annotation}" in told
-    assert all(str(value) in told for value in values)
+    reported = problem(pool_plan(members, numbers(0, 12)))
+    assert f"members disagree on {annotation}" in reported
+    assert all(str(value) in reported for value in values)
 
 
 def test_without_numbers_the_bounds_found_at_adoption_are_added_up() -> None:
@@ -320,7 +320,7 @@ def test_a_small_existing_pool_has_static_shares(
     assert (minima(found), maxima(found)) == (expected_minima, expected_maxima)
 
 
-# -- what is remembered of a pool
+# -- stored state
 
 
 def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes() -> None:

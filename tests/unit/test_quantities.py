@@ -124,9 +124,9 @@ def test_anything_is_read_or_refused_in_one_line(value: object) -> None:
     try:
         assert isinstance(read_quantity(value), Fraction)
     except BadValueError as error:
-        told = str(error)
-        assert told.isprintable()
-        assert len(told) < 120
+        reported = str(error)
+        assert reported.isprintable()
+        assert len(reported) < 120
 
 
 @pytest.mark.parametrize(

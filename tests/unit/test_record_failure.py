@@ -89,7 +89,7 @@ def house() -> House:
     return House()
 
 
-# ---------------------------------------------------------------- what is recorded
+# -- recording
 def test_a_failure_fences_its_group_and_requests_a_check_now(house: House) -> None:
     assert house.record_failure(failure()).result is EventResult.RECORDED
     state = house.group()
@@ -136,7 +136,7 @@ def test_endless_conflicts_are_an_error_so_that_the_event_is_retried(monkeypatch
         house.record_failure(failure())
 
 
-# ---------------------------------------------------------------- a look is enough
+# -- checks without a group
 @pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
 def test_a_failure_without_a_group_requests_a_check_and_records_nothing(house: House, given: Failure) -> None:
     outcome = house.record_failure(given)
@@ -166,9 +166,9 @@ def test_a_check_that_could_not_be_requested_is_requested_by_a_repeat(house: Hou
 
 @pytest.mark.parametrize("machine_only", [False, True])
 def test_two_events_that_cannot_request_a_check_rely_on_no_other(house: House, machine_only: bool) -> None:
-    told = {"name": None} if machine_only else {}
-    first, second = failure(**told), failure(**told, id="event-2", occurred_at=NOW - 10 * SECOND)
-    house.record_failure(failure(**told, id="event-0"))
+    reported = {"name": None} if machine_only else {}
+    first, second = failure(**reported), failure(**reported, id="event-2", occurred_at=NOW - 10 * SECOND)
+    house.record_failure(failure(**reported, id="event-0"))
     house.queue.broken = QueueUnavailableError("away")
     for one in (first, second):
         with pytest.raises(QueueUnavailableError):
@@ -180,7 +180,7 @@ def test_two_events_that_cannot_request_a_check_rely_on_no_other(house: House, m
     assert len(house.checks()) == before + 1
 
 
-# ---------------------------------------------------------------- storms
+# -- storms
 def test_a_storm_is_checked_at_once_and_every_15_seconds_and_delays_no_other_cluster() -> None:
     house = House(demo={}, other={})
     for number, second in enumerate((*range(10), 31)):
@@ -247,7 +247,7 @@ def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
 
 
 class InStep(InMemoryStore):
-    """A table that many ask at the same time: nobody's answer comes before all who are left have asked."""
+    """A table with concurrent readers: every answer waits until all of them have read."""
 
     def __init__(self, many: int) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def test_another_kind_of_failure_is_recorded_during_a_storm(house: House) -> Non
     assert house.group().failure_class is FailureClass.QUOTA
 
 
-# ---------------------------------------------------------------- names that nobody knows
+# -- unknown groups
 @pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
 def test_an_unknown_group_requests_a_check_and_stores_no_state(house: House, name: str) -> None:
     assert house.record_failure(failure(name=name)).result is EventResult.LOOKED
@@ -338,7 +338,7 @@ def test_a_group_that_a_check_has_found_is_known() -> None:
     assert state.backoff_until == NOW + MINUTE, "the durations of its pool"
 
 
-# ---------------------------------------------------------------- clocks
+# -- clocks
 @pytest.mark.parametrize("ahead", [SECOND, 30 * SECOND])
 def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta) -> None:
     assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
@@ -370,7 +370,7 @@ def test_a_failure_far_ahead_is_dated_by_the_api_servers_clock(
     assert (repeated or house.group()).failures == 1
 
 
-# ---------------------------------------------------------------- what a success has answered
+# -- repeats
 @pytest.mark.parametrize("success", [None, NOW])
 def test_a_repeat_requests_a_check_unless_a_success_followed(house: House, success: datetime | None) -> None:
     house.record_failure(failure())
@@ -381,7 +381,7 @@ def test_a_repeat_requests_a_check_unless_a_success_followed(house: House, succe
     assert house.checks() == ([NOW] if success else [NOW, NOW + 5 * MINUTE])
 
 
-# ---------------------------------------------------------------- which cluster
+# -- clusters
 @pytest.mark.parametrize(
     ("names", "event", "checked"),
     [
@@ -425,7 +425,7 @@ def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
     )  # nor does it say whose events count
 
 
-# ---------------------------------------------------------------- which group, and for how long
+# -- groups and durations
 def test_a_failure_of_one_machine_api_is_recorded_for_that_one() -> None:
     house = House(demo={"flavours": ["gardener", "cluster-api"]})
     house.record_failure(failure(flavour="cluster-api"))
@@ -462,7 +462,7 @@ def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name(
     assert house.group().backoff_until == NOW + 5 * MINUTE
 
 
-# ---------------------------------------------------------------- streams
+# -- streams
 def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[House, dict[str, list[timedelta]]]:
     """Record failures (happened, received) in seconds after NOW; return the house and the length of each backoff."""
     house = House()
