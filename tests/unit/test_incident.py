@@ -179,9 +179,7 @@ class TestMissingNodes:
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-    def test_a_quota_or_configuration_failure_is_an_incident_at_once(
-        self, failure_class: FailureClass
-    ) -> None:
+    def test_a_quota_or_configuration_failure_is_an_incident_at_once(self, failure_class: FailureClass) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
         fail(house, "a", failure_class, "VcpuLimitExceeded: no more")

@@ -133,38 +133,33 @@ class TestTheOrderOfWrites:
         assert pool.move is None
 
 
+def after(a: int, b: int, *marked: str, c: int | None = None, older: str | None = None) -> list[NodeGroup]:
+    """Groups of zones a and b (and c), of which some have the mark of the move."""
+    requested = {"a": a, "b": b} | ({} if c is None else {"c": c})
+    return [group(zone, nodes, move="m" if zone in marked else older) for zone, nodes in requested.items()]
+
+
+#: the move's steps of zones a, b and c; replicas unplaced before; the groups then; replicas unplaced now
+UNPLACED: dict[str, tuple[tuple[int, ...], int, list[NodeGroup], int]] = {
+    "before the first patch": ((-3, 3), 0, after(5, 3), 0),
+    "given and not taken": ((-3, 2, 1), 0, after(2, 5, "a", "b", c=0), 1),
+    "all taken": ((-3, 3), 0, after(2, 6, "a", "b"), 0),
+    "more taken than given": ((-3, 3), 0, after(5, 6, "b"), 0),
+    "a request to remove, not begun": ((-3,), -2, after(5, 0), -2),
+    "a request to remove, done": ((-3,), -2, after(2, 0, "a"), 0),
+    "marks of another move": ((-3, 3), 0, after(2, 6, "a", older="older"), 3),
+    "carried from the move before": ((0, 2), 2, after(2, 3), 2),
+    "carried and taken": ((0, 2), 2, after(2, 5, "b"), 0),
+    "an autoscaler adds replicas": ((-3, 3), 0, after(4, 9, "a"), 3),
+}
+
+
 class TestUnplaced:
-    @pytest.mark.parametrize(
-        ("steps", "unplaced", "after", "still"),
-        [
-            ((-3, 3), 0, zones([5, 3], [2, 3]), 0),
-            ((-3, 2, 1), 0, [group("a", 2, move="m"), group("b", 5, move="m"), group("c", 0)], 1),
-            ((-3, 3), 0, [group("a", 2, move="m"), group("b", 6, move="m")], 0),
-            ((-3, 3), 0, [group("a", 5), group("b", 6, move="m")], 0),
-            ((-3,), -2, [group("a", 5)], -2),
-            ((-3,), -2, [group("a", 2, move="m")], 0),
-            ((-3, 3), 0, [group("a", 2, move="m"), group("b", 6, move="older")], 3),
-            ((0, 2), 2, [group("a", 2), group("b", 3)], 2),
-            ((0, 2), 2, [group("a", 2), group("b", 5, move="m")], 0),
-            ((-3, 3), 0, [group("a", 4, running=2, move="m"), group("b", 9)], 3),
-        ],
-        ids=[
-            "before the first patch",
-            "given and not taken",
-            "all taken",
-            "more taken than given",
-            "a request to remove, not begun",
-            "a request to remove, done",
-            "marks of another move",
-            "carried from the move before",
-            "carried and taken",
-            "an autoscaler adds replicas",
-        ],
-    )
-    def test_unplaced_replicas(self, steps: tuple[int, ...], unplaced: int, after: list[NodeGroup], still: int) -> None:
+    @pytest.mark.parametrize(("steps", "unplaced", "groups", "still"), UNPLACED.values(), ids=UNPLACED)
+    def test_unplaced_replicas(self, steps: tuple[int, ...], unplaced: int, groups: Any, still: int) -> None:
         named = {str(key(zone)): step for zone, step in zip("abc", steps, strict=False) if step}
-        move = Move(id="m", unplaced=unplaced, steps=named, request="r" if unplaced < 0 else None)
-        assert move.still_unplaced(after) == still
+        move = Move(id="m", unplaced=unplaced, steps=named, request="r" if unplaced < 0 else "")
+        assert move.still_unplaced(groups) == still
 
     @pytest.mark.parametrize(
         ("others", "policy", "fenced", "expected", "unplaced", "starved"),

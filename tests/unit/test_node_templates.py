@@ -194,13 +194,8 @@ class TestOtherSources:
         item = objects.gardener(ZONES[0], 0)
         item["spec"]["template"]["spec"]["nodeTemplate"]["spec"] = {"taints": [{"key": "a", "effect": "NoExecute"}]}
         made = template("gardener", item, objects.machine_class(item, virtualCapacity={"example.com/dongle": "3"}))
-        assert made.capacity == {
-            "cpu": 4,
-            "memory": 16 * GIB,
-            "nvidia.com/gpu": 1,
-            "example.com/dongle": 3,
-            "pods": 110,
-        }
+        gpus = {"nvidia.com/gpu": 1, "example.com/dongle": 3}
+        assert made.capacity == {"cpu": 4, "memory": 16 * GIB, "pods": 110, **gpus}
         assert made.labels == {
             "worker.gardener.cloud/pool": "main",
             "topology.kubernetes.io/zone": ZONES[0],

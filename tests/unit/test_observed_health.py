@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.rebalancing.events import EventResult, Failure
+from evenkeel.application.rebalancing.events import EventResult
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, State
@@ -25,6 +25,7 @@ from tests.builders import MINUTE, NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, adopt, plenty, record
 from tests.house import House
+from tests.unit.test_record_failure import failure
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 A, B, C = ZONES
@@ -426,39 +427,27 @@ class TestEventsAndChecks:
     )
     @pytest.mark.parametrize("order", ["event", "scan", "event, scan", "scan, event", "event, event, scan, scan"])
     def test_events_and_checks_lead_to_the_same_state(self, code: str, kind: FailureClass, order: str) -> None:
-        at = NOW - MINUTE
-        house = House()
-        adopt(house.store, "demo", [group("a").key])
-        name = group("a").key
+        at, house, name = NOW - MINUTE, House(), key("a")
+        adopt(house.store, "demo", [name])
         looked = machines(group("a", 3, running=2), 2 * MINUTE)
         (*ran, new) = looked.machines or ()
-        failure = MachineFailure(code=code, message="the provider's words", at=at)
-        looked = replace(looked, machines=(*ran, replace(new, failure=failure)))
-        for number, what in enumerate(order.split(", ")):
-            if what == "event":
-                heard = house.record_failure(
-                    Failure(
-                        cluster="demo",
-                        namespace=name.namespace,
-                        name=name.name,
-                        code=code,
-                        message="the provider's words",
-                        occurred_at=at,
-                        id=f"event-{number}",
-                    )
-                )
-                assert heard.result in (EventResult.RECORDED, EventResult.KNOWN)
+        refused = MachineFailure(code=code, message="the provider's words", at=at)
+        looked = replace(looked, machines=(*ran, replace(new, failure=refused)))
+        for number, source in enumerate(order.split(", ")):
+            if source == "event":
+                event = failure(code=code, message=refused.message, occurred_at=at, id=f"event-{number}")
+                assert house.record_failure(event).result in (EventResult.RECORDED, EventResult.KNOWN)
             else:
-                remembered = house.store.load("demo")
-                known = remembered.state.groups.get(name)
+                stored = house.store.load("demo")
+                known = stored.state.groups.get(name)
                 after = observe_health(looked, known, NOW, BACKOFF, 15 * MINUTE)
                 if after is not known and after is not None:
-                    house.store.save_group("demo", name, after, remembered.versions)
-        ended = house.group_state()
-        assert (ended.failures, ended.last_failure, ended.backoff_until) == (1, at, at + BACKOFF.initial)
-        assert ended.message == f"{code}: the provider's words"
-        assert ended.failure_class is kind
-        assert state_at(ended, NOW, None, BACKOFF) is State.FENCED
+                    house.store.save_group("demo", name, after, stored.versions)
+        state = house.group_state()
+        assert (state.failures, state.last_failure, state.backoff_until) == (1, at, at + BACKOFF.initial)
+        assert state.message == f"{code}: the provider's words"
+        assert state.failure_class is kind
+        assert state_at(state, NOW, None, BACKOFF) is State.FENCED
 
 
 def test_a_node_after_the_check_of_the_failure_counts_as_later() -> None:

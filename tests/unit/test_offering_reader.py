@@ -1,5 +1,6 @@
 """The offering of a group, from the objects of each machine API with the providers' own names."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,34 +30,44 @@ def aws(capacity: str = "on-demand", region: str = "") -> Bought:
     return Bought(provider="aws", region=region, machine_type="m5.large", capacity_type=capacity)
 
 
-PREEMPTIBLE = {"preemptible": True}
+def aws_template(**spec: Any) -> dict[str, Any]:
+    return template("AWSMachineTemplate", **{"instanceType": "m5.large", **spec})
+
+
+def aws_config(**spec: Any) -> dict[str, Any]:
+    return {"kind": "AWSMachineProviderConfig", "instanceType": "m5.large", **spec}
+
+
+STANDARD = "n2-standard-4"
+REGION, WEST = {"region": "eu-central-1"}, {"region": "europe-west3"}
+AZURE = Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5")
+GCP = Bought(provider="gcp", region="europe-west3", machine_type=STANDARD, capacity_type="spot")
+D4S = {"hardwareProfile": {"vmSize": "Standard_D4s_v5"}}
+OURS = {"capacityReservation": {"capacityReservationGroup": "ours"}}
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (template("AWSMachineTemplate", instanceType="m5.large"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", spotMarketOptions={}), aws("spot")),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="Spot"), aws("spot")),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="OnDemand"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", tenancy="default"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", tenancy="host"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="CapacityBlock"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", capacityReservationId="cr-1"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", placementGroupName="near"), None),
-        (template("AWSMachineTemplate", instanceType=""), None),
-        (template("AWSMachineTemplate", instanceType=["m5.large"]), None),
+        (aws_template(), aws()),
+        (aws_template(spotMarketOptions={}), aws("spot")),
+        (aws_template(marketType="Spot"), aws("spot")),
+        (aws_template(marketType="OnDemand"), aws()),
+        (aws_template(tenancy="default"), aws()),
+        (aws_template(tenancy="host"), None),
+        (aws_template(marketType="CapacityBlock"), None),
+        (aws_template(capacityReservationId="cr-1"), None),
+        (aws_template(placementGroupName="near"), None),
+        (aws_template(instanceType=""), None),
+        (aws_template(instanceType=["m5.large"]), None),
         (
             template("AzureMachineTemplate", vmSize="Standard_D4s_v5", spotVMOptions={}),
-            Bought(provider="azure", region="", machine_type="Standard_D4s_v5", capacity_type="spot"),
+            replace(AZURE, region="", capacity_type="spot"),
         ),
+        (template("GCPMachineTemplate", instanceType=STANDARD, preemptible=True), replace(GCP, region="")),
         (
-            template("GCPMachineTemplate", instanceType="n2-standard-4", preemptible=True),
-            Bought(provider="gcp", region="", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
-        (
-            template("GCPMachineTemplate", instanceType="n2-standard-4", provisioningModel="Standard"),
-            Bought(provider="gcp", region="", machine_type="n2-standard-4"),
+            template("GCPMachineTemplate", instanceType=STANDARD, provisioningModel="Standard"),
+            replace(GCP, region="", capacity_type="on-demand"),
         ),
         (template("Metal3MachineTemplate", image={}), None),
         (template("VSphereMachineTemplate", numCPUs=4), None),
@@ -69,31 +80,18 @@ def test_machine_templates(found: dict[str, Any], expected: Bought | None) -> No
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (machine_class("AWS"), aws(region="eu-central-1")),
-        (machine_class("AWS", machineType="m5.large"), aws(region="eu-central-1")),
-        (machine_class("AWS", {}, machineType="m5.large", region="eu-central-1"), aws(region="eu-central-1")),
-        (machine_class("AWS", spotPrice=""), aws("spot", "eu-central-1")),
-        (machine_class("AWS", instanceMarketOptions={"marketType": "spot"}), aws("spot", "eu-central-1")),
+        (machine_class("AWS"), aws(**REGION)),
+        (machine_class("AWS", machineType="m5.large"), aws(**REGION)),
+        (machine_class("AWS", {}, machineType="m5.large", **REGION), aws(**REGION)),
+        (machine_class("AWS", spotPrice=""), aws("spot", **REGION)),
+        (machine_class("AWS", instanceMarketOptions={"marketType": "spot"}), aws("spot", **REGION)),
         (machine_class("AWS", instanceMarketOptions={"marketType": "capacity-block"}), None),
         (machine_class("AWS", capacityReservation={"capacityReservationId": "cr-1"}), None),
-        (
-            machine_class("AWS", capacityReservation={"capacityReservationPreference": "open"}),
-            aws(region="eu-central-1"),
-        ),
+        (machine_class("AWS", capacityReservation={"capacityReservationPreference": "open"}), aws(**REGION)),
         (machine_class("AWS", placement={"tenancy": "dedicated"}), None),
-        (
-            machine_class(
-                "Azure", {}, location="westeurope", properties={"hardwareProfile": {"vmSize": "Standard_D4s_v5"}}
-            ),
-            Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5"),
-        ),
-        (machine_class("Azure", properties={"capacityReservation": {"capacityReservationGroup": "ours"}}), None),
-        (
-            machine_class(
-                "GCP", {}, machineType="n2-standard-4", region="europe-west3", scheduling={"preemptible": True}
-            ),
-            Bought(provider="gcp", region="europe-west3", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
+        (machine_class("Azure", {}, location="westeurope", properties=D4S), AZURE),
+        (machine_class("Azure", properties=OURS), None),
+        (machine_class("GCP", {}, machineType=STANDARD, scheduling={"preemptible": True}, **WEST), GCP),
         (machine_class("OpenStack"), None),
         (machine_class(""), None),
     ],
@@ -106,34 +104,15 @@ def test_machine_classes(found: dict[str, Any], expected: Bought | None) -> None
     ("found", "expected"),
     [
         (
-            provider(
-                "AWSMachineProviderConfig",
-                instanceType="m5.large",
-                placement={"availabilityZone": "eu-central-1a", "region": "eu-central-1", "tenancy": ""},
-                capacityReservationId="",
+            aws_config(
+                placement={**REGION, "availabilityZone": "eu-central-1a", "tenancy": ""}, capacityReservationId=""
             ),
-            aws(region="eu-central-1"),
+            aws(**REGION),
         ),
-        (
-            provider(
-                "AWSMachineProviderConfig",
-                instanceType="m5.large",
-                placement={"region": "eu-central-1"},
-                spotMarketOptions={},
-            ),
-            aws("spot", "eu-central-1"),
-        ),
-        (provider("AWSMachineProviderConfig", instanceType="m5.large", placement={"tenancy": "dedicated"}), None),
-        (
-            provider("AzureMachineProviderSpec", vmSize="Standard_D4s_v5", location="westeurope", zone="1"),
-            Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5"),
-        ),
-        (
-            provider(
-                "GCPMachineProviderSpec", machineType="n2-standard-4", region="europe-west3", provisioningModel="Spot"
-            ),
-            Bought(provider="gcp", region="europe-west3", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
+        (aws_config(placement=REGION, spotMarketOptions={}), aws("spot", **REGION)),
+        (aws_config(placement={"tenancy": "dedicated"}), None),
+        (provider("AzureMachineProviderSpec", vmSize="Standard_D4s_v5", location="westeurope", zone="1"), AZURE),
+        (provider("GCPMachineProviderSpec", machineType=STANDARD, provisioningModel="Spot", **WEST), GCP),
         (provider("VSphereMachineProviderSpec", numCPUs=4), None),
     ],
 )

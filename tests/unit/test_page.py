@@ -78,16 +78,9 @@ def told_status(**fields: Any) -> dict[str, Any]:
     seen = [{**group, "running": 3, "since": None, "until": None, "held": []} for group in pool["groups"]]
     failure = {"class": "capacity", "failures": 2, "last": rfc3339(NOW), "message": "no machines left"}
     seen[0] |= {"since": rfc3339(NOW - MINUTE), "until": rfc3339(NOW + 4 * MINUTE), "failure": failure}
+    head = {"cluster": "blue", "cause": "schedule", "pool": pool}
     decisions = [
-        {
-            "id": f"01A{number}",
-            "at": rfc3339(NOW - number * MINUTE),
-            "cluster": "blue",
-            "cause": "schedule",
-            "dryRun": number == 1,
-            "pool": pool,
-        }
-        for number in (1, 8)
+        {"id": f"01A{number}", "at": rfc3339(NOW - number * MINUTE), "dryRun": number == 1, **head} for number in (1, 8)
     ]
     return {
         "ok": True,
@@ -266,13 +259,8 @@ def test_a_simulation_shows_measures_demand_and_fences() -> None:
 
 
 def test_an_unreadable_cluster_shows_the_stored_state() -> None:
-    known = {
-        "state": "fenced",
-        "class": "quota",
-        "failures": 3,
-        "backoffUntil": rfc3339(NOW + MINUTE),
-        "message": "too many",
-    }
+    known = {"state": "fenced", "class": "quota", "failures": 3, "message": "too many"}
+    known["backoffUntil"] = rfc3339(NOW + MINUTE)
     page = status_page(pools=[], groups={"gardener/ns/w-a": known}, unread="no answer within 10 s")
     text = Seen(page).text
     assert "could not be read: no answer within 10 s" in text
@@ -375,6 +363,7 @@ def test_a_stack_without_an_answer_is_a_one_line_error_and_no_file(
     assert not out.exists()
 
 
+PLAN = json.dumps(told_plan())
 BAD = {
     "no source": ((), None, "give one of --stack, --plan and --simulation"),
     "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan and --simulation"),
@@ -385,27 +374,15 @@ BAD = {
     "no JSON": (("--plan", "-"), "pools: []", "standard input: not JSON"),
     "a list": (("--plan", "-"), "[]", "standard input: the whole is"),
     "another object": (("--plan", "-"), '{"now": "2026-01-15T12:00:00Z"}', "standard input: pools is missing"),
-    "a plan for a simulation": (
-        ("--simulation", "-"),
-        json.dumps(told_plan()),
-        "standard input: scenario is missing",
-    ),
-    "an unknown state": (
-        ("--plan", "-"),
-        json.dumps(told_plan()).replace('"fenced"', '"fencd"'),
-        "standard input: pools.0.groups.0.state is 'fencd'",
-    ),
-    "a number beyond all": (
-        ("--plan", "-"),
-        json.dumps(told_plan()).replace("12", "9" * 400),
-        "standard input: pools.0.max is",
-    ),
+    "a plan for a simulation": (("--simulation", "-"), PLAN, "standard input: scenario is missing"),
+    "an unknown state": (("--plan", "-"), PLAN.replace('"fenced"', '"fencd"'), "pools.0.groups.0.state is 'fencd'"),
+    "a number beyond all": (("--plan", "-"), PLAN.replace("12", "9" * 400), "standard input: pools.0.max is"),
     "a date beyond all": (
         ("--simulation", "-"),
         json.dumps({**told_simulation(), "start": "9999-12-31T23:59:59Z"}),
         "standard input: start is",
     ),
-    "no folder": (("--plan", "-", "--out", "nowhere/to/x.html"), json.dumps(told_plan()), "cannot be written"),
+    "no folder": (("--plan", "-", "--out", "nowhere/to/x.html"), PLAN, "cannot be written"),
     "no file": (("--plan", "nowhere.json"), None, "nowhere.json: cannot be read"),
 }
 

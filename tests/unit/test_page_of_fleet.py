@@ -117,27 +117,22 @@ def _in_a(*accounts: dict[str, Any]) -> str:
     return page(house.ask("status", None))
 
 
+OURS, THEIRS = {}, {"account": "1" * 12}
+OF_A, OF_B = {"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az2": "eu-central-1b"}}
+ONE = "1 cluster"
+
+
 @pytest.mark.parametrize(
     ("accounts", "rows"),
     [
-        ([{}, {}], {"eu-central-1a": "2 clusters"}),
+        ([OURS, OURS], {"eu-central-1a": "2 clusters"}),
+        ([OURS, {"account": "111111111111"}], {"eu-central-1a": ONE, "eu-central-1a of 111111111111": ONE}),
         (
-            [{}, {"account": "111111111111"}],
-            {"eu-central-1a": "1 cluster", "eu-central-1a of 111111111111": "1 cluster"},
+            [OF_A, {**THEIRS, "zone_ids": {"euc1-az3": "eu-central-1a"}}],
+            {"euc1-az2 (eu-central-1a)": ONE, "euc1-az3 (eu-central-1a)": ONE},
         ),
         (
-            [
-                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
-                {"account": "1" * 12, "zone_ids": {"euc1-az3": "eu-central-1a"}},
-            ],
-            {"euc1-az2 (eu-central-1a)": "1 cluster", "euc1-az3 (eu-central-1a)": "1 cluster"},
-        ),
-        (
-            [
-                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
-                {"account": "1" * 12, "zone_ids": {"euc1-az2": "eu-central-1b"}, "zone": "eu-central-1b"},
-                {},  # of the account whose first cluster says the id
-            ],
+            [OF_A, {**THEIRS, **OF_B, "zone": "eu-central-1b"}, OURS],  # the third is of the first's account
             {"euc1-az2 (eu-central-1a, eu-central-1b)": "3 clusters"},
         ),
     ],
@@ -145,7 +140,7 @@ def _in_a(*accounts: dict[str, Any]) -> str:
 def test_zones_of_one_name_are_added_up_only_if_they_are_one_zone(
     accounts: list[dict[str, Any]], rows: dict[str, str]
 ) -> None:
-    html = _in_a(*accounts)
+    html = _in_a(*(dict(fields) for fields in accounts))
     assert {row[0]: row[1] for row in rows_of(html, "Zones")} == rows
     assert "added up by its name" not in html
 

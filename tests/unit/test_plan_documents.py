@@ -35,53 +35,32 @@ def decision(**outcomes: Outcome) -> dict[str, Any]:
     return decision_json(pool, id="01A", cluster="blue", at=NOW, reason="scan", dry_run=False, outcomes=tried)
 
 
-# As it is stored.
+def stored_group(zone: str, rule: dict[str, str], outcome: str) -> dict[str, Any]:
+    names = {"flavour": "cluster-api", "namespace": "demo", "name": f"workers-{zone}", "zone": zone, "state": "fenced"}
+    changes = {"requested": {"from": 3, "to": 1}, "min": {"from": 0, "to": 0}, "max": {"from": None, "to": 1}}
+    result = {"outcome": outcome, "result": outcome.partition(":")[0]}
+    return {**names, **changes, "reasons": ["a reason"], "rules": [rule], **result}
+
+
+FIX = {
+    "object": "demo/workers-a",
+    "from": 9,
+    "to": 12,
+    "outcome": "not written: it has changed",
+    "result": "not written",
+}
+GROUPS = [
+    stored_group("a", {"rule": "in-backoff", "kind": "quota"}, "written"),
+    stored_group("b", {"rule": "zone-impaired"}, "rejected: not allowed: written"),
+    stored_group("c", {"rule": "strategy"}, "left alone"),
+]
+POOL = {"name": "workers", "strategy": "Balanced", "min": 3, "max": 12, "valid": True, "problems": []}
+HEAD = {"id": "01B", "at": "2026-01-15T12:00:00Z", "cluster": "blue", "cause": "scan", "dryRun": False}
+#: a decision as it is stored
 STORED: dict[str, Any] = {
-    "id": "01B",
-    "at": "2026-01-15T12:00:00Z",
-    "cluster": "blue",
-    "cause": "scan",
-    "dryRun": False,
-    "pool": {
-        "name": "workers",
-        "strategy": "Balanced",
-        "min": 3,
-        "max": 12,
-        "valid": True,
-        "problems": [],
-        "starved": 0,
-        "overcommitted": False,
-        "groups": [
-            {
-                "flavour": "cluster-api",
-                "namespace": "demo",
-                "name": f"workers-{zone}",
-                "zone": zone,
-                "state": "fenced",
-                "requested": {"from": 3, "to": 1},
-                "min": {"from": 0, "to": 0},
-                "max": {"from": None, "to": 1},
-                "reasons": ["a reason"],
-                "rules": [facts],
-                "outcome": outcome,
-                "result": outcome.partition(":")[0],
-            }
-            for zone, facts, outcome in (
-                ("a", {"rule": "in-backoff", "kind": "quota"}, "written"),
-                ("b", {"rule": "zone-impaired"}, "rejected: not allowed: written"),
-                ("c", {"rule": "strategy"}, "left alone"),
-            )
-        ],
-    },
-    "mended": [
-        {
-            "object": "demo/workers-a",
-            "from": 9,
-            "to": 12,
-            "outcome": "not written: it has changed",
-            "result": "not written",
-        }
-    ],
+    **HEAD,
+    "pool": {**POOL, "starved": 0, "overcommitted": False, "groups": GROUPS},
+    "mended": [FIX],
 }
 
 

@@ -33,6 +33,7 @@ from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 
 MAKE: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+SCALER = objects.machine_autoscaler(ZONES[0], 1, 7)
 _PROVISION_KEYS = {
     "gardener": "autoscaler.gardener.cloud/max-node-provision-time",
     "cluster-api": "cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime",
@@ -207,21 +208,17 @@ class TestBounds:
         assert (group.bounds, group.copied) == (bounds, None)
 
     def test_a_machine_autoscaler_owns_the_bounds_and_insists_on_a_max_of_one(self) -> None:
-        group = only(
-            "openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), objects.machine_autoscaler(ZONES[0], 1, 7)
-        )
+        group = only("openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), SCALER)
         assert (group.bounds, group.owner_min_max, group.two_objects) == (Bounds(1, 7), 1, True)
 
     def test_a_machine_autoscaler_of_another_kind_or_namespace_owns_nothing(self) -> None:
-        other = changed(
-            objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "scaleTargetRef", "kind", to="MachineDeployment"
-        )
-        elsewhere = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "metadata", "namespace", to="elsewhere")
+        other = changed(SCALER, "spec", "scaleTargetRef", "kind", to="MachineDeployment")
+        elsewhere = changed(SCALER, "metadata", "namespace", to="elsewhere")
         group = only("openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), other, elsewhere)
         assert (group.bounds, group.two_objects) == (Bounds(2, 3), False)
 
     def test_a_bad_machine_autoscaler_is_the_fault_and_is_named(self) -> None:
-        bad = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "maxReplicas", to="many")
+        bad = changed(SCALER, "spec", "maxReplicas", to="many")
         group = only("openshift", objects.openshift(ZONES[0], 1), bad)
         assert [str(fault) for fault in group.faults] == [
             "MachineAutoscaler demo/worker-eu-central-1a: spec.maxReplicas is 'many': "
@@ -279,7 +276,7 @@ class TestBounds:
 
     @pytest.mark.parametrize("target", [None, {}, [], {"name": {}}, {"name": ["a"]}, {"name": 5}, "text", 7])
     def test_a_machine_autoscaler_that_points_nowhere_owns_nothing(self, target: Any) -> None:
-        lost = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "scaleTargetRef", to=target)
+        lost = changed(SCALER, "spec", "scaleTargetRef", to=target)
         assert only("openshift", objects.openshift(ZONES[0], 1), lost).bounds is None
 
 
@@ -382,9 +379,7 @@ class TestNamesOfOurs:
         assert says in str(fault)
 
     def test_a_misplaced_name_on_the_owner_is_a_fault(self) -> None:
-        scaler = changed(
-            objects.machine_autoscaler(ZONES[0], 1, 7), "metadata", "annotations", to={"evenkeel.dev/pool-max": "12"}
-        )
+        scaler = changed(SCALER, "metadata", "annotations", to={"evenkeel.dev/pool-max": "12"})
         (fault,) = only("openshift", objects.openshift(ZONES[0], 1), scaler).faults
         assert str(fault) == (
             "MachineAutoscaler demo/worker-eu-central-1a: evenkeel.dev/pool-max is '12': "
