@@ -1,4 +1,4 @@
-"""The next node of a group: which node is its sample, which of its labels and taints count, and what comes with it."""
+"""The next node of a group: its sample, the labels and taints that count, and its daemon pods."""
 
 from datetime import timedelta
 from typing import Any
@@ -66,18 +66,18 @@ def test_the_newest_ready_node_is_the_sample() -> None:
     assert fresh(old, replace(new, deleting=True)).node.allocatable["cpu"] == 8
 
 
-def test_without_a_node_another_zone_of_the_pool_shows_what_nodes_become_and_then_the_template() -> None:
+def test_without_a_node_another_zone_and_then_the_template_is_the_sample() -> None:
     assert fresh(made("n", zone="b", size={"cpu": "2"})).node.allocatable["cpu"] == 2
     assert fresh(promised=template(cpu="6")).node.allocatable["cpu"] == 6
 
 
-def test_a_young_node_without_its_devices_is_no_sample_and_an_old_one_is() -> None:
+def test_a_young_node_without_its_devices_is_no_sample() -> None:
     old = made("old", size={"nvidia.com/gpu": 1})
     assert "nvidia.com/gpu" in fresh(old, made("new", age=MINUTE)).node.allocatable
     assert "nvidia.com/gpu" not in fresh(old, made("new", age=30 * MINUTE)).node.allocatable
 
 
-def test_a_label_that_one_of_many_nodes_has_says_nothing_about_the_next() -> None:
+def test_a_label_counts_if_most_nodes_or_the_template_have_it() -> None:
     labels = {"disk": "fast"}
     new = made("new", age=MINUTE, labels=labels, taints=(RED,))
     assert (fresh(new).node.labels.get("disk"), fresh(new).node.taints) == ("fast", (RED,)), "one of one"
@@ -95,12 +95,8 @@ def test_a_label_that_one_of_many_nodes_has_says_nothing_about_the_next() -> Non
     assert (other_zone.labels.get("disk"), other_zone.labels[ZONE]) == (None, "b")
 
 
-def test_daemon_sets_that_are_listed_run_where_their_templates_let_them() -> None:
-    listed = (
-        daemon("agent", cpu="500m"),
-        daemon("gpu", node_selector={"gpu": "yes"}),
-        daemon("plain", tolerations=()),
-    )
+def test_daemon_sets_run_where_their_templates_allow_it() -> None:
+    listed = (daemon("agent", cpu="500m"), daemon("gpu", node_selector={"gpu": "yes"}), daemon("plain", tolerations=()))
     at_zero = fresh(promised=template(taints=(RED,)), daemon_sets=listed)
     assert [each.owner.name for each in at_zero.pods if each.owner] == ["agent"]
     # A pod that runs shows what admission has made of the template.
@@ -111,24 +107,20 @@ def test_daemon_sets_that_are_listed_run_where_their_templates_let_them() -> Non
     assert {str(each) for each in found.pods} == {str(running), str(mirror), "kube-system/plain-"}
 
 
-def test_what_comes_with_a_node_is_read_from_the_one_that_has_most_of_it() -> None:
+def test_daemon_pods_are_read_from_the_node_with_most_of_them() -> None:
     old, new = made("old"), made("new", age=MINUTE)
-    pods = (daemon("agent", on="old"), daemon("logs", on="old"), daemon("agent", on="new"))
+    ended = (daemon("once", on="old", phase="Succeeded"), daemon("gone", on="old", deleted_at=NOW))
+    pods = (daemon("agent", on="old"), daemon("logs", on="old"), daemon("agent", on="new"), *ended)
     assert {str(each) for each in fresh(old, new, pods=pods).pods} == {str(each) for each in pods[:2]}
 
 
-def test_pods_that_have_ended_or_go_do_not_come_with_a_node() -> None:
-    pods = (daemon("once", on="n", phase="Succeeded"), daemon("old", on="n", deleted_at=NOW), daemon("agent", on="n"))
-    assert fresh(made("n"), pods=pods).pods == pods[2:]
-
-
-def test_a_device_that_the_sample_has_counts_as_the_sample_has_it() -> None:
+def test_the_devices_of_the_sample_precede_the_template() -> None:
     promised = template(**{"nvidia.com/gpu": "1"})
     assert fresh(made("n"), promised=promised).node.allocatable["nvidia.com/gpu"] == 1
     assert fresh(made("n", size={"nvidia.com/gpu": 2}), promised=promised).node.allocatable["nvidia.com/gpu"] == 2
 
 
-def test_a_node_that_is_not_ready_starts_until_the_provision_timeout_and_another_one_for_the_startup_time() -> None:
+def test_a_node_starts_until_the_provision_timeout_or_the_startup_time() -> None:
     policy, hour, passing = (
         DemandPolicy(),
         timedelta(hours=1),
@@ -152,7 +144,7 @@ def digest(asking: Pod, there: TemplateNode | None = None) -> str:
     return f"{pods_digest(kind)}/{node_digest(kind, there or fresh(made('n')))}"
 
 
-def test_pods_that_a_controller_makes_anew_are_the_same_and_another_spec_is_not() -> None:
+def test_recreated_pods_have_one_digest_and_another_spec_another() -> None:
     one = pod("web-1", labels={"app": "web", "job": "1"})
     assert digest(one) == digest(pod("web-2", labels={"app": "web", "job": "2"}))
     changed = (
@@ -165,14 +157,14 @@ def test_pods_that_a_controller_makes_anew_are_the_same_and_another_spec_is_not(
     assert len({digest(each) for each in (one, *changed)}) == 6
 
 
-def test_pods_to_which_their_own_rules_apply_differ_from_those_to_which_they_do_not() -> None:
+def test_pods_that_match_their_own_terms_have_another_digest() -> None:
     term = (PodAffinityTerm(key=HOSTNAME, selector=(requirement("app in web"),)),)
     assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(pod(labels={}, anti_affinity=term))
     other = pod(labels={"app": "web"}, anti_affinity=term, namespace="other")
     assert digest(pod(labels={"app": "web"}, anti_affinity=term)) != digest(other)
 
 
-def test_an_expected_node_is_another_one_where_the_pods_would_notice() -> None:
+def test_an_expected_node_has_another_digest_where_it_matters_to_pods() -> None:
     asking = pod(node_selector={"disk": "fast"})
     fast = {"disk": "fast"}
     one = fresh(made("n", labels=fast))

@@ -1,4 +1,4 @@
-"""What looks and runs leave behind goes without being looked for: it is most of a function's memory."""
+"""Checks and runs leave no reference cycles behind, which would be most of the memory of a function."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.house import House
 
 
 @pytest.fixture(autouse=True)
-def nobody_looks_for_garbage() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
 
 
 class Opened:
-    """A cluster as one look or run has it, with all that it has read."""
+    """A cluster as one check or run has it, with all that it has read."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class Opened:
 
 
 class OpenedAnew(FakeClusters):
-    """Gives each look and run a cluster of its own."""
+    """Gives each check and run a cluster of its own."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__({"demo": cluster})
@@ -47,7 +47,7 @@ class OpenedAnew(FakeClusters):
 
 
 @pytest.mark.parametrize("act", ["looks", "run"])
-def test_nothing_of_a_cluster_stays_when_it_was_looked_at_or_written(act: str) -> None:
+def test_nothing_of_a_cluster_stays_after_a_check_or_run(act: str) -> None:
     clusters = OpenedAnew(House().cluster)
     house = House(clusters=clusters)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""What is read of a Shoot, from the garden and from files, and what is written there."""
+"""Shoots: what is read from the garden and from files, and what is written."""
 
 import copy
 from collections.abc import Callable
@@ -72,26 +72,18 @@ def garden(api: FakeApi, **relief: Any) -> Garden:
 
 
 def test_a_shoot_is_found_by_the_name_of_its_namespace_in_the_seed() -> None:
-    api = FakeApi(main=shoot())
+    api = FakeApi(main=shoot(), soil=shoot())
     found = garden(api).shoots([SEED])[SEED]
-    assert api.asked == [PATH.format("garden-demo", "main")]
     assert isinstance(found, Shoot)
     assert found.workers[0] == ShootWorker(name="p", minimum=1, maximum=4, zones=tuple(ZONES))
-    assert (str(found.ref), found.generation, found.observed, found.obstacle) == (
-        "Shoot garden-demo/main",
-        3,
-        True,
-        None,
-    )
-
-
-def test_the_garden_of_gardener_itself_is_a_project_too() -> None:
-    api = FakeApi(soil=shoot())
+    assert (str(found.ref), found.generation) == ("Shoot garden-demo/main", 3)
+    assert (found.observed, found.obstacle) == (True, None)
+    assert not read_shoot(shoot(status={"observedGeneration": 2})).observed
     garden(api).shoots(["shoot--garden--soil"])
-    assert api.asked == [PATH.format("garden", "soil")]
+    assert api.asked == [PATH.format("garden-demo", "main"), PATH.format("garden", "soil")]
 
 
-def test_the_record_names_what_the_namespace_does_not_tell() -> None:
+def test_the_record_names_shoots_with_another_namespace() -> None:
     api = FakeApi(x=shoot(status={"technicalID": "shoot-old"}))
     found = garden(api, shoots={"shoot-old": "elsewhere/x"}).shoots(["shoot-old", "another"])
     assert api.asked == [PATH.format("elsewhere", "x")]
@@ -105,16 +97,16 @@ def test_a_shoot_of_another_namespace_is_not_taken_for_it(technical_id: Any) -> 
     assert cast("Reason", found).rule is Rule.SHOOT_OF_ANOTHER
 
 
-def test_a_shoot_that_is_not_there_is_told_and_a_garden_that_does_not_answer_is_waited_for_once() -> None:
+def test_a_missing_shoot_is_a_reason_and_an_unreachable_garden_is_read_once() -> None:
     found = garden(FakeApi()).shoots([SEED])[SEED]
     assert cast("Reason", found).rule is Rule.SHOOT_UNREAD
     api = FakeApi(a=ClusterUnavailableError("no answer"), b=shoot())
-    told = garden(api).shoots(["shoot--x--a", "shoot--x--b"])
-    assert {cast("Reason", reason).rule for reason in told.values()} == {Rule.SHOOT_UNREAD}
+    reported = garden(api).shoots(["shoot--x--a", "shoot--x--b"])
+    assert {cast("Reason", reason).rule for reason in reported.values()} == {Rule.SHOOT_UNREAD}
     assert len(api.asked) == 1
 
 
-def test_what_is_written_is_the_list_as_it_was_read_with_one_number_changed() -> None:
+def test_a_write_changes_one_number_of_the_list_and_needs_a_resource_version() -> None:
     item = shoot()
     api = FakeApi(main=item)
     there = garden(api)
@@ -125,12 +117,9 @@ def test_what_is_written_is_the_list_as_it_was_read_with_one_number_changed() ->
     expected[1]["maximum"] = 9
     body = {"metadata": {"resourceVersion": "7"}, "spec": {"provider": {"workers": expected}}}
     assert api.patched == [(PATH.format("garden-demo", "main"), body)]
-
-
-def test_without_a_version_nothing_is_written() -> None:
-    there = garden(FakeApi(main=shoot(metadata={"resourceVersion": ""})))
-    found = there.shoots([SEED])[SEED]
-    assert isinstance(found, Shoot)
+    item["metadata"]["resourceVersion"] = ""
+    there = garden(api)
+    there.shoots([SEED])
     with pytest.raises(RejectedError, match="resourceVersion"):
         there.write_maximum(found, "p", 9)
 
@@ -156,11 +145,7 @@ def test_what_keeps_a_shoot_from_being_written(fields: Object, rule: Rule | None
     assert (None if obstacle is None else obstacle.rule) == rule
 
 
-def test_gardener_is_behind_where_it_has_not_seen_the_last_change() -> None:
-    assert not read_shoot(shoot(status={"observedGeneration": 2})).observed
-
-
-def test_files_may_hold_the_shoot_or_a_copy_and_the_copy_knows_the_limit() -> None:
+def test_files_may_contain_the_shoot_or_a_copy_with_the_limit() -> None:
     profile = {"spec": {"limits": {"maxNodesTotal": 50}}}
     cluster = {"metadata": {"name": SEED}, "spec": {"cloudProfile": profile, "shoot": shoot()}}
     assert shoots_in([cluster], [])[SEED].most_nodes == 50
@@ -170,7 +155,7 @@ def test_files_may_hold_the_shoot_or_a_copy_and_the_copy_knows_the_limit() -> No
 
 
 @given(json_values())
-def test_whatever_the_garden_answers_is_a_shoot_or_a_reason(garbage: Any) -> None:
+def test_any_answer_of_the_garden_is_a_shoot_or_a_reason(garbage: Any) -> None:
     item = {"metadata": garbage, "spec": {"provider": {"workers": garbage}}, "status": {"technicalID": SEED}}
     for answer in (item, {**item, "spec": garbage}, {"status": garbage}):
         assert isinstance(garden(FakeApi(main=answer)).shoots([SEED])[SEED], Shoot | Reason)

@@ -23,7 +23,7 @@ def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launch
     assert minima(found) == (0, 0, 0)
 
 
-def test_of_a_fenced_zone_only_what_lives_is_counted() -> None:
+def test_only_running_nodes_of_a_fenced_zone_count() -> None:
     found = pool_plan(zones((3, 1, 0), running=(1, 1, 0)), numbers(0, 9, LAX_GREEDY), fenced=("a",))
     assert maxima(found) == (1, 8, 7)
 

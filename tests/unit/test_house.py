@@ -1,4 +1,4 @@
-"""What the way of working rests on: short functions, one set of commands, files where CONTRIBUTING.md says."""
+"""Rules of this repository: short functions, one set of commands, and the files that CONTRIBUTING.md names."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ PRODUCT = [path for room in ("layers", "functions") for path in sorted((ROOT / r
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
-def test_hooks_and_the_workflow_call_the_makefile_and_nothing_else() -> None:
+def test_hooks_and_the_workflow_only_call_the_makefile() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
     commands = [hook["entry"] for repository in hooks["repos"] for hook in repository["hooks"]]
@@ -44,11 +44,11 @@ def overlong(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_function_of_the_product_stays_within_50_lines_or_says_why(path: Path) -> None:
+def test_a_function_is_within_50_lines_or_has_a_reason(path: Path) -> None:
     assert overlong(path.read_text(encoding="utf-8")) == []
 
 
-def test_a_long_function_is_found_wherever_it_stands_and_a_rule_above_it_is_no_reason() -> None:
+def test_a_long_function_without_a_reason_is_reported() -> None:
     def quote(comment: str, statements: int) -> str:
         return f"class Room:\n    {comment}\n    def walk(self):\n" + "        pass\n" * statements
 
@@ -58,7 +58,7 @@ def test_a_long_function_is_found_wherever_it_stands_and_a_rule_above_it_is_no_r
     assert overlong(quote("# One table of cases: parts of it would explain nothing.", LONGEST)) == []
 
 
-def test_whoever_passes_a_limit_of_the_linter_says_why() -> None:
+def test_an_ignored_limit_of_the_linter_has_a_reason() -> None:
     for path in PRODUCT:
         for line in path.read_text(encoding="utf-8").splitlines():
             assert not re.search(r"# noqa: (?:C901|PLR0913)(?:, ?(?:C901|PLR0913))*\s*$", line), f"{path}: {line}"

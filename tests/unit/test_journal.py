@@ -14,11 +14,11 @@ ID = "01KF0000000000000000000000"
 MOVING = pool_plan(zones([5, 3], [2, 3]), numbers(0, 12, on_failure=OnFailure.MOVE), fenced="a")
 
 
-def test_a_move_that_begins_is_written_down_with_its_steps() -> None:
+def test_a_new_move_is_stored_with_its_steps() -> None:
     assert opened(MOVING, ID).move == Move(id=ID, steps={str(key("a")): -3, str(key("b")): 3})
 
 
-def test_a_move_that_begins_over_an_open_one_carries_what_that_left_unplaced() -> None:
+def test_a_new_move_carries_the_unplaced_replicas_of_an_open_one() -> None:
     pool = pool_plan(
         zones([5, 3], [2, 3]),
         numbers(0, 14, on_failure=OnFailure.MOVE),
@@ -35,14 +35,14 @@ def test_an_open_move_stays_open_under_a_plan_that_moves_nothing() -> None:
     assert opened(pool, ID).move == before.move
 
 
-def test_the_bounds_before_us_are_written_down_and_those_that_are_known_stay() -> None:
+def test_adopted_bounds_are_stored_once() -> None:
     remembered = PoolState(adopted={str(key("a")): Bounds(1, 2)})
     pool = replace(MOVING, remembered=remembered)
     before = {str(plan.group.key): plan.group.bounds for plan in MOVING.groups}
     assert opened(pool, ID).adopted == {**before, str(key("a")): Bounds(1, 2)}
 
 
-def test_nodes_that_are_asked_for_are_all_carried_with_their_request() -> None:
+def test_a_scale_request_is_carried_by_the_move() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
     move = opened(replace(MOVING, scale_request=asked), ID).move
     assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
@@ -54,16 +54,16 @@ def test_a_plan_that_writes_nothing_opens_nothing() -> None:
     assert opened(quiet, ID) is quiet.remembered
 
 
-def test_a_move_that_is_done_is_forgotten() -> None:
+def test_a_completed_move_is_removed() -> None:
     assert closed(MOVING, opened(MOVING, ID)).move is None
 
 
-def test_what_found_no_place_is_carried_to_the_next_plan() -> None:
+def test_unplaced_replicas_are_carried_to_the_next_plan() -> None:
     state = closed(replace(MOVING, unplaced=2), opened(MOVING, ID))
     assert state.move == Move(id=ID, unplaced=2)
     assert state.move.still_unplaced([group("a", 2, move=ID), group("b", 6, move=ID)]) == 2
 
 
-def test_a_look_that_judges_nothing_closes_nothing() -> None:
+def test_a_check_without_an_evaluation_closes_nothing() -> None:
     state = opened(MOVING, ID)
     assert closed(replace(MOVING, judged=False), state) is state

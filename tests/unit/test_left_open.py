@@ -1,4 +1,4 @@
-"""A pool that a plan has closed to the autoscaler is opened before Evenkeel stops acting on it, in every way."""
+"""A pool that is closed to the autoscaler is opened before Evenkeel stops managing it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from tests.parts import replace
 
 
 def closed(**fields: Any) -> House:
-    """A cluster whose pool was closed by a run that died right after: three zones, each with max as requested."""
+    """A cluster whose pool was closed by a run that was killed: three zones with max as requested."""
     house = House(**fields)
     house.settle()
     for zone in "abc":
@@ -43,7 +43,7 @@ def room(house: House) -> int:
 
 
 def scan(house: House) -> None:
-    """A tick of the schedule, the looks that it asks for, and the runs that those ask for."""
+    """A tick of the schedule, its checks and the runs that they request."""
     house.clock.at += MINUTE
     house.queue.looks.clear()
     Scan(store=house.store, queue=house.queue, clock=house.clock, together=lambda tasks: [t() for t in tasks]).tick(
@@ -65,7 +65,7 @@ def dry_run_of_pool(house: House) -> None:
         house.cluster.change(key(zone), dry_run=True)
 
 
-WAYS: dict[str, Callable[[House], object]] = {
+STOPS: dict[str, Callable[[House], object]] = {
     "pause": lambda house: house.ask("pause"),
     "pause until": lambda house: house.ask("pause", **{"for": "2h"}),
     "pause of the pool": lambda house: house.ask("pause", pool="workers"),
@@ -75,10 +75,10 @@ WAYS: dict[str, Callable[[House], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_next_scan_opens_it_even_where_every_message_is_lost(way: str) -> None:
+@pytest.mark.parametrize("stop", STOPS)
+def test_the_next_scan_opens_it_even_if_every_message_is_lost(stop: str) -> None:
     house = closed()
-    WAYS[way](house)
+    STOPS[stop](house)
     house.queue.requests.clear()
     scan(house)
     assert room(house) == 12
@@ -87,14 +87,14 @@ def test_the_next_scan_opens_it_even_where_every_message_is_lost(way: str) -> No
     for _ in range(3):
         scan(house)
     assert len(house.cluster.applied) == patches
-    if way in ("pause", "pause until"):
+    if stop in ("pause", "pause until"):
         assert house.cluster.looks == looks, "nothing is read any more"
 
 
-@pytest.mark.parametrize("way", ["pause", "pause of the pool"])
-def test_a_pause_asks_for_the_run_at_once_and_says_so(way: str) -> None:
+@pytest.mark.parametrize("stop", ["pause", "pause of the pool"])
+def test_a_pause_requests_the_run_at_once(stop: str) -> None:
     house = closed()
-    answer: Any = WAYS[way](house)
+    answer: Any = STOPS[stop](house)
     assert answer["message"].endswith(", once cluster-autoscaler can order in pool workers again")
     house.carry_out()
     assert room(house) == 12
@@ -119,7 +119,7 @@ def test_a_fenced_zone_stays_fenced() -> None:
 
 
 @pytest.mark.parametrize("fault", [RejectedError("403: forbidden"), ClusterUnavailableError("answer lost")])
-def test_where_writes_fail_it_is_tried_until_it_is_open(fault: Exception) -> None:
+def test_failed_writes_are_retried_until_it_is_open(fault: Exception) -> None:
     house = closed()
     house.ask("pause")
     house.answer_writes(fault)
@@ -131,7 +131,7 @@ def test_where_writes_fail_it_is_tried_until_it_is_open(fault: Exception) -> Non
     assert (room(house), pool_of(house).closed_at) == (12, None)
 
 
-def test_a_lost_answer_is_looked_into() -> None:
+def test_a_lost_answer_is_checked() -> None:
     house = closed()
     house.ask("pause")
     apply = house.cluster.apply
@@ -148,7 +148,7 @@ def test_a_lost_answer_is_looked_into() -> None:
     assert (room(house), pool_of(house).closed_at) == (12, None)
 
 
-def test_a_paused_cluster_gets_nothing_else() -> None:
+def test_nothing_else_is_written_to_a_paused_cluster() -> None:
     house = closed()
     house.ask("scale-up", id="more", nodes=2, pool="workers")
     before = {group.key: group.requested for group in house.cluster.groups.values()}
@@ -162,7 +162,7 @@ def test_a_paused_cluster_gets_nothing_else() -> None:
     assert room(house) == 12
 
 
-def test_it_stays_as_it_is_while_evenkeel_acts() -> None:
+def test_it_is_managed_as_before_after_a_pause() -> None:
     house = closed()
     house.ask("pause", **{"for": "1m"})
     house.clock.at += 2 * MINUTE
@@ -171,7 +171,7 @@ def test_it_stays_as_it_is_while_evenkeel_acts() -> None:
 
 
 class TestUnregister:
-    def test_it_is_refused_even_with_force_until_the_pool_is_open(self) -> None:
+    def test_unregister_is_refused_until_the_pool_is_open(self) -> None:
         house = closed()
         says = house.refused("unregister", force=True)
         assert "pool workers is closed to cluster-autoscaler" in says
@@ -180,17 +180,8 @@ class TestUnregister:
         scan(house)
         assert "not registered any more" in house.ask("unregister", force=True)["message"]
 
-    def test_one_that_cannot_be_opened_for_half_an_hour_goes_with_force(self) -> None:
+    def test_unregister_with_force_succeeds_after_half_an_hour(self) -> None:
         house = closed()
         house.clock.at += 31 * MINUTE
         says = house.ask("unregister", force=True)["message"]
         assert "pool workers stays closed to cluster-autoscaler: raise its max by hand" in says
-
-
-def test_a_pool_that_was_never_closed_is_not_read_in_a_pause() -> None:
-    house = House()
-    house.settle()
-    house.ask("pause")
-    looks = house.cluster.looks
-    scan(house)
-    assert house.cluster.looks == looks

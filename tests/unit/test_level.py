@@ -1,4 +1,4 @@
-"""Level shrink, by example: what is published while nodes go, when it ends, and what an autoscaler makes of it."""
+"""Level shrink: the minima while nodes go, when the hold ends, and what an autoscaler makes of it."""
 
 import random
 from datetime import timedelta
@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 def levelled(*nodes: int, minimum: int = 0, strategy: Strategy | None = None, level: Level = Level.SHRINK) -> Played:
-    """A pool that has been looked at once."""
+    """A pool after its first check."""
     policy = numbers(minimum, 60, **({"strategy": strategy} if strategy else {}))
     pool = Played(zones(nodes), replace(policy, level=level))
     pool.look()
@@ -31,9 +31,9 @@ def levelled(*nodes: int, minimum: int = 0, strategy: Strategy | None = None, le
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_when_a_node_goes_the_smaller_zones_keep_what_they_have_and_the_fuller_give(strategy: Strategy) -> None:
+def test_when_a_node_goes_the_smaller_zones_are_held(strategy: Strategy) -> None:
     pool = levelled(9, 8, 3, strategy=strategy)
-    assert minima(pool.look(60)) == (0, 0, 0)  # a difference alone holds nobody
+    assert minima(pool.look(60)) == (0, 0, 0)  # a difference alone begins no hold
     found = pool.look(60, a=8)
     assert minima(found) == (3, 3, 3)
     assert "min raised to the 3 requested until 2026-01-15T12:32:00Z" in reasons(found, "c")
@@ -55,7 +55,7 @@ def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
 
 
 @pytest.mark.parametrize(("left", "held"), [(8, False), (7, True)])
-def test_nodes_that_evenkeel_has_taken_away_itself_begin_no_hold(left: int, held: bool) -> None:
+def test_nodes_that_evenkeel_removed_begin_no_hold(left: int, held: bool) -> None:
     seen = MemberSnapshot(since=NOW - MINUTE, requested=counted(9, 8, 3), planned={str(key("a")): 8})
     state = ClusterState(pools={POOL_ID: PoolState(seen=seen)})
     pool = Played(zones((left, 9, 3)), replace(numbers(0, 60), level=Level.SHRINK), state)
@@ -66,7 +66,7 @@ def counted(*nodes: int) -> dict[str, int]:
     return {str(key(zone)): count for zone, count in zip("abc", nodes, strict=True)}
 
 
-def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:
+def test_a_hold_without_effect_pauses_for_three_hours() -> None:
     pool = levelled(9, 9, 3)
     pool.look(60, a=8)
     pool.look(15)
@@ -80,12 +80,6 @@ def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:
     assert minima(pool.look(60, b=8)) == (3, 3, 3)
 
 
-def test_a_quiet_pool_that_is_not_level_is_not_written() -> None:
-    pool = levelled(9, 9, 3)
-    pool.look(60)
-    assert [pool.look(HOUR).changes for _ in range(6)] == [()] * 6
-
-
 def test_the_minima_of_the_pool_are_raised_and_never_lowered() -> None:
     pool = levelled(9, 8, 3, minimum=15)
     assert minima(pool.look(60)) == (6, 6, 3)
@@ -93,17 +87,17 @@ def test_the_minima_of_the_pool_are_raised_and_never_lowered() -> None:
     assert minima(levelled(9, 8, 3, minimum=3).look(60, a=8)) == (3, 3, 3)
 
 
-def test_off_is_the_default_and_holds_nobody() -> None:
+def test_only_healthy_zones_are_compared_and_off_holds_nothing() -> None:
     assert minima(levelled(9, 8, 3, level=Level.OFF).look(60, a=8)) == (0, 0, 0)
-
-
-def test_only_healthy_zones_are_compared() -> None:
     pool = levelled(9, 3, 3)
     pool.state = replace(pool.state, zones={"a": NOW + timedelta(hours=1)})
     assert minima(pool.look(60, b=2)) == (0, 0, 0)
+    quiet = levelled(9, 9, 3)
+    quiet.look(60)
+    assert [quiet.look(HOUR).changes for _ in range(6)] == [()] * 6
 
 
-def test_nodes_that_are_given_back_come_from_the_fullest_whatever_is_held() -> None:
+def test_removed_nodes_come_from_the_fullest_zone_despite_a_hold() -> None:
     pool = levelled(9, 8, 3)
     pool.look(60, a=8)
     request = ScaleRequest(id="night", nodes=-12, at=pool.now + MINUTE)
@@ -150,7 +144,7 @@ def played(found: Scenario) -> Record:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_shrink_ends_no_less_level_nobody_waits_and_idle_nodes_cost_little(seed: int) -> None:
+def test_a_shrink_ends_as_level_without_waiting_pods_and_at_little_cost(seed: int) -> None:
     without, with_it = (played(ebb(seed, level)) for level in ("off", "shrink"))
     ends = [[group.running for group in record.snapshots[-1].groups] for record in (without, with_it)]
     assert max(ends[1]) - min(ends[1]) <= max(ends[0]) - min(ends[0])
@@ -164,7 +158,7 @@ def test_a_shrink_ends_no_less_level_nobody_waits_and_idle_nodes_cost_little(see
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_min_of_ours_holds_a_node_for_longer_than_half_an_hour_after_the_last_that_went(seed: int) -> None:
+def test_a_hold_ends_within_half_an_hour_of_the_last_removed_node(seed: int) -> None:
     record = played(ebb(seed, "shrink"))
     went = 0
     longest = 30 * 60 + record.scenario.evenkeel.scan_interval

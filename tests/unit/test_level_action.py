@@ -1,4 +1,4 @@
-"""A pass of converge by hand: what it answers, what it has the worker do, and when it is over."""
+"""The level action: its answer, its steps, and its end."""
 
 from datetime import timedelta
 from io import StringIO
@@ -24,7 +24,7 @@ def uneven(*counts: int, **fields: object) -> House:
     return House(zones(counts or (1, 2, 5), bounds=[(0, 9)] * 3), **{"converge": {"blind": True}, **fields})  # type: ignore[arg-type]
 
 
-def test_a_dry_run_lists_the_steps_that_would_follow_and_changes_nothing() -> None:
+def test_a_dry_run_lists_the_steps_and_changes_nothing() -> None:
     house = uneven()
     answer = house.ask("level", pool="workers", dry_run=True)
     assert answer["steps"] == [{"from": "c", "to": "a"}] * 2
@@ -33,7 +33,7 @@ def test_a_dry_run_lists_the_steps_that_would_follow_and_changes_nothing() -> No
     assert not house.queue.requests
 
 
-def test_a_step_that_is_under_way_is_none_of_those_that_are_to_come() -> None:
+def test_a_step_under_way_is_not_listed_again() -> None:
     house = uneven(0, 4, 5)
     assert ": dry run: 3 steps: " in house.ask("level", pool="workers", dry_run=True)["message"]
     house.ask("level", pool="workers")
@@ -42,7 +42,7 @@ def test_a_step_that_is_under_way_is_none_of_those_that_are_to_come() -> None:
     assert "dry run: a step is under way, then 2 steps: " in message
 
 
-def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotten_when_it_is_over() -> None:
+def test_a_pass_is_carried_out_by_the_worker_and_ends() -> None:
     house = uneven()
     assert "is brought home, for 2 hours at most: 2 steps" in house.ask("level", pool="workers")["message"]
     assert "level" in {why for _, why in house.queue.requests.values()}
@@ -58,7 +58,7 @@ def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotte
     assert house.store.load("demo").control.convergence_requested == {}
 
 
-def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_budget_leaves() -> None:
+def test_plan_status_explain_and_page_describe_a_step() -> None:
     house = uneven()
     house.ask("level", pool="workers")
     house.carry_out()
@@ -80,7 +80,7 @@ def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_bud
         assert printed.count(said) == 2
 
 
-def test_a_plan_without_a_stack_says_why_no_step_begins() -> None:
+def test_an_offline_plan_says_why_no_step_begins() -> None:
     found = plan(Observation(groups=tuple(zones((1, 2, 5)))), ClusterState(), convergence(), NOW)
     console = Console(file=StringIO(), width=200)
     print_plan(found, console)
@@ -89,19 +89,19 @@ def test_a_plan_without_a_stack_says_why_no_step_begins() -> None:
     assert "  2 steps would bring the zones level: c to a, c to a.\n" in printed
 
 
-def test_a_level_pool_needs_none_and_says_so() -> None:
+def test_a_level_pool_needs_no_step() -> None:
     house = uneven(2, 2, 3)
     assert house.ask("level", pool="workers")["message"].endswith("its zones are level: no node has to be moved")
     assert house.store.load("demo").control.convergence_requested == {}
 
 
-def test_without_a_view_and_without_consent_it_says_what_is_missing() -> None:
+def test_without_workload_it_says_what_is_missing() -> None:
     house = uneven(converge=None)
     message = house.ask("level", pool="workers", dry_run=True)["message"]
     assert "it waits: no machine of c may be drained: its pods are unknown: set workload" in message
 
 
-def test_an_unknown_pool_and_a_paused_one_are_refused_in_one_line() -> None:
+def test_an_unknown_or_paused_pool_is_refused() -> None:
     house = uneven()
     assert "pool is 'other'" in house.refused("level", pool="other")
     house.ask("pause", pool="workers")
@@ -119,14 +119,10 @@ def test_an_unknown_pool_and_a_paused_one_are_refused_in_one_line() -> None:
         ({"blond": True}, "blond"),
     ],
 )
-def test_a_bad_wish_is_named_in_one_line(said: dict[str, object], fault: str) -> None:
+def test_a_bad_converge_field_is_named_in_one_line(said: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_model(ConvergeEntry, said, "converge")
     (line,) = caught.value.faults
     assert fault in line
     assert "\n" not in line
-
-
-def test_no_wishes_are_the_defaults() -> None:
-    assert ConvergeEntry().policy() == ConvergePolicy()
-    assert ConvergePolicy() == ConvergePolicy(per_hour=4, windows=(), surge=0, blind=False)
+    assert ConvergeEntry().policy() == ConvergePolicy(per_hour=4, windows=(), surge=0, blind=False) == ConvergePolicy()

@@ -1,4 +1,4 @@
-"""Lists as they are received: read as JSON is, with what looks do not need left out, and told from others unread."""
+"""Lists as they are received: read as JSON, without the fields that checks do not need, and with fingerprints."""
 
 import json
 from typing import Any
@@ -60,13 +60,13 @@ def readable(value: Any) -> Any:
 
 
 @given(items=ITEMS)
-def test_a_run_reads_what_json_says(items: list[Object]) -> None:
+def test_a_run_reads_a_list_as_json(items: list[Object]) -> None:
     expected = [{"apiVersion": "v1", "kind": "MachineSet", **readable(item)} for item in items]
     assert said(received(page(items)).objects()) == said(expected)
 
 
 @given(items=ITEMS)
-def test_a_look_reads_the_same_but_for_what_it_has_no_need_of(items: list[Object]) -> None:
+def test_a_check_reads_the_same_without_needless_metadata(items: list[Object]) -> None:
     def without(item: Object) -> Object:
         metadata = item.get("metadata")
         if not isinstance(metadata, dict):
@@ -78,7 +78,7 @@ def test_a_look_reads_the_same_but_for_what_it_has_no_need_of(items: list[Object
     assert [said(without(item)) for item in whole] == [said(without(item)) for item in looked_at]
 
 
-def test_a_look_has_objects_in_one_order_whatever_the_order_of_the_watch_cache() -> None:
+def test_a_check_sorts_objects_by_name() -> None:
     places = [("b", "x"), ("a", "y"), ("a", "x")]
     items = [{"metadata": {"namespace": namespace, "name": name}} for namespace, name in places]
     assert [name_of(item) for item in received(page(items), whole=False).objects()] == sorted(places)
@@ -92,36 +92,36 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
-def test_of_the_objects_that_are_read_nothing_is_left_out_but_who_wrote_what(example: Object) -> None:
+def test_a_check_reads_objects_without_managed_fields(example: Object) -> None:
     written = {**example, "metadata": {**example["metadata"], "managedFields": [{"manager": "kubectl"}]}}
     assert received(page([written]), whole=False).objects() == [example]
 
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("body", [b"{", b"", b"null", b"[1]", b'{"items":3}', b'{"items":[1]}', b"[" * 99_999, b"\xff"])
-def test_what_is_no_list_is_one_clear_error(body: bytes, whole: bool) -> None:
+def test_an_answer_that_is_no_list_is_an_error(body: bytes, whole: bool) -> None:
     assert not continuation_of(body)
     with pytest.raises(ClusterUnavailableError, match=r"^GET /x of demo: the answer is (not JSON|no list of objects)$"):
         received(body, whole=whole).objects()
 
 
 @given(items=ITEMS, version=st.text(), token=st.text(min_size=1))
-def test_lists_of_the_same_objects_are_the_same_whatever_their_versions(
-    items: list[Object], version: str, token: str
-) -> None:
+def test_lists_of_the_same_objects_have_one_fingerprint(items: list[Object], version: str, token: str) -> None:
     one, other = received(page(items)), received(page(items, version, token))
     assert fingerprint_of([one], "") == fingerprint_of([other], "")
     assert continuation_of(other.pages[0]) == readable(token)
 
 
 @given(items=ITEMS, others=ITEMS, kinds=st.tuples(st.sampled_from("ab"), st.sampled_from("ab")))
-def test_lists_of_other_objects_are_others(items: list[Object], others: list[Object], kinds: tuple[str, str]) -> None:
+def test_lists_of_other_objects_have_other_fingerprints(
+    items: list[Object], others: list[Object], kinds: tuple[str, str]
+) -> None:
     one, other = (received(page(found, kind=kind)) for found, kind in zip((items, others), kinds, strict=True))
     same = fingerprint_of([one], "") == fingerprint_of([other], "")
     assert same == ((json.dumps(items), kinds[0]) == (json.dumps(others), kinds[1]))
 
 
-def test_settings_places_pages_and_ways_of_reading_make_others() -> None:
+def test_settings_sources_and_pages_change_the_fingerprint() -> None:
     items: list[Object] = [{"metadata": {"name": name}} for name in ("a", "b")]
     lists = [
         [received(page(items))],
@@ -146,11 +146,11 @@ def test_settings_places_pages_and_ways_of_reading_make_others() -> None:
         b"garbage",
     ],
 )
-def test_a_list_that_does_not_say_which_of_it_is_its_own_is_like_no_other(body: bytes) -> None:
+def test_a_list_without_its_metadata_at_the_end_has_no_fingerprint(body: bytes) -> None:
     assert fingerprint_of([received(body)], "") is None
 
 
-def test_the_end_of_a_list_is_not_looked_for_within_its_texts() -> None:
+def test_the_end_of_a_list_is_not_found_within_its_texts() -> None:
     text = '],"kind":"List","metadata":{}}'
     one, other = (received(page([{"metadata": {"name": name}, "spec": text}])) for name in "ab")
     assert fingerprint_of([one], "") not in (None, fingerprint_of([other], ""))
@@ -166,7 +166,7 @@ def page_of(objects: list[tuple[str, int]], **more: object) -> bytes:
 
 
 @given(one=objects_of, other=objects_of, cut=st.integers(0, 5))
-def test_the_same_objects_in_the_same_versions_are_the_same_in_whatever_pages_and_order(
+def test_the_versions_of_objects_do_not_depend_on_pages_or_order(
     one: dict[str, int], other: dict[str, int], cut: int
 ) -> None:
     entries = list(one.items())
@@ -181,5 +181,5 @@ def test_the_same_objects_in_the_same_versions_are_the_same_in_whatever_pages_an
     "page",
     [b"", b"{", b"[]", b'{"items":[{}]}', b'{"items":[{"metadata":{"uid":"a"}}]}', b'{"items":[{"metadata":1}]}'],
 )
-def test_what_has_no_version_has_no_fingerprint(page: bytes) -> None:
+def test_objects_without_a_version_have_no_fingerprint(page: bytes) -> None:
     assert versions_of([ReceivedList("x", (page,))]) is None

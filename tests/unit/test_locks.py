@@ -1,4 +1,4 @@
-"""What is installed is what was locked: every lock names the hashes of its files, and every recipe demands them."""
+"""Every lock has the hashes of its packages, and every recipe requires them."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def installing(recipe: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.relative_to(ROOT)))
-def test_every_package_of_a_lock_is_pinned_with_its_hashes_and_from_nowhere_in_particular(lock: Path) -> None:
+def test_every_package_of_a_lock_is_pinned_with_hashes(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8")
     packages = [block for block in re.split(r"^(?=[a-zA-Z0-9])", text, flags=re.M) if block[:1].isalnum()]
     assert len(packages) > 5
@@ -37,7 +37,7 @@ def test_every_package_of_a_lock_is_pinned_with_its_hashes_and_from_nowhere_in_p
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: str(recipe.relative_to(ROOT)))
-def test_every_recipe_that_installs_from_a_lock_demands_the_hashes_and_resolves_nothing(recipe: Path) -> None:
+def test_every_recipe_requires_hashes_and_resolves_nothing(recipe: Path) -> None:
     for line in installing(recipe):
         if " -e ." in line:  # our own code, which is here already
             assert "--no-deps" in line
@@ -53,6 +53,6 @@ def test_the_recipes_install_from_every_lock() -> None:
 
 
 @pytest.mark.parametrize("lock", [ROOT / "requirements" / "runtime.txt", LAYER], ids=lambda lock: lock.parent.name)
-def test_what_is_deployed_and_what_lambda_brings_has_the_versions_that_are_tested(lock: Path) -> None:
+def test_deployed_versions_are_the_tested_ones(lock: Path) -> None:
     tested = pinned(ROOT / "requirements" / "dev.txt")
     assert pinned(lock).items() <= tested.items()

@@ -1,4 +1,4 @@
-"""A cluster whose record asks for it has metrics of its own, which name it, and nobody else's costs more for it."""
+"""Metrics of a single cluster, where its record requests them."""
 
 import json
 from dataclasses import replace
@@ -14,13 +14,13 @@ from tests.house import House
 NAMES = {"Incidents", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
 
 
-def test_only_who_asks_has_metrics_of_its_own() -> None:
+def test_only_a_cluster_with_the_field_has_metrics() -> None:
     assert House().looks().metrics_of_clusters() == {}
     (found,) = House(metrics="cluster").looks().metrics_of_clusters().items()
     assert (found[0], set(found[1])) == ("demo", NAMES)
 
 
-def test_at_a_glance_and_at_a_whole_look_they_are_the_same() -> None:
+def test_quick_and_full_checks_have_the_same_metrics() -> None:
     house = House(metrics="cluster")
     house.settle()
     found = []
@@ -31,7 +31,7 @@ def test_at_a_glance_and_at_a_whole_look_they_are_the_same() -> None:
     assert {len(each) for each in found} == {len(NAMES) - 1, len(NAMES)}, "both kinds of look were among them"
 
 
-def test_of_a_cluster_that_does_not_answer_its_trouble_is_known_and_no_more() -> None:
+def test_an_unreachable_cluster_has_incident_metrics_only() -> None:
     house = House(metrics="cluster")
     house.settle()
     incident = Incident(kind=IncidentKind.MISSING, pool="cluster-api/ns/workers", since=NOW, missing=3)
@@ -55,7 +55,7 @@ def test_a_paused_cluster_is_not_measured() -> None:
     assert house.looks().metrics_of_clusters() == {}
 
 
-def test_the_line_names_stack_and_cluster_and_no_zero(
+def test_the_line_has_stack_cluster_and_no_zero(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Evenkeel")

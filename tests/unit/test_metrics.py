@@ -1,4 +1,4 @@
-"""A metric that is sent costs money for that hour: zeros and what nobody reads are not sent, and are not lost."""
+"""Metrics cost money: zeros and metrics without an alarm are not sent, but logged."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def billed(lines: list[dict[str, Any]]) -> set[str]:
 @pytest.mark.parametrize("everything", [False, True])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=COUNTS)
-def test_what_is_billed_is_read_and_says_something(
+def test_only_nonzero_metrics_with_an_alarm_are_billed(
     capsys: pytest.CaptureFixture[str], counts: list[tuple[str, int]], everything: bool
 ) -> None:
     lines = printed(capsys, counts, everything=everything)
@@ -53,14 +53,14 @@ def test_what_is_billed_is_read_and_says_something(
     assert len(lines) == bool(billed(lines)), "nothing to bill, no line"
 
 
-def test_the_line_of_a_metric_that_is_sent_has_the_others_as_plain_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_metrics_are_plain_fields_of_the_line(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = printed(capsys, [("RunsFailed", 1), ("Conflicts", 2), ("Imbalance", 0)], everything=False)
     assert billed([line]) == {"RunsFailed"}
     assert (line["RunsFailed"], line["Conflicts"]) == ([1.0], [2.0])
     assert "Imbalance" not in line
 
 
-def test_nothing_of_one_invocation_is_in_the_line_of_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_nothing_of_the_invocation_before(capsys: pytest.CaptureFixture[str]) -> None:
     metrics = StackMetrics(everything=lambda: False)
     metrics.add_metric("Conflicts", MetricUnit.Count, 2)
     metrics.flush_metrics()

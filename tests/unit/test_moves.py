@@ -1,6 +1,7 @@
-"""Moving stuck replicas: what is owed, who takes it, in which order it is written, and when it is over."""
+"""Moving stuck replicas: which zone takes them, what is still unplaced, and in which order it is written."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,6 @@ from tests.builders import (
     machines,
     numbers,
     pool_plan,
-    reasons,
     refused,
     requested,
     stated,
@@ -31,7 +31,6 @@ from tests.builders import (
 )
 from tests.fakes import plenty
 from tests.house import NUMBERS, House
-from tests.parts import replace
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
@@ -39,11 +38,6 @@ ALONE = replace(MOVE, autoscaler=False)
 
 class EndError(BaseException):
     """The end of a process."""
-
-
-def failing(found: PoolPlan) -> dict[str, int]:
-    """What each zone gives or takes, by zone."""
-    return {planned.group.identity.zone or "": planned.journal_delta for planned in found.groups}
 
 
 def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> House:
@@ -60,43 +54,44 @@ def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: An
     return pool_plan(groups, policy, adopted={id: PoolState(move=move)}, **more)
 
 
-class TestWhoTakesThem:
-    def test_the_emptiest_healthy_zones_level_them(self) -> None:
-        found = pool_plan(zones([5, 3, 0], [2, 3, 0]), MOVE, fenced="a")
-        assert requested(found) == (2, 3, 3)
-        assert failing(found) == {"a": -3, "b": 0, "c": 3}
-
-    def test_with_every_zone_failing_they_stay_and_the_pool_starves(self) -> None:
-        found = pool_plan(zones([3, 2], [1, 1]), MOVE, fenced="ab")
-        assert requested(found) == (3, 2)
-        assert found.report.starved == 3
-        assert "no healthy zone can take over" in reasons(found, "a")
-
-    def test_the_operators_cap_on_a_zone_is_kept_and_what_does_not_fit_stays(self) -> None:
-        found = pool_plan([group("a", 5, running=2), group("b", 3, zone_max=4)], MOVE, fenced="a")
-        assert requested(found) == (4, 4)
-        assert found.report.starved == 2
-
-    def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
-        groups = [
-            group("a", 5, running=2),
-            group("b", 3),
-            group("c", 1, bounds=(0, 9), frozen_because=stated("rolling")),
+class TestTakers:
+    @pytest.mark.parametrize(
+        ("groups", "fenced", "expected", "starved"),
+        [
+            (zones([5, 3, 0], [2, 3, 0]), "a", (2, 3, 3), 0),
+            (zones([3, 2], [1, 1]), "ab", (3, 2), 3),
+            ([group("a", 5, running=2), group("b", 3, zone_max=4)], "a", (4, 4), 2),
+            (
+                [
+                    group("a", 5, running=2),
+                    group("b", 3),
+                    group("c", 1, bounds=(0, 9), frozen_because=stated("rolling")),
+                ],
+                *("a", (2, 6, 1), 0),
+            ),
+        ],
+        ids=["the emptiest", "no healthy zone", "within zone-max", "not a frozen zone"],
+    )
+    def test_the_emptiest_healthy_zones_take_them(
+        self, groups: list[NodeGroup], fenced: str, expected: tuple[int, ...], starved: int
+    ) -> None:
+        found = pool_plan(groups, MOVE, fenced=fenced)
+        assert (requested(found), found.starved) == (expected, starved)
+        assert [one.journal_delta for one in found.groups] == [
+            after - before.requested for after, before in zip(expected, groups, strict=True)
         ]
-        assert requested(pool_plan(groups, MOVE, fenced="a")) == (2, 6, 1)
 
 
 class TestBesideAnAutoscaler:
-    def test_without_one_the_room_is_left_open(self) -> None:
+    def test_without_an_autoscaler_the_maximum_stays_open(self) -> None:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
-        assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.journal_delta > 0] == [
-            True
-        ]
+        (taker,) = (planned for planned in found.groups if planned.journal_delta > 0)
+        assert taker.bounds.max > 3
 
     @pytest.mark.parametrize(
         ("ago", "running", "is_cut"), [(0, 3, True), (14.9, 3, True), (15, 3, False), (40, 3, False), (0, 4, False)]
     )
-    def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
+    def test_moved_replicas_count_as_coming_until_the_provision_timeout(
         self, ago: float, running: int, is_cut: bool
     ) -> None:
         ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
@@ -106,16 +101,16 @@ class TestBesideAnAutoscaler:
 
 
 class TestTheOrderOfWrites:
-    def test_who_gives_comes_before_who_takes_even_where_the_taker_loses_more_room(self) -> None:
+    def test_the_giver_is_written_before_the_taker(self) -> None:
         # The taker's max goes from 12 to 4, the giver's only from 3 to 2: by room alone the taker would be first.
         found = pool_plan(zones([3, 3], [2, 3], [(0, 3), (0, 12)]), MOVE, fenced="a")
-        assert failing(found) == {"a": -1, "b": 1}
-        assert [planned.group.identity.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
+        assert [planned.journal_delta for planned in found.groups] == [-1, 1]
+        assert [planned.group.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
 
     @pytest.mark.parametrize("end", [EndError, ClusterUnavailableError], ids=["killed", "no answer"])
     @pytest.mark.parametrize("two_objects", [False, True])
     @pytest.mark.parametrize("done", range(5))
-    def test_wherever_a_run_ends_no_replica_is_lost_and_none_doubled(
+    def test_no_replica_is_lost_or_doubled_wherever_a_run_ends(
         self, done: int, two_objects: bool, end: type[BaseException]
     ) -> None:
         house = moving([3, 3], [(0, 9), (0, 3)], two_objects=two_objects)
@@ -133,86 +128,73 @@ class TestTheOrderOfWrites:
         house.answer_writes(None)
         house.clock.at += MINUTE
         house.run()
-        assert {member.identity.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
+        assert {member.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
         (pool,) = house.state.pools.values()
         assert pool.move is None
 
 
-class TestWhatIsOwed:
-    def test_nothing_before_the_first_patch(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced(zones([5, 3], [2, 3])) == 0
+def after(a: int, b: int, *marked: str, c: int | None = None, older: str | None = None) -> list[NodeGroup]:
+    """Groups of zones a and b (and c), of which some have the mark of the move."""
+    requested = {"a": a, "b": b} | ({} if c is None else {"c": c})
+    return [group(zone, nodes, move="m" if zone in marked else older) for zone, nodes in requested.items()]
 
-    def test_what_was_given_and_not_taken(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 2, str(key("c")): 1})
-        after = [group("a", 2, move="m"), group("b", 5, move="m"), group("c", 0)]
-        assert move.still_unplaced(after) == 1
 
-    def test_nothing_when_all_was_taken(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 2, move="m"), group("b", 6, move="m")]) == 0
+#: the move's steps of zones a, b and c; replicas unplaced before; the groups then; replicas unplaced now
+UNPLACED: dict[str, tuple[tuple[int, ...], int, list[NodeGroup], int]] = {
+    "before the first patch": ((-3, 3), 0, after(5, 3), 0),
+    "given and not taken": ((-3, 2, 1), 0, after(2, 5, "a", "b", c=0), 1),
+    "all taken": ((-3, 3), 0, after(2, 6, "a", "b"), 0),
+    "more taken than given": ((-3, 3), 0, after(5, 6, "b"), 0),
+    "a request to remove, not begun": ((-3,), -2, after(5, 0), -2),
+    "a request to remove, done": ((-3,), -2, after(2, 0, "a"), 0),
+    "marks of another move": ((-3, 3), 0, after(2, 6, "a", older="older"), 3),
+    "carried from the move before": ((0, 2), 2, after(2, 3), 2),
+    "carried and taken": ((0, 2), 2, after(2, 5, "b"), 0),
+    "an autoscaler adds replicas": ((-3, 3), 0, after(4, 9, "a"), 3),
+}
 
-    def test_nothing_when_more_was_taken_than_given_and_never_less_than_nothing(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 5), group("b", 6, move="m")]) == 0
 
-    def test_nothing_when_more_was_given_back_than_asked_for(self) -> None:
-        move = Move(id="m", unplaced=-2, steps={str(key("a")): -3}, request="r")
-        assert move.still_unplaced([group("a", 5)]) == -2
-        assert move.still_unplaced([group("a", 2, move="m")]) == 0
+class TestUnplaced:
+    @pytest.mark.parametrize(("steps", "unplaced", "groups", "still"), UNPLACED.values(), ids=UNPLACED)
+    def test_unplaced_replicas(self, steps: tuple[int, ...], unplaced: int, groups: Any, still: int) -> None:
+        named = {str(key(zone)): step for zone, step in zip("abc", steps, strict=False) if step}
+        move = Move(id="m", unplaced=unplaced, steps=named, request="r" if unplaced < 0 else "")
+        assert move.still_unplaced(groups) == still
 
-    def test_marks_of_another_move_do_not_count(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 2, move="m"), group("b", 6, move="older")]) == 3
-
-    def test_what_the_move_before_left_owed_is_carried(self) -> None:
-        move = Move(id="m", unplaced=2, steps={str(key("b")): 2})
-        assert move.still_unplaced([group("a", 2), group("b", 3)]) == 2
-        assert move.still_unplaced([group("a", 2), group("b", 5, move="m")]) == 0
-
-    def test_what_an_autoscaler_adds_meanwhile_changes_nothing(self) -> None:
-        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 4, running=2, move="m"), group("b", 9)]) == 3
-
-    def test_the_next_plan_places_it(self) -> None:
-        groups = [group("a", 2, move="m"), group("b", 3), group("c", 0)]
-        found = owing(groups, Move(id="m", steps={str(key("a")): -3, str(key("b")): 3}), fenced="a")
-        assert sum(requested(found)) == 8
-        assert requested(found)[0] == 2
-        assert found.replicas.unplaced == 0
-
-    def test_it_is_placed_also_where_the_pool_is_on_release_now(self) -> None:
-        groups = [group("a", 2, move="m"), group("b", 3)]
-        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), numbers(0, 12), fenced="a")
-        assert requested(found) == (2, 6)
-
-    def test_what_finds_no_place_stays_owed_and_starves_the_pool(self) -> None:
-        groups = [group("a", 2, move="m"), group("b", 3, zone_max=4)]
-        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
-        assert requested(found) == (2, 4)
-        assert (found.replicas.unplaced, found.report.starved) == (2, 2)
-
-    def test_what_pool_maximum_no_longer_allows_is_no_longer_owed(self) -> None:
-        groups = [group("a", 2, move="m"), group("b", 9)]
-        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
-        assert requested(found) == (2, 10)
-        assert found.replicas.unplaced == 0
-
-    def test_it_comes_before_what_is_stuck_now(self) -> None:
-        groups = [group("a", 2, move="m"), group("b", 4, running=1), group("c", 0, zone_max=4)]
-        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="ab")
-        assert requested(found) == (2, 3, 4)
-        assert (found.replicas.unplaced, found.report.starved) == (0, 2)
+    @pytest.mark.parametrize(
+        ("others", "policy", "fenced", "expected", "unplaced", "starved"),
+        [
+            ([group("b", 3), group("c", 0)], MOVE, "a", (2, 3, 3), 0, 0),
+            ([group("b", 3)], numbers(0, 12), "a", (2, 6), 0, 0),
+            ([group("b", 3, zone_max=4)], MOVE, "a", (2, 4), 2, 2),
+            ([group("b", 9)], MOVE, "a", (2, 10), 0, 0),
+            ([group("b", 4, running=1), group("c", 0, zone_max=4)], MOVE, "ab", (2, 3, 4), 0, 2),
+        ],
+        ids=["in the emptiest zone", "with on-failure release", "within zone-max", "within PoolMaximum", "first"],
+    )
+    def test_the_next_plan_places_them(
+        self,
+        others: list[NodeGroup],
+        policy: Policy,
+        fenced: str,
+        expected: tuple[int, ...],
+        unplaced: int,
+        starved: int,
+    ) -> None:
+        found = owing(
+            [group("a", 2, move="m"), *others], Move(id="m", steps={str(key("a")): -3}), policy, fenced=fenced
+        )
+        assert (requested(found), found.unplaced, found.starved) == (expected, unplaced, starved)
 
 
 class TestWhileItIsUnderWay:
-    def test_a_machine_that_boots_beside_a_refused_one_is_not_given_up(self) -> None:
+    def test_a_booting_machine_beside_a_refused_one_stays(self) -> None:
         booting = machines(group("a", 5, running=2), MINUTE).machines or ()
         failed = refused(group("a", 5, running=0), 2 * MINUTE, 2 * MINUTE).machines or ()
         groups = [group("a", 5, running=2, machines=(*booting, *failed)), group("b", 3)]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
 
-    def test_in_dry_run_nothing_is_written_down(self) -> None:
+    def test_a_dry_run_stores_no_move(self) -> None:
         house = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)
         plan = house.rebalance("demo", "test", plenty).plan
         assert plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}

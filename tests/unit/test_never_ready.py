@@ -37,8 +37,7 @@ def bad(age: timedelta, **fields: Any) -> Node:
 
 def after(there: Node | None, policy: Policy = ORDERS, before: GroupState | None = None) -> GroupState:
     seen = Observation(
-        groups=(group("a", 1, pool_min=0, pool_max=5),),
-        workload=None if there is None else Workload(nodes=(there,)),
+        groups=(group("a", 1, pool_min=0, pool_max=5),), workload=None if there is None else Workload(nodes=(there,))
     )
     states = {} if before is None else {key("a"): before}
     made = plan(seen, ClusterState(groups=states), policy, NOW)
@@ -67,7 +66,7 @@ def test_a_node_that_is_not_ready_at_the_provision_timeout_fences_its_group() ->
         (1, 15, 15, True),
     ],
 )
-def test_the_timeout_counts_from_the_machine_and_a_late_node_has_five_minutes(
+def test_the_timeout_counts_from_the_machine_with_five_minutes_for_a_late_node(
     machine: int, registered: int, timeout: int, *, fails: bool
 ) -> None:
     made = Machine(name="m", has_node=True, created_at=NOW - machine * MINUTE)
@@ -76,7 +75,7 @@ def test_the_timeout_counts_from_the_machine_and_a_late_node_has_five_minutes(
     assert found.failures == fails
 
 
-def test_it_is_one_failure_however_long_it_stays() -> None:
+def test_it_is_one_failure() -> None:
     found = after(bad(TIMEOUT))
     later = NOW + timedelta(minutes=40)
     seen = replace(group("a", 1), never_ready={"n": NOW})
@@ -99,7 +98,7 @@ def test_it_is_one_failure_however_long_it_stays() -> None:
     ],
     ids=["was Ready", "was Ready for long", "Ready", "going", "of no group", "of no age", "not read"],
 )
-def test_what_else_a_node_is_says_nothing_about_its_group(there: Node | None) -> None:
+def test_other_nodes_are_no_failure(there: Node | None) -> None:
     assert after(there) == GroupState()
 
 
@@ -120,18 +119,15 @@ def test_a_node_is_a_success_once_it_is_ready() -> None:
     assert not after(bad(MINUTE, ready=True, not_ready_since=None), before=waits).is_failing
 
 
-def test_a_zone_that_is_tried_has_one_machine_on_its_way_until_its_node_is_ready() -> None:
+def test_a_probed_zone_has_one_booting_machine_until_its_node_is_ready() -> None:
     """A node that came too late is none that is awaited."""
     tried = Draft(group=replace(group("a", 2), never_ready={"n": NOW}), state=State.PROBING, requested=2)
     assert replace(tried, starting=1).probe == 0
     assert tried.probe == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "since"),
-    [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)],
-)
-def test_since_when_a_node_is_not_ready_is_read_from_its_condition(status: str | None, since: Any) -> None:
+@pytest.mark.parametrize(("status", "since"), [("True", None), ("False", NOW), ("Unknown", NOW), (None, None)])
+def test_the_ready_condition_is_read(status: str | None, since: Any) -> None:
     ready = {"type": "Ready", "status": status, "lastTransitionTime": NOW.isoformat()}
     conditions = [{"type": "DiskPressure", "status": "False"}, *([ready] if status else [])]
     item = {"metadata": {"name": "n"}, "status": {"conditions": conditions}}

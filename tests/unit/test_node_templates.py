@@ -1,7 +1,8 @@
-"""What the nodes of a group look like: who says it, who wins, and what keeps a group without nodes closed."""
+"""The node template of a group: its sources, their precedence, and what closes a group without nodes."""
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from evenkeel.validation import read_model
 from tests import objects
 from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
-from tests.parts import replace
 
 GIB = 2**30
 ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
@@ -62,7 +62,7 @@ def group(flavour: str, item: Object, *templates: Object) -> NodeGroup:
 
 
 def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
-    made = group(flavour, item, *templates).template.node
+    made = group(flavour, item, *templates).template
     assert made is not None
     return made
 
@@ -81,7 +81,7 @@ def with_annotations(item: Object, **values: str) -> Object:
 
 
 class TestAnnotations:
-    def test_every_amount_is_read_as_the_quantity_that_it_is(self) -> None:
+    def test_every_amount_is_read_as_a_quantity(self) -> None:
         item = annotated(
             cpu="3500m", memory="16Gi", ephemeral_disk="50G", maxPods="58", gpu_type="amd.com/gpu", gpu_count="2"
         )
@@ -99,52 +99,52 @@ class TestAnnotations:
         assert made.taints == (Taint("dedicated", "gpu", "NoSchedule"),)
         assert made.source == "annotations"
 
-    def test_an_annotation_that_is_not_supported_is_reported_by_name_and_the_rest_is_read(self) -> None:
+    def test_an_unsupported_annotation_is_a_note_and_the_rest_is_read(self) -> None:
         found = group("cluster-api", annotated(cpu="4", memory="16Gi", dra_driver="gpu.nvidia.com"))
-        (note,) = found.unreadable.notes
+        (note,) = found.notes
         assert str(note).startswith(
             f"MachineDeployment demo/{found.key.name}: {CAPACITY}dra-driver is 'gpu.nvidia.com': "
         )
         assert "does not support this annotation" in note.problem
-        assert found.template.node is not None
-        assert found.template.node.complete
-        assert found.template.closed_because is None
+        assert found.template is not None
+        assert found.template.complete
+        assert found.closed_because is None
 
-    def test_without_a_gpu_type_cluster_api_has_no_name_for_gpus_and_openshift_has_nvidias(self) -> None:
+    def test_without_a_gpu_type_only_openshift_has_a_gpu_name(self) -> None:
         values = {"cpu": "4", "memory": "16Gi", "gpu_count": "2"}
         assert set(template("cluster-api", annotated("cluster-api", **values)).capacity) == {"cpu", "memory", "pods"}
         assert template("openshift", annotated("openshift", **values)).capacity["nvidia.com/gpu"] == 2
 
-    def test_what_nobody_says_is_what_cluster_autoscaler_takes(self) -> None:
-        made = template("cluster-api", annotated(cpu="4", memory="16Gi"))
-        assert made.capacity["pods"] == 110
-        assert made.labels["kubernetes.io/arch"] == "amd64"
-
-    def test_where_nobody_says_anything_there_is_no_template(self) -> None:
+    def test_without_a_source_there_is_no_template(self) -> None:
         one = group("cluster-api", objects.cluster_api(ZONES[0], 3))
-        assert (one.template.node, one.template.closed_because, one.template.invisible_at_zero) == (
-            None,
-            None,
-            False,
-        )
+        assert (one.template, one.closed_because, one.invisible_at_zero) == (None, None, False)
 
-    def test_openshifts_older_names_count_and_its_memory_is_in_mebibytes(self) -> None:
-        item = with_annotations(annotated("openshift"), vCPU="4", memoryMb="16384", GPU="1", maxPods="250")
-        assert template("openshift", item).capacity == {"cpu": 4, "memory": 16 * GIB, "nvidia.com/gpu": 1, "pods": 250}
-
-    def test_openshifts_newer_names_win_one_by_one(self) -> None:
-        item = with_annotations(annotated("openshift", memory="8Gi", maxPods="0"), vCPU="4", memoryMb="16384")
-        capacity = template("openshift", item).capacity
-        assert (capacity["cpu"], capacity["memory"], capacity["pods"]) == (4, 8 * GIB, 110)
-
-    def test_the_older_names_mean_nothing_in_the_other_flavours(self) -> None:
-        item = with_annotations(annotated("cluster-api"), vCPU="4", memoryMb="16384")
-        assert group("cluster-api", item).template.node is None
+    @pytest.mark.parametrize(
+        ("flavour", "newer", "older", "capacity"),
+        [
+            (
+                *("openshift", {}, {"vCPU": "4", "memoryMb": "16384", "GPU": "1", "maxPods": "250"}),
+                {"cpu": 4, "memory": 16 * GIB, "nvidia.com/gpu": 1, "pods": 250},
+            ),
+            (
+                *("openshift", {"memory": "8Gi", "maxPods": "0"}, {"vCPU": "4", "memoryMb": "16384"}),
+                {"cpu": 4, "memory": 8 * GIB, "pods": 110},
+            ),
+            ("cluster-api", {}, {"vCPU": "4", "memoryMb": "16384"}, None),
+            ("cluster-api", {"cpu": "4", "memory": "16Gi"}, {}, {"cpu": 4, "memory": 16 * GIB, "pods": 110}),
+        ],
+        ids=["older names", "newer names precede", "older names of another flavour", "defaults"],
+    )
+    def test_older_names_of_openshift_count(
+        self, flavour: str, newer: dict[str, str], older: dict[str, str], capacity: dict[str, int] | None
+    ) -> None:
+        made = group(flavour, with_annotations(annotated(flavour, **newer), **older)).template
+        assert (made and made.capacity) == capacity
 
 
 class TestOtherSources:
     @pytest.mark.parametrize("style", ["v1beta1", "v1beta2"])
-    def test_cluster_apis_template_is_found_by_both_styles_of_reference(self, style: str) -> None:
+    def test_both_styles_of_reference_find_the_template(self, style: str) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0), style=style)
         info = {"architecture": "arm64", "operatingSystem": "windows"}
         made = template("cluster-api", item, objects.infrastructure(nodeInfo=info))
@@ -152,13 +152,13 @@ class TestOtherSources:
         assert made.labels == {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "windows"}
         assert made.source == "AWSMachineTemplate demo-m5"
 
-    def test_annotations_win_over_it_field_by_field(self) -> None:
+    def test_annotations_precede_the_template_by_field(self) -> None:
         item = objects.refers(annotated(memory="8Gi", labels="kubernetes.io/arch=s390x"))
         made = template("cluster-api", item, objects.infrastructure())
         assert (made.capacity["cpu"], made.capacity["memory"]) == (4, 8 * GIB)
         assert made.labels == {"kubernetes.io/arch": "s390x", "kubernetes.io/os": "linux"}
 
-    def test_of_the_scalables_labels_cluster_api_carries_over_those_of_three_domains(self) -> None:
+    def test_cluster_api_copies_labels_of_three_domains(self) -> None:
         item = objects.cluster_api(ZONES[0], 2)
         item["spec"]["template"]["metadata"]["labels"] = {
             "node-role.kubernetes.io/worker": "",
@@ -176,7 +176,7 @@ class TestOtherSources:
             "kubernetes.io/os",
         }
 
-    def test_taints_of_the_spec_stay_unless_an_annotation_has_key_and_effect_of_one(self) -> None:
+    def test_taints_of_annotations_precede_those_of_the_spec(self) -> None:
         item = annotated(taints="a=2:NoSchedule,a=3:NoExecute")
         item["spec"]["template"]["spec"]["taints"] = [
             {"key": "a", "value": "1", "effect": "NoSchedule", "propagation": "Always"},
@@ -190,17 +190,12 @@ class TestOtherSources:
             Taint("b", "", "NoSchedule"),
         }
 
-    def test_gardeners_machine_class_and_node_template_make_one(self) -> None:
+    def test_the_machine_class_and_node_template_of_gardener_are_combined(self) -> None:
         item = objects.gardener(ZONES[0], 0)
         item["spec"]["template"]["spec"]["nodeTemplate"]["spec"] = {"taints": [{"key": "a", "effect": "NoExecute"}]}
         made = template("gardener", item, objects.machine_class(item, virtualCapacity={"example.com/dongle": "3"}))
-        assert made.capacity == {
-            "cpu": 4,
-            "memory": 16 * GIB,
-            "nvidia.com/gpu": 1,
-            "example.com/dongle": 3,
-            "pods": 110,
-        }
+        gpus = {"nvidia.com/gpu": 1, "example.com/dongle": 3}
+        assert made.capacity == {"cpu": 4, "memory": 16 * GIB, "pods": 110, **gpus}
         assert made.labels == {
             "worker.gardener.cloud/pool": "main",
             "topology.kubernetes.io/zone": ZONES[0],
@@ -211,7 +206,7 @@ class TestOtherSources:
         }
         assert made.taints == (Taint("a", "", "NoExecute"),)
 
-    def test_openshifts_node_labels_and_taints_stand_in_its_template(self) -> None:
+    def test_the_template_of_openshift_has_labels_and_taints(self) -> None:
         item = annotated("openshift", cpu="4", memory="16Gi")
         spec = item["spec"]["template"]["spec"]
         spec["metadata"] = {"labels": {"node-role.kubernetes.io/infra": ""}}
@@ -239,10 +234,10 @@ class TestOtherSources:
         item["spec"]["template"]["spec"]["infrastructureRef"] = reference
         assert template_of(CLUSTER_API, item) is None
         one = group("cluster-api", item)
-        assert one.template.closed_because is not None
-        assert not one.template.invisible_at_zero
+        assert one.closed_because is not None
+        assert not one.invisible_at_zero
 
-    def test_a_version_that_is_none_is_left_to_discovery(self) -> None:
+    def test_an_invalid_version_is_left_to_discovery(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0), style="v1beta1")
         item["spec"]["template"]["spec"]["infrastructureRef"]["apiVersion"] = f"{INFRASTRUCTURE}/../v1"
         assert template_of(CLUSTER_API, item) is None
@@ -275,20 +270,13 @@ class TestRunningNodes:
         known = running_nodes(FLAVOURS[flavour], [found(flavour, item)], machines, nodes)
         return {key.name: one["metadata"]["name"] for key, one in known.items()}
 
-    @pytest.mark.parametrize(
-        ("flavour", "owner"),
-        [
-            ("gardener", objects.gardener(ZONES[0], 2)),
-            ("cluster-api", objects.cluster_api(ZONES[0], 2)),
-            ("openshift", objects.openshift(ZONES[0], 2)),
-        ],
-    )
-    def test_the_first_by_name_stands_for_its_group(self, flavour: str, owner: Object) -> None:
-        for nodes in (("b", "a"), ("a", "b")):
-            given_nodes = [objects.node(name) for name in nodes]
-            assert self.chosen(*given_nodes, flavour=flavour, owner=owner) == {owner["metadata"]["name"]: "a"}
-
-    def test_one_that_is_not_ready_does_not(self) -> None:
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_the_first_ready_node_by_name_is_the_sample(self, flavour: str) -> None:
+        make = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+        owner = make[flavour](ZONES[0], 2)
+        for names in ("ba", "ab"):
+            nodes = [objects.node(name) for name in names]
+            assert self.chosen(*nodes, flavour=flavour, owner=owner) == {owner["metadata"]["name"]: "a"}
         assert set(self.chosen(objects.node("a", ready="Unknown"), objects.node("b")).values()) == {"b"}
         assert self.chosen(objects.node("a", ready="False")) == {}
 
@@ -301,11 +289,11 @@ class TestRunningNodes:
             given_machine["metadata"]["namespace"] = namespace
             assert running_nodes(CLUSTER_API, [one], [given_machine], [node]) == {}
 
-    def test_a_node_says_capacity_allocatable_and_labels_and_annotations_win(self) -> None:
+    def test_annotations_precede_the_sample_node(self) -> None:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
         made = described(
             one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
-        ).group.template.node
+        ).group.template
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -316,9 +304,7 @@ class TestRunningNodes:
 class TestClosed:
     def closed(self, flavour: str, item: Object, *templates: Object) -> tuple[str | None, bool]:
         one = group(flavour, item, *templates)
-        return sentence(
-            one.template.closed_because
-        ) if one.template.closed_because else None, one.template.invisible_at_zero
+        return sentence(one.closed_because) if one.closed_because else None, one.invisible_at_zero
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_group_without_nodes_is_open_when_its_cpu_and_memory_are_known(self, flavour: str) -> None:
@@ -334,7 +320,7 @@ class TestClosed:
         ],
         ids=str,
     )
-    def test_else_it_is_closed_and_the_missing_annotations_are_named(
+    def test_a_closed_group_names_its_missing_annotations(
         self, flavour: str, known: dict[str, str], missing: str
     ) -> None:
         why, _ = self.closed(flavour, annotated(flavour, **known))
@@ -346,45 +332,39 @@ class TestClosed:
         one = found("cluster-api", objects.cluster_api(ZONES[0], requested, ready))
         one = replace(one, group=replace(one.group, running=ready))
         made = described(one, CLUSTER_API, NodeSources()).group
-        assert (made.template.closed_because, made.template.invisible_at_zero) == (None, False)
+        assert (made.closed_because, made.invisible_at_zero) == (None, False)
 
-    def test_openshift_has_no_other_source_so_its_silence_is_known(self) -> None:
-        why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
-        assert unseen
-        assert why == f"at zero, and cluster-autoscaler cannot see it: annotate {CAPACITY}cpu and {CAPACITY}memory"
-
-    def test_gardeners_groups_are_named_to_its_autoscaler_so_they_are_seen(self) -> None:
+    def test_groups_of_gardener_are_visible(self) -> None:
         item = objects.gardener(ZONES[0], 0)
         for templates in ((), (objects.machine_class(item, capacity={}),)):
             why, unseen = self.closed("gardener", item, *templates)
             assert why is not None
             assert not unseen
 
-    def test_a_template_that_was_not_read_is_named_and_leaves_it_open_what_is_seen(self) -> None:
-        why, unseen = self.closed("cluster-api", objects.refers(objects.cluster_api(ZONES[0], 0)))
-        assert not unseen
-        assert "its cpu and memory are unknown (AWSMachineTemplate demo-m5 was not read)" in why
+    def test_a_group_without_another_source_is_invisible(self) -> None:
+        why, unseen = self.closed("openshift", objects.openshift(ZONES[0], 0))
+        assert why == f"at zero, and cluster-autoscaler cannot see it: annotate {CAPACITY}cpu and {CAPACITY}memory"
+        item = objects.cluster_api(ZONES[0], 0)
+        why_unread, unseen_unread = self.closed("cluster-api", objects.refers(item))
+        assert "its cpu and memory are unknown (AWSMachineTemplate demo-m5 was not read)" in why_unread
+        del item["spec"]["template"]["spec"]["infrastructureRef"]
+        assert (unseen, unseen_unread, self.closed("cluster-api", item)[1]) == (True, False, True)
 
     @pytest.mark.parametrize("name", ["demo-m5", "another"])
-    def test_a_template_that_was_read_or_is_not_there_settles_it(self, name: str) -> None:
+    def test_a_template_that_was_read_or_does_not_exist_makes_it_invisible(self, name: str) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         why, unseen = self.closed("cluster-api", item, objects.infrastructure(name, capacity={"cpu": "4"}))
         assert unseen
         assert "cluster-autoscaler cannot see it" in why
 
-    def test_a_template_from_a_file_settles_it_for_its_own_groups_only(self) -> None:
+    def test_a_template_from_a_file_counts_for_its_own_groups_only(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         for name, unseen in (("demo-m5", True), ("another", False)):
             known = looked(objects.infrastructure(name, capacity={}), listed=False)
-            assert described(found("cluster-api", item), CLUSTER_API, known).group.template.invisible_at_zero is unseen
-
-    def test_without_a_reference_there_is_nobody_else_to_ask(self) -> None:
-        item = objects.cluster_api(ZONES[0], 0)
-        del item["spec"]["template"]["spec"]["infrastructureRef"]
-        assert self.closed("cluster-api", item)[1]
+            assert described(found("cluster-api", item), CLUSTER_API, known).group.invisible_at_zero is unseen
 
     @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
-    def test_one_amount_that_it_cannot_read_hides_the_group_from_cluster_autoscaler(self, flavour: str) -> None:
+    def test_an_unreadable_amount_makes_the_group_invisible(self, flavour: str) -> None:
         why, unseen = self.closed(flavour, annotated(flavour, cpu="4", memory="16Gi", ephemeral_disk="500mb"))
         assert unseen
         assert f"{CAPACITY}ephemeral-disk is '500mb': not a quantity: write 500M or 500Mi" in why
@@ -404,31 +384,31 @@ class TestClosed:
         self, field: str, value: str, says: str
     ) -> None:
         one = group("cluster-api", annotated(replicas=2, **{field: value}))
-        assert one.unreadable.faults == ()
-        (fault,) = one.template.faults
+        assert one.faults == ()
+        (fault,) = one.template_faults
         assert str(fault).startswith(
             f"MachineDeployment demo/{one.key.name}: {CAPACITY}{field.replace('_', '-')} is '{value}': "
         )
         assert says in str(fault)
 
-    def test_an_entry_that_cannot_be_read_is_told_and_left_out_and_the_group_stays_in_its_pool(self) -> None:
+    def test_an_unreadable_label_or_taint_is_a_note(self) -> None:
         item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
         one = group("cluster-api", item)
-        assert (one.unreadable.faults, one.template.faults) == ((), ())
-        assert one.template.node.labels["tier"] == "gold"
-        assert one.template.node.taints == (Taint("spot", "", "NoSchedule"),)
+        assert (one.faults, one.template_faults) == ((), ())
+        assert one.template.labels["tier"] == "gold"
+        assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
-        assert [str(note) for note in one.unreadable.notes] == [
+        assert [str(note) for note in one.notes] == [
             f"{where}labels is 'team,tier=gold': 'team' is no label and left out: write key=value, separated by commas",
             f"{where}taints is 'a:b:c,spot:NoSchedule': 'a:b:c' is no taint and left out: "
             "write key=value:Effect, Effect one of NoSchedule, PreferNoSchedule, NoExecute",
         ]
 
-    def test_of_a_hundred_thousand_bad_entries_a_few_are_told_once(self) -> None:
+    def test_notes_about_many_bad_entries_are_short(self) -> None:
         one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
         twice = described(described(one, CLUSTER_API, NodeSources()), CLUSTER_API, NodeSources())
-        assert len(twice.group.unreadable.notes) == 1, "they are all the same"
-        assert all(len(str(note)) < 400 for note in twice.group.unreadable.notes)
+        assert len(twice.group.notes) == 1, "they are all the same"
+        assert all(len(str(note)) < 400 for note in twice.group.notes)
 
     def test_a_bad_amount_of_the_template_is_named_with_the_template(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
@@ -438,7 +418,7 @@ class TestClosed:
         assert "AWSMachineTemplate demo/demo-m5: status.capacity.memory is '16 Gi': not a quantity" in why
         assert f"annotate {CAPACITY}memory" in why
 
-    def test_only_what_another_object_could_change_is_worth_a_look(self) -> None:
+    def test_a_template_is_read_only_where_it_matters(self) -> None:
         def worth(item: Object, **changes: Any) -> bool:
             one = described(found("cluster-api", item), CLUSTER_API, NodeSources())
             return needs_template(replace(one, group=replace(one.group, **changes)))
@@ -452,7 +432,7 @@ class TestClosed:
 
 
 @given(flavour=st.sampled_from(sorted(FLAVOURS)), values=st.lists(json_values(), min_size=6, max_size=6))
-def test_whatever_stands_in_the_fields_a_group_comes_out(flavour: str, values: list[Any]) -> None:
+def test_any_field_values_give_a_group(flavour: str, values: list[Any]) -> None:
     item = annotated(flavour)
     names = ("cpu", "memory", "labels", "taints", "gpu-count", "gpu-type")
     item["metadata"]["annotations"] |= {CAPACITY + name: value for name, value in zip(names, values, strict=True)}
@@ -481,15 +461,13 @@ class TestThePage:
 
     @pytest.mark.parametrize(("said", "why"), ROWS)
     def test_groups_are_closed_with_the_printed_sentences(self, said: str, why: str) -> None:
+        assert len(self.ROWS) == 3
         item = annotated(**dict(word.split("=") for word in said.strip("`").split()))
         item["metadata"] |= {"name": "workers-a", "namespace": "prod"}
         del item["spec"]["template"]["spec"]["infrastructureRef"]
-        closed = group("cluster-api", item).template.closed_because
+        closed = group("cluster-api", item).closed_because
         assert closed is not None
         assert sentence(closed) == why
-
-    def test_three_sentences_are_printed(self) -> None:
-        assert len(self.ROWS) == 3
 
     def test_ignored_labels_are_those_of_the_code(self) -> None:
         table = PAGE.partition("| who ignores it |")[2]

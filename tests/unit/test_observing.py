@@ -1,4 +1,4 @@
-"""One cluster's look: whatever goes wrong inside it, and however long it would take, stays with that cluster."""
+"""The check of one cluster: its errors and its time limit stay with that cluster."""
 
 import ssl
 from collections.abc import Collection
@@ -43,7 +43,7 @@ def broken(step: str, error: Exception) -> FakeClusters:
 
 @pytest.mark.parametrize("step", ["opened", "read"])
 @pytest.mark.parametrize("error", ANY, ids=lambda error: type(error).__name__)
-def test_any_exception_is_that_clusters_trouble_with_its_kind_and_its_place(step: str, error: Exception) -> None:
+def test_any_exception_is_reported_with_its_kind_and_place(step: str, error: Exception) -> None:
     with pytest.raises(ClusterUnavailableError) as caught:
         observe_cluster(broken(step, error), record(), plenty)
     said = str(caught.value)
@@ -57,7 +57,7 @@ def test_any_exception_is_that_clusters_trouble_with_its_kind_and_its_place(step
 
 @pytest.mark.parametrize("step", ["opened", "read"])
 @pytest.mark.parametrize("error", [AccessError("demo: no"), ClusterUnavailableError("demo: away")])
-def test_what_is_expected_is_told_as_it_is_and_without_what_it_was_made_from(step: str, error: EvenkeelError) -> None:
+def test_an_expected_error_is_raised_without_its_context(step: str, error: EvenkeelError) -> None:
     error.__context__ = ValueError(SECRET)
     with pytest.raises(type(error)) as caught:
         observe_cluster(broken(step, error), record(), plenty)
@@ -66,14 +66,14 @@ def test_what_is_expected_is_told_as_it_is_and_without_what_it_was_made_from(ste
 
 
 @pytest.mark.parametrize("folder", ["/home/us/evenkeel/tests", "/opt/python/evenkeel.py", "/srv/evenkeel/.venv/lib"])
-def test_a_file_below_another_folder_of_that_name_is_not_the_products_own(folder: str) -> None:
+def test_a_file_below_another_folder_of_that_name_is_not_named(folder: str) -> None:
     code: dict[str, Any] = {}
     exec(compile("def call():\n    raise ValueError\n", f"{folder}/elsewhere.py", "exec"), code)
     with pytest.raises(UnexpectedError, match=r"at errors\.py:\d+: please report this"):
         contained("demo", "it was read", code["call"])
 
 
-def test_an_interrupt_is_no_trouble_of_a_cluster() -> None:
+def test_an_interrupt_is_not_contained() -> None:
     with pytest.raises(KeyboardInterrupt):
         observe_cluster(broken("read", KeyboardInterrupt()), record(), plenty)  # type: ignore[arg-type]
 
@@ -98,20 +98,17 @@ class Slow:
         return Observation(groups=())
 
 
-def test_a_look_has_eight_seconds_from_its_opening_on_and_what_comes_after_has_all_the_rest() -> None:
+def test_a_check_has_eight_seconds_or_what_is_left() -> None:
     clusters = Slow(left=60.0, seconds=3.0, noted=[])
     observe_cluster(clusters, record(), lambda: clusters.left)
     assert clusters.noted == [CHECK_SECONDS, CHECK_SECONDS - 3.0]
     assert clusters.remaining() == 54.0
-
-
-def test_a_look_near_the_end_of_an_invocation_has_what_is_left() -> None:
     clusters = Slow(left=4.0, seconds=1.0, noted=[])
     observe_cluster(clusters, record(), lambda: clusters.left)
     assert clusters.noted == [4.0, 3.0]
 
 
-def test_groups_in_trouble_are_looked_at_closely() -> None:
+def test_groups_in_backoff_are_read_with_machines() -> None:
     asked: list[Collection[GroupKey]] = []
 
     class Watched(FakeCluster):

@@ -1,16 +1,13 @@
-"""What a group buys, from the objects of each machine API: names as the providers' own types have them."""
+"""The offering of a group, from the objects of each machine API with the providers' own names."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.offering_reader import (
-    by_infrastructure_template,
-    by_machine_class,
-    by_provider_spec,
-)
+from evenkeel.adapters.kubernetes.offering_reader import by_infrastructure_template, by_machine_class, by_provider_spec
 from evenkeel.domain.model.offerings import Bought
 from tests import objects
 from tests.builders import json_values
@@ -33,79 +30,73 @@ def aws(capacity: str = "on-demand", region: str = "") -> Bought:
     return Bought(provider="aws", region=region, machine_type="m5.large", capacity_type=capacity)
 
 
-PREEMPTIBLE = {"preemptible": True}
+def aws_template(**spec: Any) -> dict[str, Any]:
+    return template("AWSMachineTemplate", **{"instanceType": "m5.large", **spec})
+
+
+def aws_config(**spec: Any) -> dict[str, Any]:
+    return {"kind": "AWSMachineProviderConfig", "instanceType": "m5.large", **spec}
+
+
+STANDARD = "n2-standard-4"
+REGION, WEST = {"region": "eu-central-1"}, {"region": "europe-west3"}
+AZURE = Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5")
+GCP = Bought(provider="gcp", region="europe-west3", machine_type=STANDARD, capacity_type="spot")
+D4S = {"hardwareProfile": {"vmSize": "Standard_D4s_v5"}}
+OURS = {"capacityReservation": {"capacityReservationGroup": "ours"}}
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (template("AWSMachineTemplate", instanceType="m5.large"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", spotMarketOptions={}), aws("spot")),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="Spot"), aws("spot")),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="OnDemand"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", tenancy="default"), aws()),
-        (template("AWSMachineTemplate", instanceType="m5.large", tenancy="host"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", marketType="CapacityBlock"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", capacityReservationId="cr-1"), None),
-        (template("AWSMachineTemplate", instanceType="m5.large", placementGroupName="near"), None),
-        (template("AWSMachineTemplate", instanceType=""), None),
-        (template("AWSMachineTemplate", instanceType=["m5.large"]), None),
+        (aws_template(), aws()),
+        (aws_template(spotMarketOptions={}), aws("spot")),
+        (aws_template(marketType="Spot"), aws("spot")),
+        (aws_template(marketType="OnDemand"), aws()),
+        (aws_template(tenancy="default"), aws()),
+        (aws_template(tenancy="host"), None),
+        (aws_template(marketType="CapacityBlock"), None),
+        (aws_template(capacityReservationId="cr-1"), None),
+        (aws_template(placementGroupName="near"), None),
+        (aws_template(instanceType=""), None),
+        (aws_template(instanceType=["m5.large"]), None),
         (
             template("AzureMachineTemplate", vmSize="Standard_D4s_v5", spotVMOptions={}),
-            Bought(provider="azure", region="", machine_type="Standard_D4s_v5", capacity_type="spot"),
+            replace(AZURE, region="", capacity_type="spot"),
         ),
+        (template("GCPMachineTemplate", instanceType=STANDARD, preemptible=True), replace(GCP, region="")),
         (
-            template("GCPMachineTemplate", instanceType="n2-standard-4", preemptible=True),
-            Bought(provider="gcp", region="", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
-        (
-            template("GCPMachineTemplate", instanceType="n2-standard-4", provisioningModel="Standard"),
-            Bought(provider="gcp", region="", machine_type="n2-standard-4"),
+            template("GCPMachineTemplate", instanceType=STANDARD, provisioningModel="Standard"),
+            replace(GCP, region="", capacity_type="on-demand"),
         ),
         (template("Metal3MachineTemplate", image={}), None),
         (template("VSphereMachineTemplate", numCPUs=4), None),
     ],
 )
-def test_a_template_of_cluster_apis_providers(found: dict[str, Any], expected: Bought | None) -> None:
+def test_machine_templates(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_infrastructure_template(found) == expected
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (machine_class("AWS"), aws(region="eu-central-1")),
-        (machine_class("AWS", machineType="m5.large"), aws(region="eu-central-1")),
-        (machine_class("AWS", {}, machineType="m5.large", region="eu-central-1"), aws(region="eu-central-1")),
-        (machine_class("AWS", spotPrice=""), aws("spot", "eu-central-1")),
-        (machine_class("AWS", instanceMarketOptions={"marketType": "spot"}), aws("spot", "eu-central-1")),
+        (machine_class("AWS"), aws(**REGION)),
+        (machine_class("AWS", machineType="m5.large"), aws(**REGION)),
+        (machine_class("AWS", {}, machineType="m5.large", **REGION), aws(**REGION)),
+        (machine_class("AWS", spotPrice=""), aws("spot", **REGION)),
+        (machine_class("AWS", instanceMarketOptions={"marketType": "spot"}), aws("spot", **REGION)),
         (machine_class("AWS", instanceMarketOptions={"marketType": "capacity-block"}), None),
         (machine_class("AWS", capacityReservation={"capacityReservationId": "cr-1"}), None),
-        (
-            machine_class("AWS", capacityReservation={"capacityReservationPreference": "open"}),
-            aws(region="eu-central-1"),
-        ),
+        (machine_class("AWS", capacityReservation={"capacityReservationPreference": "open"}), aws(**REGION)),
         (machine_class("AWS", placement={"tenancy": "dedicated"}), None),
-        (
-            machine_class(
-                "Azure", {}, location="westeurope", properties={"hardwareProfile": {"vmSize": "Standard_D4s_v5"}}
-            ),
-            Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5"),
-        ),
-        (
-            machine_class("Azure", properties={"capacityReservation": {"capacityReservationGroup": "ours"}}),
-            None,
-        ),
-        (
-            machine_class(
-                "GCP", {}, machineType="n2-standard-4", region="europe-west3", scheduling={"preemptible": True}
-            ),
-            Bought(provider="gcp", region="europe-west3", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
+        (machine_class("Azure", {}, location="westeurope", properties=D4S), AZURE),
+        (machine_class("Azure", properties=OURS), None),
+        (machine_class("GCP", {}, machineType=STANDARD, scheduling={"preemptible": True}, **WEST), GCP),
         (machine_class("OpenStack"), None),
         (machine_class(""), None),
     ],
 )
-def test_a_machine_class(found: dict[str, Any], expected: Bought | None) -> None:
+def test_machine_classes(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_machine_class(found) == expected
 
 
@@ -113,42 +104,23 @@ def test_a_machine_class(found: dict[str, Any], expected: Bought | None) -> None
     ("found", "expected"),
     [
         (
-            provider(
-                "AWSMachineProviderConfig",
-                instanceType="m5.large",
-                placement={"availabilityZone": "eu-central-1a", "region": "eu-central-1", "tenancy": ""},
-                capacityReservationId="",
+            aws_config(
+                placement={**REGION, "availabilityZone": "eu-central-1a", "tenancy": ""}, capacityReservationId=""
             ),
-            aws(region="eu-central-1"),
+            aws(**REGION),
         ),
-        (
-            provider(
-                "AWSMachineProviderConfig",
-                instanceType="m5.large",
-                placement={"region": "eu-central-1"},
-                spotMarketOptions={},
-            ),
-            aws("spot", "eu-central-1"),
-        ),
-        (provider("AWSMachineProviderConfig", instanceType="m5.large", placement={"tenancy": "dedicated"}), None),
-        (
-            provider("AzureMachineProviderSpec", vmSize="Standard_D4s_v5", location="westeurope", zone="1"),
-            Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5"),
-        ),
-        (
-            provider(
-                "GCPMachineProviderSpec", machineType="n2-standard-4", region="europe-west3", provisioningModel="Spot"
-            ),
-            Bought(provider="gcp", region="europe-west3", machine_type="n2-standard-4", capacity_type="spot"),
-        ),
+        (aws_config(placement=REGION, spotMarketOptions={}), aws("spot", **REGION)),
+        (aws_config(placement={"tenancy": "dedicated"}), None),
+        (provider("AzureMachineProviderSpec", vmSize="Standard_D4s_v5", location="westeurope", zone="1"), AZURE),
+        (provider("GCPMachineProviderSpec", machineType=STANDARD, provisioningModel="Spot", **WEST), GCP),
         (provider("VSphereMachineProviderSpec", numCPUs=4), None),
     ],
 )
-def test_openshifts_provider_spec(found: dict[str, Any], expected: Bought | None) -> None:
+def test_provider_specs(found: dict[str, Any], expected: Bought | None) -> None:
     assert by_provider_spec(found) == expected
 
 
-def test_every_flavour_reads_the_objects_that_others_of_our_tests_have() -> None:
+def test_every_flavour_reads_the_shared_objects() -> None:
     scalable = objects.openshift("eu-central-1a", 1)
     assert FLAVOURS["openshift"].nodes.bought(scalable) is not None
     assert FLAVOURS["cluster-api"].nodes.bought(objects.infrastructure()) is not None
@@ -156,7 +128,7 @@ def test_every_flavour_reads_the_objects_that_others_of_our_tests_have() -> None
 
 
 @given(json_values())
-def test_whatever_an_object_looks_like_nothing_is_raised(value: Any) -> None:
+def test_no_object_raises_an_error(value: Any) -> None:
     for flavour in FLAVOURS.values():
         flavour.nodes.bought(value)
     by_machine_class({"provider": "AWS", "providerSpec": value, "nodeTemplate": value})

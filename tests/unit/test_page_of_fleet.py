@@ -1,4 +1,4 @@
-"""The page of many clusters: the worst first, each fact once, what to do, and never well of what was not read."""
+"""The page of many clusters: the worst first, each fact once, and what to do."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def cards_of(html: str) -> list[str]:
     return re.findall(r'<section id="cluster-[^"]*" aria-label="([^"]*)"', html)
 
 
-def test_the_fleet_comes_first_the_worst_before_the_others_each_with_a_link_to_its_card() -> None:
+def test_clusters_are_listed_worst_first_with_a_link_to_their_card() -> None:
     html = page(FLEET)
     names = [cluster["cluster"] for cluster in FLEET["clusters"]]
     rows = rows_of(html, "Clusters with incidents")
@@ -58,10 +58,12 @@ def test_the_fleet_comes_first_the_worst_before_the_others_each_with_a_link_to_i
     places = {f"#{value}" for _, name, value in seen.attributes if name == "id"}
     assert links
     assert set(links) <= places
+    ahead = page_of_status(FLEET, "x", NOW - timedelta(hours=9))  # the clock of another machine
+    assert "-" not in rows_of(document(ahead), "Clusters with incidents")[0][3]
     assert html.index("Clusters with incidents") < html.index(">Zones<") < html.index('id="cluster-prod-eu-01"')
 
 
-def test_the_headline_counts_what_is_missing_and_what_nobody_knows() -> None:
+def test_the_headline_counts_missing_nodes_and_unknown_clusters() -> None:
     assert headline(FLEET) == (
         "10 of 40 clusters with incidents, 16 nodes missing; outage: no zone is known to deliver for 1 pool; "
         "1 not checked yet; 2 paused; 27 well; 3 in dry run"
@@ -72,7 +74,7 @@ def test_the_headline_counts_what_is_missing_and_what_nobody_knows() -> None:
     st.lists(st.sampled_from(["incident", "unseen"]), max_size=4),
     st.lists(st.sampled_from(["well", "paused"]), max_size=4),
 )
-def test_only_what_was_read_and_is_well_is_called_well(bad: list[str], good: list[str]) -> None:
+def test_only_clusters_that_were_read_are_well(bad: list[str], good: list[str]) -> None:
     answer = {
         "clusters": [{"cluster": f"b{number}", "state": state} for number, state in enumerate(bad)],
         "others": {
@@ -80,17 +82,17 @@ def test_only_what_was_read_and_is_well_is_called_well(bad: list[str], good: lis
         },
         "counts": {"dryRun": 0},
     }
-    told = headline(answer)
-    counts = {state: int(number) for number, state in re.findall(r"(\d+) (well|paused|not checked yet)", told)}
+    reported = headline(answer)
+    counts = {state: int(number) for number, state in re.findall(r"(\d+) (well|paused|not checked yet)", reported)}
     found = {state: good.count(state) for state in ("well", "paused")} | {"not checked yet": bad.count("unseen")}
     assert counts == {state: number for state, number in found.items() if number}
-    assert told.startswith(f"{bad.count('incident')} of {len(bad) + len(good)} cluster")
+    assert reported.startswith(f"{bad.count('incident')} of {len(bad) + len(good)} cluster")
     seen = Seen(page(answer)).text
     assert ("No incident" in seen) is (not bad and bool(good))
     assert ("No cluster is registered" in seen) is (not bad and not good)
 
 
-def test_zones_say_whom_they_hurt_across_clusters_and_which_machine_is_not_to_be_had() -> None:
+def test_zones_show_their_clusters_and_machine_types_without_capacity() -> None:
     html = page(FLEET)
     a, b, c = rows_of(html, "Zones")
     assert a == [
@@ -115,35 +117,30 @@ def _in_a(*accounts: dict[str, Any]) -> str:
     return page(house.ask("status", None))
 
 
+OURS, THEIRS = {}, {"account": "1" * 12}
+OF_A, OF_B = {"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az2": "eu-central-1b"}}
+ONE = "1 cluster"
+
+
 @pytest.mark.parametrize(
     ("accounts", "rows"),
     [
-        ([{}, {}], {"eu-central-1a": "2 clusters"}),
+        ([OURS, OURS], {"eu-central-1a": "2 clusters"}),
+        ([OURS, {"account": "111111111111"}], {"eu-central-1a": ONE, "eu-central-1a of 111111111111": ONE}),
         (
-            [{}, {"account": "111111111111"}],
-            {"eu-central-1a": "1 cluster", "eu-central-1a of 111111111111": "1 cluster"},
+            [OF_A, {**THEIRS, "zone_ids": {"euc1-az3": "eu-central-1a"}}],
+            {"euc1-az2 (eu-central-1a)": ONE, "euc1-az3 (eu-central-1a)": ONE},
         ),
         (
-            [
-                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
-                {"account": "1" * 12, "zone_ids": {"euc1-az3": "eu-central-1a"}},
-            ],
-            {"euc1-az2 (eu-central-1a)": "1 cluster", "euc1-az3 (eu-central-1a)": "1 cluster"},
-        ),
-        (
-            [
-                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
-                {"account": "1" * 12, "zone_ids": {"euc1-az2": "eu-central-1b"}, "zone": "eu-central-1b"},
-                {},  # of the account whose first cluster says the id
-            ],
+            [OF_A, {**THEIRS, **OF_B, "zone": "eu-central-1b"}, OURS],  # the third is of the first's account
             {"euc1-az2 (eu-central-1a, eu-central-1b)": "3 clusters"},
         ),
     ],
 )
-def test_zones_of_one_name_are_added_up_only_where_they_are_one_zone(
+def test_zones_of_one_name_are_added_up_only_if_they_are_one_zone(
     accounts: list[dict[str, Any]], rows: dict[str, str]
 ) -> None:
-    html = _in_a(*accounts)
+    html = _in_a(*(dict(fields) for fields in accounts))
     assert {row[0]: row[1] for row in rows_of(html, "Zones")} == rows
     assert "added up by its name" not in html
 
@@ -151,32 +148,32 @@ def test_zones_of_one_name_are_added_up_only_where_they_are_one_zone(
 @pytest.mark.parametrize(
     "accounts",
     [
-        [{"event_accounts": ["1" * 12, "2" * 12]}] * 2,  # nobody says which of them buys
+        [{"event_accounts": ["1" * 12, "2" * 12]}] * 2,  # either account may buy
         [{"zone": "1"}, {"zone": "1"}],  # each of Azure's regions has one
         [{"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az3": "eu-central-1a"}}, {}, {}],
     ],
 )
-def test_where_nobody_can_tell_them_apart_the_page_says_what_is_added_up(accounts: list[dict[str, Any]]) -> None:
+def test_zones_that_may_differ_are_marked_as_added_up_by_name(accounts: list[dict[str, Any]]) -> None:
     html = _in_a(*(dict(fields) for fields in accounts))
     assert rows_of(html, "Zones")[0][1] == "2 clusters"
     assert "added up by its name" in html
 
 
-def test_a_card_says_in_words_how_many_run_what_the_cloud_says_and_what_to_do() -> None:
+def test_a_card_shows_counts_the_cloud_message_and_what_to_do() -> None:
     text = Seen(page(FLEET)).text
     first = FLEET["clusters"][0]["incidents"][0]
     for words in ("12 of 20 running, 8 missing", first["headline"], first["todo"], first["command"], first["runbook"]):
         assert words in text
 
 
-def test_a_quota_that_is_used_up_in_every_zone_is_told_once() -> None:
+def test_a_quota_of_every_zone_is_shown_once() -> None:
     text = Seen(page(told_quota() | {"decisions": []})).text
     assert text.count(QUOTA) == 1
     assert text.count("backoff after quota failure") == 1
     assert "6 of 9 running, 3 missing" in text
 
 
-def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> None:
+def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:
     assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
     assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
     seven = told_fleet(7)["clusters"]
@@ -192,7 +189,7 @@ def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> 
     assert "outage" not in headline(told_status()), "one of its zones is fenced, two deliver"
 
 
-def test_of_a_live_look_at_all_who_is_well_is_folded_and_comes_last() -> None:
+def test_in_a_live_check_healthy_clusters_are_folded_and_last() -> None:
     fine = told_status(cluster="green", zones={}, incident=False)
     html = page({"clusters": [fine, told_quota(), {"ok": False, "cluster": "grey", "message": "no record"}]})
     assert cards_of(html) == ["demo", "grey", "green"]
@@ -203,13 +200,13 @@ def test_of_a_live_look_at_all_who_is_well_is_folded_and_comes_last() -> None:
     ]
 
 
-def test_nobody_has_to_scroll_past_more_than_a_hundred_open_cards() -> None:
+def test_at_most_a_hundred_cards_are_open() -> None:
     html = page(told_fleet(130, 130))
     assert len(cards_of(html)) == 130 - 2, "two are paused"
     assert len(re.findall(r'<details open="">', html)) == 100
 
 
-def test_a_widget_has_no_links_no_ids_and_no_search_for_the_console_has_its_own() -> None:
+def test_a_widget_has_no_links_ids_or_search() -> None:
     html = fragment(page_of_status(FLEET, "x", NOW), Theme.DARK)
     seen = Seen(html)
     assert not {"a", "input", "select", "script"} & set(seen.tags)
@@ -217,7 +214,7 @@ def test_a_widget_has_no_links_no_ids_and_no_search_for_the_console_has_its_own(
     assert "prod-eu-01" in seen.text
 
 
-def test_pods_that_wait_and_nodes_that_nobody_needs_stand_at_their_pool() -> None:
+def test_a_pool_shows_its_pending_pods_and_unneeded_nodes() -> None:
     answer = told_status()
     says = ["3 pods wait for 4 min, for a node of this pool.", "Of its 9 nodes, nobody needs node-7."]
     answer["pools"][0]["demand"] = {"says": says}
@@ -228,7 +225,7 @@ def test_pods_that_wait_and_nodes_that_nobody_needs_stand_at_their_pool() -> Non
     assert "no pool has so much memory" in Seen(page(answer)).text
 
 
-def test_what_there_is_nothing_of_says_why() -> None:
+def test_empty_parts_say_why_they_are_empty() -> None:
     assert "No pool: no node group is managed" in Seen(page(told_status(pools=[], zones={}, decisions=[]))).text
     unread = told_status(pools=[], groups={}, unread="no answer within 10 s")
     assert "No failure of its node groups is stored" in Seen(page(unread)).text
@@ -236,7 +233,7 @@ def test_what_there_is_nothing_of_says_why() -> None:
     assert "No pool: no node group is managed" in Seen(document(page_of_plan(json.dumps(empty), "x"))).text
 
 
-def test_kinds_of_a_newer_release_are_shown_by_their_names() -> None:
+def test_an_unknown_kind_of_incident_is_shown_by_its_name() -> None:
     newer = json.loads(json.dumps(FLEET))
     newer["clusters"][0]["incidents"][0] |= {"kind": "eaten-by-mice", "class": None, "more": {"a": 1}}
     assert "workers: eaten mice" not in Seen(page(newer)).text
@@ -244,7 +241,7 @@ def test_kinds_of_a_newer_release_are_shown_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["-", "a b", '"><script>', "ä/ö", "x" * 250, "#", "%41"])
-def test_a_link_finds_its_card_whatever_the_cluster_is_called(name: str) -> None:
+def test_a_link_finds_its_card_for_any_cluster_name(name: str) -> None:
     odd = json.loads(json.dumps(FLEET))
     odd["clusters"][0]["cluster"] = name
     seen = Seen(page(odd))
@@ -254,9 +251,9 @@ def test_a_link_finds_its_card_whatever_the_cluster_is_called(name: str) -> None
 
 
 @given(st.data())
-def test_whatever_stands_in_the_answer_of_a_fleet_it_is_drawn_or_refused_with_a_reason(data: st.DataObject) -> None:
-    told: Any = json.loads(json.dumps(FLEET))
-    place: Any = told
+def test_any_answer_of_a_fleet_is_drawn_or_refused(data: st.DataObject) -> None:
+    reported: Any = json.loads(json.dumps(FLEET))
+    place: Any = reported
     while True:  # down to some value, which becomes another one
         step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
         if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
@@ -264,12 +261,7 @@ def test_whatever_stands_in_the_answer_of_a_fleet_it_is_drawn_or_refused_with_a_
             break
         place = place[step]
     try:
-        html = page(told)
+        html = page(reported)
     except ConfigError:
         return
     assert "<script" in html
-
-
-def test_what_ends_in_the_future_by_another_clock_has_lasted_for_no_time() -> None:
-    ahead = page_of_status(FLEET, "x", NOW - timedelta(hours=9))
-    assert "-" not in rows_of(document(ahead), "Clusters with incidents")[0][3]

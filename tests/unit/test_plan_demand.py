@@ -1,4 +1,4 @@
-"""`evenkeel plan -f` with pods among its objects: what they ask for, from the same readers as a look."""
+"""`evenkeel plan -f` with pods among its objects, from the same readers as a check."""
 
 import json
 from pathlib import Path
@@ -90,7 +90,7 @@ GROUPS = [md(zone, 0) for zone in ZONES]
 
 
 class TestDemand:
-    def test_pods_that_wait_ask_for_nodes_where_they_fit(self, command: Command) -> None:
+    def test_pending_pods_request_nodes_where_they_fit(self, command: Command) -> None:
         zonal = a_pod("zonal", nodeSelector={"topology.kubernetes.io/zone": ZONES[1]})
         found = command.plan(*GROUPS, zonal, a_pod("large", cpu="64"))
         (pool,) = found["pools"]
@@ -100,9 +100,7 @@ class TestDemand:
         assert found["demand"]["unmet"][0]["pods"] == ["prod/large"]
         assert found["skipped"] == []
 
-    def test_the_order_of_the_record_is_followed_and_a_name_that_no_pool_has_is_one_line(
-        self, command: Command
-    ) -> None:
+    def test_expander_order_is_followed_and_an_unknown_pool_reported(self, command: Command) -> None:
         larger = [md(zone, 0) for zone in ZONES]
         for group in larger:
             group["metadata"]["name"] += "-large"
@@ -121,7 +119,7 @@ class TestDemand:
         wrong = "expander_order names 'lrage', and the cluster has no such pool: correct the name or remove it."
         assert found["demand"]["says"] == [wrong]
 
-    def test_nodes_are_known_by_their_machines_and_judged(self, command: Command) -> None:
+    def test_nodes_are_needed_or_unneeded(self, command: Command) -> None:
         zone = ZONES[0]
         groups = [md(zone, 2), *GROUPS[1:]]
         nodes = [a_node(name, zone) for name in ("ip-1", "ip-2")]
@@ -134,24 +132,15 @@ class TestDemand:
         ("spec", "why"),
         [
             ({"resourceClaims": [{"name": "gpu"}]}, "Evenkeel does not evaluate its resource claims: gpu"),
-            (
-                {"schedulingGroup": {"podGroupName": "g"}},
-                "Evenkeel does not evaluate its fields schedulingGroup",
-            ),
-            (
-                {"workloadRef": {"name": "w", "podGroup": "g"}},
-                "Evenkeel does not evaluate its fields workloadRef",
-            ),
+            ({"schedulingGroup": {"podGroupName": "g"}}, "Evenkeel does not evaluate its fields schedulingGroup"),
+            ({"workloadRef": {"name": "w", "podGroup": "g"}}, "Evenkeel does not evaluate its fields workloadRef"),
             ({"schedulerName": "volcano"}, "scheduler volcano places it, by rules that Evenkeel does not know"),
             ({"fieldOfTomorrow": 1}, "Evenkeel does not evaluate its fields fieldOfTomorrow"),
             (
                 {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": "v"}}]},
                 "Evenkeel does not evaluate its volumes of kind awsElasticBlockStore",
             ),
-            (
-                {"volumes": [{"name": "d", "rbd": {"image": "i"}}]},
-                "Evenkeel does not evaluate its volumes of kind rbd",
-            ),
+            ({"volumes": [{"name": "d", "rbd": {"image": "i"}}]}, "Evenkeel does not evaluate its volumes of kind rbd"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
@@ -199,14 +188,14 @@ class TestDemand:
         assert unfit["pods"] == ["prod/large"]
         assert "cpu" in unfit["reason"]
 
-    def test_the_table_says_it_in_sentences(self, command: Command) -> None:
+    def test_the_table_describes_demand(self, command: Command) -> None:
         result = command.run([*GROUPS, a_pod("web"), a_pod("large", cpu="64")])
         assert result.exit_code == 0
         assert "Pod prod/web has been waiting since 2026-01-15T11:50:00Z for a node of this pool" in result.stdout
         assert "This plan would request 1 node: 1 for demo-workers-" in result.stdout
         assert "Pod prod/large has been waiting since 2026-01-15T11:50:00Z, and no node is requested" in result.stdout
 
-    def test_without_demand_in_the_cluster_file_pods_are_passed_over_and_that_is_said(self, command: Command) -> None:
+    def test_without_demand_in_the_record_pods_are_skipped(self, command: Command) -> None:
         found = command.plan(*GROUPS, a_pod("web"), cluster={"pools": ADVISE["pools"]})
         assert "demand" not in found
         assert "demand" not in found["pools"][0]
@@ -237,7 +226,7 @@ class TestDemand:
         assert [group["requested"]["to"] for group in pool["groups"]] == [1, 0, 3]
         assert "demand" not in pool
 
-    def test_pods_that_are_none_are_bad_input_with_a_line_each(self, command: Command) -> None:
+    def test_invalid_pods_are_bad_input_with_a_line_each(self, command: Command) -> None:
         odd = a_pod("odd", priority="high")
         lots = a_pod("lots", cpu="lots")
         result = command.run([*GROUPS, odd, lots])
@@ -266,7 +255,7 @@ class TestDemand:
             ),
         ],
     )
-    def test_whatever_is_broken_is_named_on_one_line(self, command: Command, bad: Object, says: str) -> None:
+    def test_an_invalid_object_is_named_on_one_line(self, command: Command, bad: Object, says: str) -> None:
         result = command.run([*GROUPS, bad])
         assert result.exit_code == 2
         (line,) = result.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""A decision is written and read by one shape, which every release can read and programs find described."""
+"""A decision is written and read in one format, which has a schema."""
 
 import json
 from copy import deepcopy
@@ -35,77 +35,56 @@ def decision(**outcomes: Outcome) -> dict[str, Any]:
     return decision_json(pool, id="01A", cluster="blue", at=NOW, reason="scan", dry_run=False, outcomes=tried)
 
 
-# As it is stored.
+def stored_group(zone: str, rule: dict[str, str], outcome: str) -> dict[str, Any]:
+    names = {"flavour": "cluster-api", "namespace": "demo", "name": f"workers-{zone}", "zone": zone, "state": "fenced"}
+    changes = {"requested": {"from": 3, "to": 1}, "min": {"from": 0, "to": 0}, "max": {"from": None, "to": 1}}
+    result = {"outcome": outcome, "result": outcome.partition(":")[0]}
+    return {**names, **changes, "reasons": ["a reason"], "rules": [rule], **result}
+
+
+FIX = {
+    "object": "demo/workers-a",
+    "from": 9,
+    "to": 12,
+    "outcome": "not written: it has changed",
+    "result": "not written",
+}
+GROUPS = [
+    stored_group("a", {"rule": "in-backoff", "kind": "quota"}, "written"),
+    stored_group("b", {"rule": "zone-impaired"}, "rejected: not allowed: written"),
+    stored_group("c", {"rule": "strategy"}, "left alone"),
+]
+POOL = {"name": "workers", "strategy": "Balanced", "min": 3, "max": 12, "valid": True, "problems": []}
+HEAD = {"id": "01B", "at": "2026-01-15T12:00:00Z", "cluster": "blue", "cause": "scan", "dryRun": False}
+#: a decision as it is stored
 STORED: dict[str, Any] = {
-    "id": "01B",
-    "at": "2026-01-15T12:00:00Z",
-    "cluster": "blue",
-    "cause": "scan",
-    "dryRun": False,
-    "pool": {
-        "name": "workers",
-        "strategy": "Balanced",
-        "min": 3,
-        "max": 12,
-        "valid": True,
-        "problems": [],
-        "starved": 0,
-        "overcommitted": False,
-        "groups": [
-            {
-                "flavour": "cluster-api",
-                "namespace": "demo",
-                "name": f"workers-{zone}",
-                "zone": zone,
-                "state": "fenced",
-                "requested": {"from": 3, "to": 1},
-                "min": {"from": 0, "to": 0},
-                "max": {"from": None, "to": 1},
-                "reasons": ["a reason"],
-                "rules": [facts],
-                "outcome": outcome,
-                "result": outcome.partition(":")[0],
-            }
-            for zone, facts, outcome in (
-                ("a", {"rule": "in-backoff", "kind": "quota"}, "written"),
-                ("b", {"rule": "zone-impaired"}, "rejected: not allowed: written"),
-                ("c", {"rule": "strategy"}, "left alone"),
-            )
-        ],
-    },
-    "mended": [
-        {
-            "object": "demo/workers-a",
-            "from": 9,
-            "to": 12,
-            "outcome": "not written: it has changed",
-            "result": "not written",
-        }
-    ],
+    **HEAD,
+    "pool": {**POOL, "starved": 0, "overcommitted": False, "groups": GROUPS},
+    "mended": [FIX],
 }
 
 
-def test_a_decision_has_the_names_of_the_contract_and_what_programs_read_beside_them() -> None:
-    told = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
-    assert list(told) == ["id", "at", "cluster", "cause", "dryRun", "pool"]
-    assert list(told["pool"]) == [
+def test_a_decision_has_the_names_of_the_contract() -> None:
+    reported = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
+    assert list(reported) == ["id", "at", "cluster", "cause", "dryRun", "pool"]
+    assert list(reported["pool"]) == [
         *("name", "strategy", "min", "max", "valid", "problems", "problemRules", "starved", "overcommitted"),
         *("numbersFrom", "groups"),
     ]
-    first, second, third = told["pool"]["groups"]
+    first, second, third = reported["pool"]["groups"]
     assert list(first) == [
         *("flavour", "namespace", "name", "zone", "state", "requested", "min", "max"),
         *("reasons", "rules", "outcome", "result", "running"),
     ]
     assert first["requested"] == {"from": 4, "to": 1}
     assert (first["outcome"], first["result"]) == ("written", "written")
-    assert all(len(group["rules"]) == len(group["reasons"]) for group in told["pool"]["groups"])
+    assert all(len(group["rules"]) == len(group["reasons"]) for group in reported["pool"]["groups"])
     assert first["rules"][0]["rule"] == "in-backoff"
     assert (second["outcome"], second["result"]) == ("conflict: it has changed", "conflict")
     assert third["result"] == "waits", "it was to be written after one that failed"
 
 
-def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_it_is() -> None:
+def test_a_plan_has_the_names_of_the_contract() -> None:
     pool = pool_plan(zones([1, 1, 1]), numbers(3, 12))
     quiet = Plan(
         now=NOW,
@@ -113,17 +92,17 @@ def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_i
         skipped=(Skipped(namespace="x", name="y", reason=Reason.of(Rule.SAID, text="z")),),
         states={},
     )
-    told = plan_json(quiet)
-    assert list(told) == ["now", "pools", "skipped"]
-    assert told["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]
-    assert "outcome" not in told["pools"][0]["groups"][0]
+    reported = plan_json(quiet)
+    assert list(reported) == ["now", "pools", "skipped"]
+    assert reported["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]
+    assert "outcome" not in reported["pools"][0]["groups"][0]
     asked = replace(pool, scale_request=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
-    told = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, check_at=NOW))
-    assert told["lookAt"] == "2026-01-15T12:00:00Z"
-    assert told["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
+    reported = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, look_at=NOW))
+    assert reported["lookAt"] == "2026-01-15T12:00:00Z"
+    assert reported["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
 
 
-def test_what_is_written_is_read_back_as_it_was() -> None:
+def test_a_decision_is_read_back_as_it_was_written() -> None:
     written = decision(a=Outcome(Result.WRITTEN))
     (read,) = read_decisions([json.loads(json.dumps(written))], "decision")
     assert (read.at, read.cause, read.dry_run) == (NOW, "scan", False)
@@ -132,7 +111,7 @@ def test_what_is_written_is_read_back_as_it_was() -> None:
     assert first.result == Result.WRITTEN
 
 
-def test_a_stored_decision_has_its_results_its_rules_and_what_came_of_it() -> None:
+def test_a_stored_decision_has_results_rules_and_outcomes() -> None:
     (read,) = read_decisions([STORED], "decision")
     assert [group.result for group in read.pool.groups] == [Result.WRITTEN, Result.REJECTED, Result.LEFT_ALONE]
     quota, impaired, well = read.pool.groups
@@ -146,7 +125,7 @@ def test_a_stored_decision_has_its_results_its_rules_and_what_came_of_it() -> No
     ]
 
 
-def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() -> None:
+def test_unknown_fields_of_a_decision_are_ignored() -> None:
     newer = deepcopy(STORED)
     newer |= {"mood": "good"}
     newer["pool"] |= {"demand": {"pending": 3}}
@@ -161,7 +140,7 @@ def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() 
     assert "workers-a postponed: tomorrow" in list(_outcomes(read))
 
 
-def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:
+def test_an_invalid_decision_is_refused_with_its_place() -> None:
     broken = deepcopy(STORED)
     del broken["pool"]["groups"][1]["zone"]
     broken["pool"]["groups"][0]["requested"] = 3
@@ -172,18 +151,24 @@ def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:
     assert second == "history.json: decisions.0.pool.groups.1.zone is missing"
 
 
-def test_a_reason_is_its_rule_and_its_facts_and_reasons_in_it_are_objects() -> None:
+def test_a_reason_is_its_rule_and_facts() -> None:
     inner = Reason.of(Rule.IN_BACKOFF, kind="capacity", until=datetime(2026, 1, 15, 12, tzinfo=UTC))
     reason = Reason.of(Rule.STUCK_ON_HOLD, count=3, zone=None, why=inner, others=(inner,))
-    told = {"rule": "in-backoff", "kind": "capacity", "until": "2026-01-15T12:00:00Z"}
-    assert reason_json(reason) == {"rule": "stuck-on-hold", "count": 3, "zone": None, "why": told, "others": [told]}
+    reported = {"rule": "in-backoff", "kind": "capacity", "until": "2026-01-15T12:00:00Z"}
+    assert reason_json(reason) == {
+        "rule": "stuck-on-hold",
+        "count": 3,
+        "zone": None,
+        "why": reported,
+        "others": [reported],
+    }
 
 
 def test_the_schema_in_the_docs_is_that_of_the_documents() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema_text(), REMEDY
 
 
-def test_the_decision_that_the_docs_show_has_the_fields_of_the_schema() -> None:
+def test_the_decision_in_the_docs_has_the_fields_of_the_schema() -> None:
     quote = json.loads(block("dry-run.md", "json", ""))
     read_decisions([quote], "docs/dry-run.md")
     schema = decision_schema()

@@ -43,7 +43,7 @@ def house(cluster: bool, *, workers: bool | None = None, other: bool | None = No
 
 @pytest.mark.parametrize("action", ACTIONS)
 class TestOfOneCluster:
-    def test_in_dry_run_it_says_first_that_it_is_planned_only(self, action: str) -> None:
+    def test_in_dry_run_the_message_begins_with_planned_only(self, action: str) -> None:
         found = house(True)
         answer = found.ask(action, **ACTIONS[action])
         assert answer["message"].startswith("planned only: dry run: ")
@@ -54,7 +54,7 @@ class TestOfOneCluster:
         (entry,) = found.ask("history")["actions"]
         assert entry["what"] == answer["message"]
 
-    def test_of_a_live_cluster_it_does_not(self, action: str) -> None:
+    def test_on_a_live_cluster_it_is_not_planned_only(self, action: str) -> None:
         answer = house(False).ask(action, **ACTIONS[action])
         assert "planned only" not in answer["message"]
         assert answer["dryRun"] is False
@@ -67,46 +67,36 @@ class TestOfOneCluster:
         assert answer["dryRun"] is (action != "fence-zone")
         assert answer["message"].endswith("; planned only: dry run of pool workers") is (action == "fence-zone")
 
-    def test_a_live_pool_of_a_cluster_in_dry_run_is_not(self, action: str) -> None:
+    def test_a_live_pool_of_a_cluster_in_dry_run_is_not_planned_only(self, action: str) -> None:
         answer = house(True, workers=False).ask(action, **ACTIONS[action])
         assert answer["dryRun"] is False
         assert answer.get("plannedOnly") == (["other"] if action == "fence-zone" else None)
 
-    def test_what_is_being_restored_is_written_in_dry_run_too(self, action: str) -> None:
+    def test_a_restore_is_written_in_dry_run(self, action: str) -> None:
         found = house(True)
         found.ask("restore")
         assert found.ask(action, **ACTIONS[action])["dryRun"] is False
-
-
-def test_a_fence_that_is_not_written_is_not_said_to_hold() -> None:
-    message = house(True).ask("fence-zone", **FENCE)["message"]
-    assert message.startswith("planned only: dry run: zone a of demo would be fenced until ")
-    assert "; nothing is written." in message
-    assert "is fenced" not in message
-    assert "no growth" not in message
-    assert "zone a of demo is fenced until" in house(False).ask("fence-zone", **FENCE)["message"]
-    assert "zone a of demo is fenced until" in house(False, other=True).ask("fence-zone", **FENCE)["message"]
 
 
 pools_say = st.sampled_from([None, True, False])
 
 
 @given(st.booleans(), pools_say, pools_say)
-def test_a_fence_says_that_it_is_planned_only_exactly_where_no_group_of_a_pool_is_written(
+def test_a_fence_is_planned_only_exactly_where_no_group_is_written(
     cluster: bool, workers: bool | None, other: bool | None
 ) -> None:
     found = house(cluster, workers=workers, other=other)
     found.settle()  # what is written from now on, the fence asks for
     before = len(found.cluster.applied)
     answer = found.ask("fence-zone", **FENCE)
-    for name in ("workers-a", "other-a"):  # somebody asks for a node, which a fenced zone does not get
+    for name in ("workers-a", "other-a"):  # a request that a fenced zone refuses
         found.cluster.change(next(each for each in found.cluster.groups if each.name == name), requested=3)
     found.settle()
     written = {name.rpartition("-")[0] for name in found.patched(before)}
     assert set(answer.get("plannedOnly", ())) == set(POOLS) - written
 
 
-def test_a_cluster_that_cannot_be_read_is_as_its_record_says() -> None:
+def test_an_unreadable_cluster_is_as_in_its_record() -> None:
     for is_dry in (True, False):
         found = house(is_dry)
         found.ask("fence-zone", **FENCE)  # from now on the zone is known
@@ -115,7 +105,7 @@ def test_a_cluster_that_cannot_be_read_is_as_its_record_says() -> None:
         assert (answer["dryRun"], answer.get("plannedOnly")) == (is_dry, [] if is_dry else None)
 
 
-def test_a_cluster_that_is_known_not_to_answer_is_not_read_for_it() -> None:
+def test_an_unreachable_cluster_is_not_read_again() -> None:
     found = house(False)
     found.ask("fence-zone", **FENCE)
     found.cluster.unreadable = ClusterUnavailableError("demo: no answer")
@@ -129,37 +119,40 @@ def test_a_cluster_that_is_known_not_to_answer_is_not_read_for_it() -> None:
 LIFT = {"zone": "a", "for": "0m"}
 
 
-def test_a_fence_that_is_lifted_in_dry_run_is_planned_only() -> None:
+@pytest.mark.parametrize(
+    ("fields", "would", "does"),
+    [(FENCE, "would be fenced until ", "is fenced until"), (LIFT, "would no longer be fenced", "is no longer fenced")],
+    ids=["fence", "lift"],
+)
+def test_a_fence_in_dry_run_is_planned_only(fields: dict[str, Any], would: str, does: str) -> None:
     found = house(True)
     found.ask("fence-zone", **FENCE)
     found.clock.at += MINUTE
-    answer = found.ask("fence-zone", **LIFT)
-    assert answer["message"].startswith("planned only: dry run: zone a of demo would no longer be fenced")
+    answer = found.ask("fence-zone", **fields)
+    assert answer["message"].startswith(f"planned only: dry run: zone a of demo {would}")
+    assert does not in answer["message"]
+    assert "no growth" not in answer["message"]
     assert (answer["dryRun"], answer["plannedOnly"]) == (True, ["other", "workers"])
-    live = house(False).ask("fence-zone", **LIFT)
-    assert live["message"].startswith("zone a of demo is no longer fenced")
+    live = house(False).ask("fence-zone", **fields)
+    assert live["message"].startswith(f"zone a of demo {does}")
     assert (live["dryRun"], "plannedOnly" in live) == (False, False)
-    assert house(False, other=True).ask("fence-zone", **LIFT)["plannedOnly"] == ["other"]
+    mixed = house(False, other=True).ask("fence-zone", **fields)
+    assert (mixed["message"].startswith(f"zone a of demo {does}"), mixed["plannedOnly"]) == (True, ["other"])
 
 
-@pytest.mark.parametrize("fields", [FENCE, LIFT])
-def test_a_fence_of_a_paused_cluster_says_that_nothing_happens_yet(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [("fence-zone", FENCE), ("fence-zone", LIFT), ("scale-up", ACTIONS["scale-up"]), ("level", ACTIONS["level"])],
+)
+def test_an_action_on_a_paused_cluster_says_that_nothing_happens_yet(action: str, fields: dict[str, Any]) -> None:
     found = house(False)
     found.ask("pause")
-    message = found.ask("fence-zone", **fields)["message"]
-    assert "would " in message
+    message = found.ask(action, **fields)["message"]
+    assert action != "fence-zone" or "would " in message
     assert message.endswith(". The cluster is paused: nothing happens before it is resumed")
 
 
-@pytest.mark.parametrize("action", ["scale-up", "level"])
-def test_other_actions_say_that_of_a_paused_cluster_as_well(action: str) -> None:
-    found = house(False)
-    found.ask("pause")
-    message = found.ask(action, **ACTIONS[action])["message"]
-    assert message.endswith(". The cluster is paused: nothing happens before it is resumed")
-
-
-def test_a_request_that_is_known_and_done_is_told_as_it_was() -> None:
+def test_a_request_that_is_done_is_reported_as_done() -> None:
     found = house(False)
     found.ask("scale-up", pool="workers", nodes=1, id="7")
     found.settle()
@@ -176,7 +169,7 @@ def test_a_request_that_is_known_and_done_is_told_as_it_was() -> None:
         (True, False, 1, ["other"]),
     ],
 )
-def test_an_agreed_number_is_counted_as_written_where_it_is(
+def test_an_agreed_fix_counts_as_written_in_live_pools(
     cluster: bool, workers: bool | None, written: int, planned: list[str]
 ) -> None:
     found = house(cluster, workers=workers)
@@ -186,8 +179,8 @@ def test_an_agreed_number_is_counted_as_written_where_it_is(
     assert f"of which the next look writes to objects: {written}" in answer["message"]
     assert answer.get("plannedOnly", []) == planned
     found.settle()
-    told = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]
-    assert sorted(told) == planned
+    reported = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]
+    assert sorted(reported) == planned
 
 
 class TestCommands:
@@ -208,23 +201,17 @@ class TestCommands:
 
     FENCE = ("fence-zone", "--zone", "a", "--for", "2h")
 
-    def test_each_cluster_in_dry_run_is_named_and_the_exit_code_says_it(self, fleet: House) -> None:
-        told = self.run(*self.FENCE, "--all", "--yes", code=5)
-        assert "zone a of demo is fenced until" in told
-        (planned,) = [line for line in told.splitlines() if line.startswith("planned only: dry run: ")]
+    def test_clusters_in_dry_run_are_named_and_give_exit_code_5(self, fleet: House) -> None:
+        output = self.run(*self.FENCE, "--all", "--yes", code=5)
+        assert "zone a of demo is fenced until" in output
+        (planned,) = [line for line in output.splitlines() if line.startswith("planned only: dry run: ")]
         assert planned.endswith(": blue, green")
+        answers = json.loads(self.run(*self.FENCE, "--all", "--yes", "-o", "json", code=5))["clusters"]
+        assert {one["cluster"]: one["dryRun"] for one in answers} == {"demo": False, "blue": True, "green": True}
         self.run(*self.FENCE, "--cluster", "demo", code=0)
         self.run(*self.FENCE, "--cluster", "blue", code=5)
 
-    def test_json_has_it_for_each_cluster(self, fleet: House) -> None:
-        told = json.loads(self.run(*self.FENCE, "--all", "--yes", "-o", "json", code=5))
-        assert {one["cluster"]: one["dryRun"] for one in told["clusters"]} == {
-            "demo": False,
-            "blue": True,
-            "green": True,
-        }
-
-    def test_a_cluster_without_an_answer_goes_before(self, fleet: House) -> None:
+    def test_an_unreachable_cluster_precedes_exit_code_5(self, fleet: House) -> None:
         fleet.clusters.by_id["green"] = ClusterUnavailableError("green: no answer")
         fleet.store.plant("broken", "{}")
         self.run("fence-zone", "--zone-id", "euc1-az1", "--for", "2h", "--all", "--yes", code=1)
@@ -237,11 +224,11 @@ class TestCommands:
             ("level", "--pool", "workers"),
         ],
     )
-    def test_others_leave_with_the_same_code(self, fleet: House, words: tuple[str, ...]) -> None:
+    def test_other_commands_have_the_same_exit_code(self, fleet: House, words: tuple[str, ...]) -> None:
         self.run(*words, "--cluster", "blue", code=5)
         self.run(*words, "--cluster", "demo", code=0)
 
     @pytest.mark.parametrize("words", [("pause",), ("resume",), ("restore",), ("dry-run",)])
-    def test_what_is_done_in_dry_run_as_well_is_done(self, fleet: House, words: tuple[str, ...]) -> None:
+    def test_actions_that_dry_run_does_not_hold_succeed(self, fleet: House, words: tuple[str, ...]) -> None:
         fleet.ask("pause", "blue")
         self.run(*words, "--cluster", "blue", code=0)

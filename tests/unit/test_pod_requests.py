@@ -1,4 +1,4 @@
-"""How much of a node a pod asks for, resource by resource."""
+"""The resource requests of a pod."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def test_containers_add_up_and_cores_are_rounded_up_to_thousandths() -> None:
     assert request_of(asking) == {"cpu": 301, "memory": 2**30 + 1}
 
 
-def test_what_the_start_needs_counts_where_it_is_more() -> None:
+def test_init_containers_count_where_they_need_more() -> None:
     asking = pod(
         containers=(container(cpu="1", memory="1Gi"),),
         init_containers=(container(cpu="3", memory="100Mi"), container(cpu="2", memory="2Gi")),
@@ -22,7 +22,7 @@ def test_what_the_start_needs_counts_where_it_is_more() -> None:
     assert request_of(asking) == {"cpu": 3000, "memory": 2 * 2**30}
 
 
-def test_an_init_container_runs_beside_the_sidecars_listed_before_it_and_no_others() -> None:
+def test_an_init_container_runs_beside_the_sidecars_before_it() -> None:
     sidecar = container(cpu="1", stays=True)
     heavy = container(cpu="3")
     main = (container(cpu="1"),)
@@ -31,7 +31,7 @@ def test_an_init_container_runs_beside_the_sidecars_listed_before_it_and_no_othe
     assert request_of(pod(containers=main, init_containers=(sidecar,)))["cpu"] == 2000
 
 
-def test_what_the_pod_as_a_whole_asks_for_replaces_the_sum_for_cpu_memory_and_huge_pages_only() -> None:
+def test_pod_level_requests_replace_cpu_memory_and_huge_pages() -> None:
     asking = pod(
         containers=(container(cpu="4", memory="4Gi", nvidia_com__gpu=1),),
         init_containers=(container(cpu="9"),),
@@ -40,7 +40,7 @@ def test_what_the_pod_as_a_whole_asks_for_replaces_the_sum_for_cpu_memory_and_hu
     assert request_of(asking) == {"cpu": 2000, "memory": 4 * 2**30, "nvidia.com/gpu": 1}
 
 
-def test_overhead_comes_after_all() -> None:
+def test_overhead_is_added_last() -> None:
     asking = pod(pod_requests=amounts(cpu="2"), overhead=amounts(cpu="250m", memory="120Mi"))
     assert request_of(asking) == {"cpu": 2250, "memory": 2**30 + 120 * 2**20}
 
@@ -58,9 +58,7 @@ def resized(spec: str, has: str, given: str) -> Container:
         (Container(requests=amounts(cpu="4"), allocated=amounts(cpu="9")), False, 4000),
     ],
 )
-def test_a_pod_that_is_being_resized_takes_the_most_of_what_it_has_and_wants(
-    one: Container, infeasible: bool, cpu: int
-) -> None:
+def test_a_resized_container_counts_its_largest_amount(one: Container, infeasible: bool, cpu: int) -> None:
     assert request_of(pod(containers=(one,), resize_infeasible=infeasible)) == {"cpu": cpu}
 
 
@@ -82,7 +80,7 @@ def test_a_pod_that_is_being_resized_takes_the_most_of_what_it_has_and_wants(
         ({"pod_requests": amounts(x__gpu=1), "pod_running_with": amounts(cpu=3)}, False, {"cpu": 8000}),
     ],
 )
-def test_a_pod_that_is_resized_as_a_whole_takes_the_most_of_what_it_has_was_granted_and_wants(
+def test_a_pod_resized_as_a_whole_counts_its_largest_amount(
     fields: dict[str, Any], infeasible: bool, expected: dict[str, int]
 ) -> None:
     """component-helpers resource/helpers.go, PodRequests: what the status counts has the overhead in it."""
@@ -90,11 +88,11 @@ def test_a_pod_that_is_resized_as_a_whole_takes_the_most_of_what_it_has_was_gran
     assert request_of(pod(resize_infeasible=infeasible, **fields)) == expected
 
 
-def test_nothing_asked_for_is_nothing_counted() -> None:
+def test_zero_requests_are_left_out() -> None:
     assert request_of(pod(containers=(container(cpu="0"), Container()))) == {}
 
 
-def test_ports_of_what_only_runs_at_the_start_do_not_count() -> None:
+def test_ports_of_init_containers_do_not_count() -> None:
     def opening(number: int, *, stays: bool = False) -> Container:
         return Container(ports=(HostPort(number), HostPort(0)), stays=stays)
 
@@ -112,5 +110,5 @@ def test_ports_of_what_only_runs_at_the_start_do_not_count() -> None:
         ("x/gpu", 2, "2"),
     ],
 )
-def test_counts_are_written_as_kubernetes_writes_quantities(resource: str, count: int, text: str) -> None:
+def test_counts_are_written_as_quantities(resource: str, count: int, text: str) -> None:
     assert amount_text(resource, count) == text

@@ -1,5 +1,6 @@
-"""Who belongs to which pool, and where a pool's numbers come from."""
+"""The members of a pool, and where its numbers come from."""
 
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -33,15 +34,14 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.parts import make, replace
 
 
 def problem(found: PoolPlan) -> str:
-    """The only problem of an invalid pool that nothing is written for."""
-    assert not found.mode.valid
+    """Return the only problem of an invalid pool without changes."""
+    assert not found.valid
     assert not found.changes
-    assert len(problems_of(found.report.problems)) == 1, problems_of(found.report.problems)
-    return problems_of(found.report.problems)[0]
+    assert len(problems_of(found.problems)) == 1, problems_of(found.problems)
+    return problems_of(found.problems)[0]
 
 
 # -- membership
@@ -53,49 +53,33 @@ def test_a_group_without_a_pool_is_skipped_with_what_to_do() -> None:
     assert "label it evenkeel.dev/pool" in sentence(found.skipped[0].reason)
 
 
-def test_a_selector_of_the_record_picks_groups_without_a_label() -> None:
-    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
-    found = plan_of(
-        [group("a", pool=None, labels={"role": "gpu", "x": "y"})], make(Policy, strategy=BALANCED, pools=(rule,))
-    )
-    assert [str(pool.id) for pool in found.pools] == ["cluster-api/default/gpu"]
+GPU = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
 
 
-@pytest.mark.parametrize("labels", [{}, {"role": "cpu"}, {"role": ""}])
-def test_a_selector_wants_every_label_as_it_says(labels) -> None:
-    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
-    assert plan_of([group("a", pool=None, labels=labels)], make(Policy, strategy=BALANCED, pools=(rule,))).pools == ()
+@pytest.mark.parametrize(
+    ("fields", "rules", "pool"),
+    [
+        ({"labels": {"role": "gpu", "x": "y"}}, (GPU,), "gpu"),
+        ({"labels": {}}, (GPU,), None),
+        ({"labels": {"role": "cpu"}}, (GPU,), None),
+        ({"labels": {"role": ""}}, (GPU,), None),
+        ({"labels": {"role": "gpu"}}, (GPU, replace(GPU, name="second")), "gpu"),
+        ({"labels": {"role": "gpu"}}, (replace(GPU, namespace="elsewhere"),), None),
+        ({"labels": {"role": "gpu"}, "pool": "mine", "bounds": (0, 1)}, (GPU,), "mine"),
+        ({}, (PoolRule(name="all", max=3),), None),
+    ],
+    ids=["selected", "none", "another value", "no value", "first rule", "namespace", "a pool label", "no selector"],
+)
+def test_a_rule_selects_groups_by_label(fields: dict[str, Any], rules: tuple[PoolRule, ...], pool: str | None) -> None:
+    found = plan_of([group("a", **{"pool": None, **fields})], Policy(strategy=BALANCED, pools=rules))
+    assert [str(one.id) for one in found.pools] == ([f"cluster-api/default/{pool}"] if pool else [])
 
 
-def test_the_first_rule_that_selects_a_group_has_it() -> None:
-    rules = (PoolRule(name="first", selector={"x": "1"}, max=3), PoolRule(name="second", selector={"x": "1"}, max=3))
-    found = plan_of([group("a", pool=None, labels={"x": "1"})], make(Policy, strategy=BALANCED, pools=rules))
-    assert [pool.id.name for pool in found.pools] == ["first"]
-
-
-def test_a_label_goes_before_a_selector() -> None:
-    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
-    found = plan_of(
-        [group("a", bounds=(0, 1), pool="mine", labels={"role": "gpu"})], make(Policy, strategy=BALANCED, pools=(rule,))
-    )
-    assert [pool.id.name for pool in found.pools] == ["mine"]
-
-
-def test_a_rule_without_a_selector_selects_nothing() -> None:
-    assert (
-        plan_of([group("a", pool=None)], make(Policy, strategy=BALANCED, pools=(PoolRule(name="all", max=3),))).pools
-        == ()
-    )
-
-
-def test_a_rule_for_one_namespace_leaves_others_alone() -> None:
-    rule = PoolRule(name="gpu", selector={"role": "gpu"}, namespace="elsewhere", max=3)
-    assert (
-        plan_of([group("a", pool=None, labels={"role": "gpu"})], make(Policy, strategy=BALANCED, pools=(rule,))).pools
-        == ()
-    )
-    numbered = make(Policy, strategy=BALANCED, pools=(replace(numbers(0, 9).pools[0], namespace="elsewhere"),))
-    assert pool_plan([group("a", bounds=(0, 2))], numbered).max == 2
+def test_a_rule_for_another_namespace_or_name_does_not_count() -> None:
+    rules = (replace(numbers(0, 9).pools[0], namespace="elsewhere"), PoolRule(name="others", min=3, max=3))
+    assert pool_plan([group("a", bounds=(0, 2))], Policy(strategy=BALANCED, pools=rules)).max == 2
+    rules = (PoolRule(name="others", min=3, max=3), PoolRule(name="workers", max=9))
+    assert pool_plan(zones((1, 1)), Policy(strategy=BALANCED, pools=rules)).max == 9
 
 
 def test_pools_of_one_name_in_two_namespaces_or_clusters_are_two_pools() -> None:
@@ -111,7 +95,7 @@ def test_pools_of_one_name_in_two_namespaces_or_clusters_are_two_pools() -> None
     ]
 
 
-def test_pools_without_bounds_or_numbers_take_no_part() -> None:
+def test_pools_without_bounds_or_numbers_are_skipped() -> None:
     found = plan_of([group("a", 3)])
     assert found.pools == ()
     assert "not managed" in sentence(found.skipped[0].reason)
@@ -119,11 +103,11 @@ def test_pools_without_bounds_or_numbers_take_no_part() -> None:
 
 # -- similarity
 
-SIMILAR = make(Policy, strategy=BALANCED, similarity=Similarity())
+SIMILAR = Policy(strategy=BALANCED, similarity=Similarity())
 
 
 def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
-    """A group that nobody puts into a pool, with nodes of 4 cores and so many GiB."""
+    """A group without a pool label, with nodes of 4 cores and this many GiB."""
     template = NodeTemplate(capacity={"cpu": Fraction(4), "memory": Fraction(memory * 2**30)})
     return group(zone, requested, **{"pool": None, "bounds": (0, 4), "template": template, **fields})
 
@@ -133,11 +117,8 @@ def members(found: Plan) -> dict[str, list[str]]:
     return {str(pool.id): [plan.group.key.name for plan in pool.groups] for pool in found.pools}
 
 
-def test_without_similarity_groups_that_are_alike_stand_alone() -> None:
+def test_similar_groups_are_a_pool_with_the_name_of_the_first() -> None:
     assert members(plan_of([alike("a"), alike("b")])) == {}
-
-
-def test_groups_that_are_alike_make_a_pool_called_after_the_first_of_them() -> None:
     for order in ("abc", "cba", "bca"):
         found = plan_of([alike(zone) for zone in order] + [alike("d", memory=32)], SIMILAR)
         assert members(found) == {
@@ -155,7 +136,7 @@ def test_a_rule_of_the_first_members_name_gives_the_pool_its_numbers() -> None:
     assert (pool.min, pool.max) == (2, 7)
 
 
-def test_labels_and_selectors_go_before_similarity() -> None:
+def test_labels_and_selectors_precede_similarity() -> None:
     policy = replace(SIMILAR, pools=(PoolRule(name="picked", selector={"x": "1"}),))
     found = plan_of([alike("a", pool="mine"), alike("b", labels={"x": "1"}), alike("c")], policy)
     assert members(found) == {
@@ -165,7 +146,7 @@ def test_labels_and_selectors_go_before_similarity() -> None:
     }
 
 
-def test_groups_of_two_namespaces_workload_clusters_or_flavours_are_never_alike() -> None:
+def test_groups_of_two_namespaces_clusters_or_flavours_are_never_similar() -> None:
     others = [
         alike("b", key=key("b", pool="loose", namespace="other")),
         alike("c", cluster="blue"),
@@ -187,7 +168,7 @@ def test_groups_of_two_namespaces_workload_clusters_or_flavours_are_never_alike(
         ({"bounds": (0, 4), "has_adopted": True, "adopted": Bounds(0, 0)}, "it has no bounds, or a max of 0"),
     ],
 )
-def test_a_group_that_cannot_be_compared_is_in_no_pool_and_told_what_to_do(fields: dict[str, Any], says: str) -> None:
+def test_a_group_that_cannot_be_compared_is_skipped_with_what_to_do(fields: dict[str, Any], says: str) -> None:
     found = plan_of([alike("a"), alike("b", **fields)], SIMILAR)
     assert members(found)["cluster-api/default/loose-a"] == ["loose-a"]
     (skipped,) = found.skipped
@@ -196,31 +177,31 @@ def test_a_group_that_cannot_be_compared_is_in_no_pool_and_told_what_to_do(field
     assert says in sentence(skipped.reason)
 
 
-def test_what_cannot_be_read_of_nodes_does_no_harm_to_a_labelled_pool() -> None:
+def test_a_template_fault_does_no_harm_to_a_labelled_pool() -> None:
     fault = Fault(object="MD x", field="f", value="'v'", problem="p")
     found = pool_plan(zones((1, 1), bounds=((0, 4), (0, 4)), template_faults=(fault,)), SIMILAR)
-    assert found.mode.valid
-    assert problems_of(found.report.problems) == ()
+    assert found.valid
+    assert problems_of(found.problems) == ()
 
 
-def test_a_bound_that_cannot_be_read_makes_the_pool_of_its_likes_invalid() -> None:
+def test_an_unreadable_bound_makes_the_pool_of_similar_groups_invalid() -> None:
     fault = Fault(object="MD x", field="min", value="'v'", problem="p")
     found = pool_plan([alike("a"), alike("b", bounds=None, faults=(fault,))], SIMILAR)
     assert problem(found) == "MD x: min is 'v': p"
 
 
-def test_a_pool_that_would_take_anothers_name_is_none() -> None:
+def test_similar_groups_cannot_take_the_name_of_another_pool() -> None:
     found = plan_of([group("z", bounds=(0, 1), pool="loose-a"), alike("a"), alike("b")], SIMILAR)
     assert members(found) == {"cluster-api/default/loose-a": ["loose-a-z"]}
     assert [skipped.name for skipped in found.skipped] == ["loose-a", "loose-b"]
     assert all("another pool already has its name, loose-a" in sentence(skipped.reason) for skipped in found.skipped)
 
 
-def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
+def test_with_a_list_of_labels_only_these_are_compared() -> None:
     def labelled(zone: str, team: str) -> NodeGroup:
         return alike(zone, template=NodeTemplate(labels={"team": team}))
 
-    policy = make(Policy, strategy=BALANCED, similarity=Similarity(labels=("team",)))
+    policy = Policy(strategy=BALANCED, similarity=Similarity(labels=("team",)))
     found = plan_of([labelled("a", "x"), labelled("b", "y"), labelled("c", "x"), alike("d", template=None)], policy)
     assert sorted(members(found).values()) == [["loose-a", "loose-c"], ["loose-b"], ["loose-d"]]
 
@@ -228,45 +209,31 @@ def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
 # -- zone order
 
 
-def test_zones_are_ordered_by_the_index_in_the_name_and_never_by_the_list() -> None:
-    members = [group(zone, bounds=(0, 2), zone_index=index) for zone, index in (("b", 0), ("c", 2), ("a", 1))]
+@pytest.mark.parametrize(("indices", "order"), [((0, 2, 1), "bac"), ((0, None, None), "abc")])
+def test_zones_are_ordered_by_index_or_else_by_name(indices: tuple[int | None, ...], order: str) -> None:
+    members = [group(zone, bounds=(0, 2), zone_index=index) for zone, index in zip("bca", indices, strict=True)]
     found = pool_plan(members, numbers(0, 4, BACKWARD_COMPATIBLE))
-    assert [plan.group.identity.zone for plan in found.groups] == ["b", "a", "c"]
+    assert "".join(str(plan.group.zone) for plan in found.groups) == order
     assert maxima(found) == (2, 1, 1)
-
-
-def test_zones_are_ordered_by_name_where_one_has_no_index() -> None:
-    members = [group("b", bounds=(0, 2), zone_index=0), group("c", bounds=(0, 2)), group("a", bounds=(0, 2))]
-    found = pool_plan(members, numbers(0, 4, BACKWARD_COMPATIBLE))
-    assert [plan.group.identity.zone for plan in found.groups] == ["a", "b", "c"]
 
 
 # -- numbers
 
 
-def test_annotations_on_any_member_go_before_the_record() -> None:
+def test_annotations_on_any_member_precede_the_record() -> None:
     members = [group("a", bounds=(0, 1)), group("b", pool_min=1, pool_max=7, strategy=ADAPTIVE)]
     found = pool_plan(members, numbers(0, 12))
     assert (found.min, found.max, found.strategy) == (1, 7, ADAPTIVE)
 
 
-def test_what_neither_member_nor_rule_says_is_the_clusters() -> None:
-    policy = make(Policy, strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
+def test_the_cluster_decides_what_neither_member_nor_rule_sets() -> None:
+    policy = Policy(strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
     stuck = zones((5, 3), running=(2, 3))
     found = pool_plan(stuck, policy, fenced=("a",))
     assert found.strategy is ADAPTIVE
     assert requested(found) == (5, 3)
     said = [replace(stuck[0], on_failure=OnFailure.RELEASE), stuck[1]]
     assert requested(pool_plan(said, policy, fenced=("a",))) == (2, 3)
-
-
-def test_a_rule_of_another_name_says_nothing_about_a_pool() -> None:
-    rules = (PoolRule(name="others", min=3, max=3), PoolRule(name="workers", max=9))
-    assert pool_plan(zones((1, 1)), make(Policy, strategy=BALANCED, pools=rules)).max == 9
-
-
-def test_members_may_say_the_same_twice() -> None:
-    assert pool_plan(zones((0, 0), pool_min=1, pool_max=7)).max == 7
 
 
 @pytest.mark.parametrize(
@@ -281,26 +248,35 @@ def test_members_may_say_the_same_twice() -> None:
 )
 def test_members_that_disagree_make_the_pool_invalid(field, annotation, values) -> None:
     members = [group(zone, bounds=(0, 1), **{field: value}) for zone, value in zip("ab", values, strict=True)]
-    told = problem(pool_plan(members, numbers(0, 12)))
-    assert f"members disagree on {annotation}" in told
-    assert all(str(value) in told for value in values)
+    reported = problem(pool_plan(members, numbers(0, 12)))
+    assert f"members disagree on {annotation}" in reported
+    assert all(str(value) in reported for value in values)
 
 
 def test_without_numbers_the_bounds_found_at_adoption_are_added_up() -> None:
-    found = pool_plan([group("a", bounds=(1, 4)), group("b", bounds=(0, 3)), group("c")])
+    members = [group("a", bounds=(1, 4)), group("b", bounds=(0, 3)), group("c")]
+    found = pool_plan(members)
     assert (found.min, found.max) == (1, 7)
     assert found.adopted == {str(key("a")): Bounds(1, 4), str(key("b")): Bounds(0, 3), str(key("c")): None}
+    found = pool_plan(members, numbers(None, 20))
+    assert (found.min, found.max) == (1, 20)
+    annotated = [
+        group(zone, bounds=(0, 9), has_adopted=True, adopted=adopted)
+        for zone, adopted in (("a", Bounds(1, 4)), ("b", None))
+    ]
+    found = pool_plan([*annotated, group("c", bounds=(0, 2))])
+    assert (found.min, found.max) == (1, 6)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_adopted_bounds_without_end_add_up_to_no_more_than_can_be_read_back(strategy) -> None:
+def test_the_sum_of_adopted_bounds_is_limited(strategy) -> None:
     members = [group(zone, 1, bounds=(0, LARGEST_COUNT), strategy=strategy) for zone in "abc"]
     found = pool_plan(members)
     assert found.max == LARGEST_COUNT
     assert max(maxima(found)) <= LARGEST_COUNT
 
 
-def test_what_was_adopted_counts_and_not_what_we_have_published_since() -> None:
+def test_adopted_bounds_count_and_not_published_ones() -> None:
     ours = [group(zone, bounds=(0, 5)) for zone in "ab"]
     pool = PoolId("cluster-api", "default", "", "workers")
     state = PoolState(adopted={str(key("a")): Bounds(1, 4), str(key("b")): None})
@@ -309,57 +285,42 @@ def test_what_was_adopted_counts_and_not_what_we_have_published_since() -> None:
     assert found.adopted == state.adopted
 
 
-def test_the_annotation_remembers_adoption_where_the_state_does_not() -> None:
-    members = [
-        group("a", bounds=(0, 9), adopted=Bounds(1, 4), has_adopted=True),
-        group("b", bounds=(0, 9), adopted=None, has_adopted=True),
-        group("c", bounds=(0, 2)),
-    ]
-    found = pool_plan(members)
-    assert (found.min, found.max) == (1, 6)
-
-
-def test_one_number_may_come_from_the_record_and_the_other_from_adoption() -> None:
-    found = pool_plan([group("a", bounds=(1, 4)), group("b", bounds=(1, 3))], numbers(None, 20))
-    assert (found.min, found.max) == (2, 20)
-
-
 # -- validation
 
 
-def test_a_new_pool_that_is_smaller_than_its_zones_is_refused() -> None:
-    told = problem(pool_plan(zones((0, 0, 0)), numbers(0, 2)))
-    assert "PoolMaximum 2 is smaller than the number of zones, 3" in told
-    assert "raise it to 3" in told
+def test_a_new_pool_smaller_than_its_zones_or_with_min_above_max_is_invalid() -> None:
+    text = problem(pool_plan(zones((0, 0, 0)), numbers(0, 2)))
+    assert "PoolMaximum 2 is smaller than the number of zones, 3" in text
+    assert "raise it to 3" in text
+    assert "PoolMinimum 5 is larger than PoolMaximum 4" in problem(pool_plan(zones((1, 1)), numbers(5, 4)))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("trace", ["bounds", "nodes"])
-def test_an_existing_pool_that_is_smaller_than_its_zones_is_sized_and_warned_about(strategy, trace) -> None:
+def test_an_existing_pool_smaller_than_its_zones_has_a_warning(strategy, trace) -> None:
     members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
     found = pool_plan(members, numbers(0, 2, strategy))
-    assert found.mode.valid
-    assert "it is used all the same, because the pool exists" in problems_of(found.report.problems)[0]
+    assert found.valid
+    assert "it is used all the same, because the pool exists" in problems_of(found.problems)[0]
 
 
-def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_them() -> None:
-    members = zones((0, 1, 0), bounds=[(0, 1)] * 3)
-    found = pool_plan(members, numbers(0, 2, BACKWARD_COMPATIBLE), fenced=("a",))
-    assert maxima(found) == (0, 1, 1)
+@pytest.mark.parametrize(
+    ("nodes", "low", "high", "state", "expected_minima", "expected_maxima"),
+    [
+        ((0, 1, 0), 0, 2, {"fenced": "a"}, (0, 0, 0), (0, 1, 1)),
+        ((0, 1, 1), 0, 2, {}, (0, 0, 0), (0, 1, 1)),
+        ((1, 1, 0), 2, 3, {"fenced": "a"}, (1, 1, 0), (1, 1, 1)),
+    ],
+    ids=["to zones that are not fenced", "to zones with nodes", "one node per zone"],
+)
+def test_a_small_existing_pool_has_static_shares(
+    nodes: Any, low: int, high: int, state: Any, expected_minima: Any, expected_maxima: Any
+) -> None:
+    found = pool_plan(zones(nodes, bounds=[(0, 1)] * 3), numbers(low, high, BACKWARD_COMPATIBLE), **state)
+    assert (minima(found), maxima(found)) == (expected_minima, expected_maxima)
 
 
-def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_hold_nodes() -> None:
-    found = pool_plan(zones((0, 1, 1), bounds=[(0, 1)] * 3), numbers(0, 2, BACKWARD_COMPATIBLE))
-    assert maxima(found) == (0, 1, 1)
-
-
-def test_a_pool_of_one_node_per_zone_gives_each_zone_its_own_share() -> None:
-    members = zones((1, 1, 0), bounds=[(0, 1)] * 3)
-    found = pool_plan(members, numbers(2, 3, BACKWARD_COMPATIBLE), fenced=("a",))
-    assert (minima(found), maxima(found)) == ((1, 1, 0), (1, 1, 1))
-
-
-# -- what is remembered of a pool
+# -- stored state
 
 
 def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes() -> None:
@@ -373,11 +334,11 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     known = {before.id: replace(before.remembered, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools
-    assert after.replicas.unplaced_before == 3
+    assert after.unplaced_before == 3
     assert sum(requested(after)) == 6 + 3
 
 
-def test_a_pool_that_is_relabelled_keeps_what_is_remembered_of_it() -> None:
+def test_a_relabelled_pool_keeps_its_state() -> None:
     numbers_of_both = replace(
         numbers(0, 12), pools=(*numbers(0, 12).pools, replace(numbers(0, 12).pools[0], name="nodes"))
     )
@@ -392,29 +353,25 @@ def test_a_pool_that_is_relabelled_keeps_what_is_remembered_of_it() -> None:
     assert after.adopted == adopted
 
 
-def test_a_minimum_above_the_maximum_is_refused() -> None:
-    assert "PoolMinimum 5 is larger than PoolMaximum 4" in problem(pool_plan(zones((1, 1)), numbers(5, 4)))
-
-
-def test_a_member_without_a_zone_is_refused_once_each() -> None:
+def test_every_member_without_a_zone_is_a_problem() -> None:
     members = [replace(member, zone=None) for member in zones((1, 1))]
     found = pool_plan(members, numbers(0, 4))
-    assert not found.mode.valid
-    assert [text.split(":")[0] for text in problems_of(found.report.problems)] == [str(key("a")), str(key("b"))]
+    assert not found.valid
+    assert [text.split(":")[0] for text in problems_of(found.problems)] == [str(key("a")), str(key("b"))]
 
 
-def test_a_fault_of_one_member_leaves_the_whole_pool_alone_and_no_other() -> None:
+def test_a_fault_of_one_member_makes_its_pool_invalid_and_no_other() -> None:
     fault = Fault(object="default/workers-a", field="max-size", value="'x'", problem="not an integer")
     broken = [group("a", 1, faults=(fault,)), group("b", 1, bounds=(0, 9))]
     fine = [group("a", 1, bounds=(0, 9), pool="fine"), group("b", 1, bounds=(0, 1), pool="fine")]
     good, bad = plan_of(broken + fine, numbers(0, 4)).pools
     assert problem(bad) == "default/workers-a: max-size is 'x': not an integer"
     assert requested(bad) == (1, 1)
-    assert good.mode.valid
+    assert good.valid
     assert good.changes
 
 
 def test_every_fault_of_a_pool_is_named() -> None:
     faults = [Fault(object="x", field=name, value="'?'", problem="bad") for name in ("pool-min", "pool-max")]
     members = [group("a", faults=(faults[0],), pool_max=1), group("b", faults=(faults[1],), pool_max=2)]
-    assert len(pool_plan(members, numbers(0, 4)).report.problems) == 3
+    assert len(pool_plan(members, numbers(0, 4)).problems) == 3

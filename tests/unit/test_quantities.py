@@ -102,7 +102,7 @@ def _by_decimals(sign: str, number: str, suffix: str) -> Decimal:
 
 
 @given(st.sampled_from(["", "+", "-"]), numbers.map("".join), suffixes)
-def test_any_quantity_is_what_slow_arithmetic_says(sign: str, number: str, suffix: str) -> None:
+def test_any_quantity_equals_decimal_arithmetic(sign: str, number: str, suffix: str) -> None:
     assert read_quantity(sign + number + suffix) == Fraction(_by_decimals(sign, number, suffix))
 
 
@@ -120,13 +120,13 @@ def test_a_number_of_json_is_read_like_its_text(number: float) -> None:
     | st.floats()
     | st.lists(st.integers())
 )
-def test_whatever_comes_is_read_or_refused_in_one_short_line(value: object) -> None:
+def test_anything_is_read_or_refused_in_one_line(value: object) -> None:
     try:
         assert isinstance(read_quantity(value), Fraction)
     except BadValueError as error:
-        told = str(error)
-        assert told.isprintable()
-        assert len(told) < 120
+        reported = str(error)
+        assert reported.isprintable()
+        assert len(reported) < 120
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,10 @@ def test_whatever_comes_is_read_or_refused_in_one_short_line(value: object) -> N
         *("1.1.M", "1+1.0M", "0.1mi", "0.1am", "aoeu", ".5i", "1i", "-3.01i", "-3.01e-"),  # from quantity_test.go
         *("", "e", "1e", "1E+", "1ee3", "1e3e3", "1e1.5", "1e3Ki", "1KiKi", "--1", "+-1", "1_000", "0x10", "٤"),
         *("1\x00", "inf", "nan", "1 000"),
+        *(".", "+", "-", "+.", "Gi", "m", "-Gi", ".k", "e3"),  # without a digit: the Go parser reads zero
     ],
 )
-def test_what_the_api_refuses_is_refused(text: str) -> None:
-    with pytest.raises(BadValueError, match="not a quantity"):
-        read_quantity(text)
-
-
-@pytest.mark.parametrize("text", [".", "+", "-", "+.", "Gi", "m", "-Gi", ".k", "e3"])
-def test_a_quantity_without_a_digit_is_refused_although_the_parser_reads_zero(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(BadValueError, match="not a quantity"):
         read_quantity(text)
 
@@ -180,19 +175,13 @@ def test_a_field_of_another_type_is_no_quantity(value: object) -> None:
         ("9" * 500 + "GB", "such as 4, 500m, 16Gi or 2e9"),
     ],
 )
-def test_the_refusal_says_what_was_probably_meant(text: str, hint: str) -> None:
+def test_the_error_has_a_hint(text: str, hint: str) -> None:
     with pytest.raises(BadValueError, match=hint):
         read_quantity(text)
 
 
-def test_a_hint_can_be_followed() -> None:
-    assert read_quantity("500M") == 500 * 10**6
-    assert read_quantity("500Mi") == 500 * 1024**2
-    assert read_quantity("8k") == 8000
-
-
 @pytest.mark.parametrize("text", ["9" * 100_000, "1." + "0" * 100_000, "1e99999999", "1e-99999999", "1e1001"])
-def test_what_would_fill_the_memory_is_refused(text: str) -> None:
+def test_a_quantity_that_is_too_long_is_refused(text: str) -> None:
     with pytest.raises(BadValueError, match="such as 16Gi"):
         read_quantity(text)
 
@@ -225,6 +214,6 @@ def test_a_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "15", "m", "15 m", "15M", "1h 3m", "-3m", "-", "1d", "1_0s", ".s", "99999999h", "9" * 2000, 15]
 )
-def test_what_is_no_span_of_time_is_refused(text: object) -> None:
+def test_an_invalid_duration_is_refused(text: object) -> None:
     with pytest.raises(BadValueError, match="duration"):
         read_duration(text)

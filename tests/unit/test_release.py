@@ -1,4 +1,4 @@
-"""One version, said by all, and a manifest that krew takes."""
+"""One version everywhere, and a valid manifest for krew."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from sandbox.template import ROOT, Template
 MANIFEST = ROOT / "deploy" / "krew" / "evenkeel.yaml"
 
 
-def test_everything_that_has_a_version_has_the_same() -> None:
+def test_every_version_is_the_same() -> None:
     template = Template().body
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert {
@@ -63,7 +63,7 @@ def refused(manifest: dict[str, Any]) -> list[str]:
     return faults
 
 
-def test_krew_takes_the_manifest() -> None:
+def test_the_manifest_is_valid_for_krew() -> None:
     manifest = yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))
     assert refused(manifest) == []
     (platform,) = manifest["spec"]["platforms"]
