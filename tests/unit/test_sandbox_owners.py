@@ -504,11 +504,7 @@ class TestClusterClass:
         shared = {
             "apiVersion": scene.group["apiVersion"],
             "kind": "MachineDeployment",
-            "metadata": {
-                "name": scene.group["metadata"]["name"],
-                "namespace": "demo",
-                "annotations": {"ours": "2"},
-            },
+            "metadata": {"name": scene.group["metadata"]["name"], "namespace": "demo", "annotations": {"ours": "2"}},
         }
         scene.store.apply(CAPI, shared, manager="somebody")
         scene.entry(metadata={"labels": {"example.com/pool": "p"}})

@@ -179,10 +179,7 @@ def test_the_number_of_pods_is_asked_first_and_nothing_said_is_none() -> None:
         (pod(cpu="3"), "fits"),
         (pod(cpu="3500m"), "it requests 3500m of cpu, and 3 of 4 are free"),
         (pod(memory="15.5Gi"), "it requests 15872Mi of memory, and 15Gi of 16Gi are free"),
-        (
-            pod(containers=(container(nvidia_com__gpu=1),)),
-            "it requests 1 of nvidia.com/gpu, and 0 of 0 are free",
-        ),
+        (pod(containers=(container(nvidia_com__gpu=1),)), "it requests 1 of nvidia.com/gpu, and 0 of 0 are free"),
         (
             pod(containers=(container(ephemeral_storage="1Gi"),)),
             "it requests 1Gi of ephemeral.storage, and 0 of 0 are free",

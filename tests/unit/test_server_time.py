@@ -85,8 +85,7 @@ def test_one_that_agrees_and_one_that_no_server_can_have_are_not(ahead: timedelt
 
 
 @pytest.mark.parametrize(
-    "said",
-    [None, "", "yesterday", "0", "\x00", "Thu, 99 Jan 2026 12:00:00 GMT", "Thu, 15 Jan 99999 12:00:00 GMT"],
+    "said", [None, "", "yesterday", "0", "\x00", "Thu, 99 Jan 2026 12:00:00 GMT", "Thu, 15 Jan 99999 12:00:00 GMT"]
 )
 def test_without_a_usable_date_our_own_clock_is_used(said: str | None) -> None:
     assert skew_after({} if said is None else {"Date": said}) == timedelta(0)

@@ -298,10 +298,7 @@ def pods_and_size(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
             {"pools": [{"name": "workers", "max": 3}]},
             "pools.0.node is missing: say what a node has for pods, such as {cpu: 4, memory: 16Gi}",
         ),
-        (
-            {"pools": [{"name": "workers", "max": 3, "node": {"cpu": 4}}]},
-            "pools.0.node.memory is missing",
-        ),
+        ({"pools": [{"name": "workers", "max": 3, "node": {"cpu": 4}}]}, "pools.0.node.memory is missing"),
         (
             {"pods": [{"name": "web", "count": 1, "cpu": "4x"}]},
             "pods.0.cpu is '4x': not a quantity: write a number with or without a unit, such as 4, 500m, 16Gi or 2e9",

@@ -16,12 +16,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
 from evenkeel.adapters.kubernetes.client import transport
 from evenkeel.adapters.kubernetes.client.lists import read_json
-from evenkeel.adapters.kubernetes.client.transport import (
-    Allowance,
-    TooMuchError,
-    UnusableAnswerError,
-    read_body,
-)
+from evenkeel.adapters.kubernetes.client.transport import Allowance, TooMuchError, UnusableAnswerError, read_body
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.1.1", "0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.170.2"),
