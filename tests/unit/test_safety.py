@@ -21,8 +21,9 @@ def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tupl
     return draft.bounds, sentences(draft.reasons)[1:]
 
 
-def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
+def test_valid_bounds_pass_unchanged_without_a_reason() -> None:
     assert published(1, 4, 2) == (Bounds(1, 4), [])
+    assert published(-2, 4, 1)[0] == Bounds(0, 4)
 
 
 @pytest.mark.parametrize(
@@ -38,17 +39,13 @@ def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
         (0, 4, 0, {"owner_min_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
     ],
 )
-def test_what_is_changed_on_the_way_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:
+def test_a_changed_bound_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:
     bounds, reasons = published(minimum, maximum, requested, **fields)
     assert bounds == expected
     assert any(reason in text for text in reasons)
 
 
-def test_a_negative_min_is_none() -> None:
-    assert published(-2, 4, 1)[0] == Bounds(0, 4)
-
-
 @pytest.mark.parametrize(("low", "high"), [(-1, 2), (3, 2)])
-def test_bounds_that_contradict_themselves_cannot_be_made(low, high) -> None:
+def test_contradictory_bounds_are_refused(low, high) -> None:
     with pytest.raises(ValueError, match="0 <= min <= max"):
         Bounds(low, high)

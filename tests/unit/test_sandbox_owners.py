@@ -465,17 +465,6 @@ class TestClusterClass:
         assert annotations_of(scene.group) == {CAPI_MIN: "1", CAPI_MAX: "6", "somebody.example/note": "stays"}
         assert scene.writers(CAPI, scene.group, *path) == {"capi-topology: Apply"}
 
-    def test_a_key_that_leaves_the_topology_stays_only_with_another_writer(self, api: str) -> None:
-        scene = Classy(api=api)
-        scene.entry(metadata={"annotations": {"theirs": "1", "ours": "2"}, "labels": {"example.com/pool": "p"}})
-        assert annotations_of(scene.group) == {"theirs": "1", "ours": "2"}
-        metadata = {"name": scene.group["metadata"]["name"], "namespace": "demo", "annotations": {"ours": "2"}}
-        shared = {"apiVersion": scene.group["apiVersion"], "kind": "MachineDeployment", "metadata": metadata}
-        scene.store.apply(CAPI, shared, manager="somebody")
-        scene.entry(metadata={"labels": {"example.com/pool": "p"}})
-        assert annotations_of(scene.group) == {"ours": "2"}
-        assert scene.writers(CAPI, scene.group, "f:metadata", "f:annotations", "f:ours") == {"somebody: Apply"}
-
     @pytest.mark.parametrize("named", [None, 3])
     def test_replicas_are_reset_only_where_the_topology_names_them(self, api: str, named: int | None) -> None:
         scene = Classy(replicas=2, api=api)

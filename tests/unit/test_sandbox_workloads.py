@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
-from sandbox.kube.errors import ApiError
 from sandbox.kube.scheduler import quantity, requests_of
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
@@ -79,10 +78,6 @@ class Scene:
         return machine["metadata"]["name"] in {
             item["metadata"]["name"] for item in self.store.list(self.flavour.machines)
         }
-
-
-def evict(scene: Scene, pod: Any) -> None:
-    scene.store.evict(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 def budgeted(flavour: str = "cluster-api", replicas: int = 6, **spec: Any) -> Scene:
@@ -226,41 +221,14 @@ class TestControllers:
         assert status["disruptionsAllowed"] == 5 - wanted
 
 
-class TestEviction:
-    def test_a_budget_limits_evictions(self) -> None:
-        scene = budgeted(replicas=5, minAvailable=3)
-        first, second, third = scene.pods()[:3]
-        evict(scene, first)
-        evict(scene, second)
-        with pytest.raises(ApiError, match="429 Cannot evict pod as it would violate"):
-            evict(scene, third)
-        scene.run(seconds=30)
-        assert len(scene.pods()) == 5
-        evict(scene, third)
-
-    def test_an_uncounted_budget_allows_nothing_and_two_budgets_are_an_error(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 1)
-        scene.run(seconds=20)
-        scene.budget("web", minAvailable=0)
-        with pytest.raises(ApiError, match="429 Cannot evict"):
-            evict(scene, scene.pods()[0])
-        budget = {"metadata": {"name": "too"}, "spec": {"selector": {}, "maxUnavailable": 1}}
-        scene.store.create("poddisruptionbudgets.policy", budget)
-        scene.run(seconds=20)
-        with pytest.raises(ApiError, match="500 This pod has more than one PodDisruptionBudget"):
-            evict(scene, scene.pods()[0])
-
-    def test_a_pending_pod_is_evicted_without_its_budget(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 1, cpu="9")
-        scene.budget("web", minAvailable=1)
-        scene.run(seconds=20)
-        evict(scene, scene.pods()[0])
-        assert scene.pods() == []
-
-
 class TestNodes:
+    @pytest.mark.parametrize(
+        ("flavour", "template"),
+        [
+            ("gardener", {"nodeTemplate": {"metadata": {"labels": {"disk": "ssd"}}, "spec": {"taints": [TAINT]}}}),
+            ("openshift", {"metadata": {"labels": {"disk": "ssd"}}, "taints": [TAINT]}),
+        ],
+    )
     def test_a_node_has_the_labels_and_taints_of_its_machines_template(self, flavour: str, template: Any) -> None:
         scene = Scene(flavour)
         scene.change_groups({"spec": {"template": {"spec": template}, "replicas": 2}})

@@ -26,14 +26,20 @@ ROLE = "arn:aws:iam::123456789012:role/evenkeel"
 
 
 def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> list[NodeGroup]:
-    """Zone a buys it; the others buy where nobody has trouble."""
+    """Zone a buys it; the others buy what no cluster fails to get."""
     return [
         replace(
-            group,
-            offering=offering if group.zone == "a" or offering is None else replace(offering, zone=f"z{group.zone}"),
+            group, offering=offering and replace(offering, zone=IN_A.zone if group.zone == "a" else f"z{group.zone}")
         )
         for group in groups
     ]
+
+
+def settled(*names: str) -> "Fleet":
+    """A fleet of these clusters after a first check of each."""
+    fleet = Fleet(*names)
+    fleet.look()
+    return fleet
 
 
 class Fleet:
@@ -85,6 +91,9 @@ class Fleet:
         group = self.apis[name].groups[key("a")]
         self.apis[name].change(key("a"), requested=group.requested + 1, running=group.running + arrives)
 
+    def rooms(self) -> list[int]:
+        return [self.room(name) for name in self.apis]
+
     def explained(self, name: str) -> str:
         return str(self.house.ask("explain", name, group="workers-a")["message"])
 
@@ -92,27 +101,25 @@ class Fleet:
         return self.store.offering(IN_A).state
 
 
-def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come() -> None:
-    fleet = Fleet("blue", "green", "red")
-    fleet.look()
-    assert [fleet.room(name) for name in ("blue", "green", "red")] == [2, 2, 2]
+def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> None:
+    fleet = settled("blue", "green", "red")
+    assert fleet.rooms() == [2, 2, 2]
     fleet.fails("blue")
     fleet.look()
-    assert [fleet.room(name) for name in ("blue", "green", "red")] == [0, 1, 1]
+    assert fleet.rooms() == [0, 1, 1]
     assert f"healthy: throttled: cluster blue could not get {IN_A}; one more machine" in fleet.explained("green")
     fleet.grows("green")
     fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
+    assert "throttled" not in fleet.explained("green")
     assert fleet.said().reports == {}
     fleet.look("red")
     assert fleet.room("red") == 2
-    assert "healthy: cautious" not in fleet.explained("red")
+    assert "throttled" not in fleet.explained("red")
 
 
 @pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
-def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_clocks_of_clusters_may_differ_by_minutes(ahead: int) -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue", ahead=ahead)
     fleet.look("green")
     assert fleet.room("green") == 1
@@ -120,12 +127,11 @@ def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None
     fleet.look("green")
     assert fleet.said().reports == {}
     fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
+    assert "healthy: throttled" not in fleet.explained("green")
 
 
-def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> None:
-    fleet = Fleet("blue", "green", "red")
-    fleet.look()
+def test_two_clusters_reports_fence_a_third() -> None:
+    fleet = settled("blue", "green", "red")
     fleet.fails("blue")
     fleet.fails("green")
     fleet.look("red")
@@ -137,26 +143,33 @@ def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> 
     assert fleet.room("red") == 1
 
 
-@pytest.mark.parametrize("failure", [FailureClass.QUOTA, FailureClass.CONFIGURATION, FailureClass.TIMEOUT])
-def test_only_a_failure_of_capacity_is_reported_to_other_clusters(failure: FailureClass) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
-    fleet.fails("blue", failure=failure)
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (FailureClass.QUOTA, "no room"),
+        (FailureClass.CONFIGURATION, "no room"),
+        (FailureClass.TIMEOUT, "no room"),
+        (FailureClass.CAPACITY, "InsufficientFreeAddressesInSubnet: not enough free addresses in subnet"),
+        (FailureClass.CAPACITY, "SpotMaxPriceTooLow: your price is too low"),
+    ],
+)
+def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureClass, message: str) -> None:
+    fleet = settled("blue", "green")
+    fleet.fails("blue", message, failure=failure)
     fleet.look("green")
-    assert fleet.said().reports == {}
+    assert fleet.store.offerings() == {}
     assert fleet.room("green") == 2
 
 
-def test_a_clusters_own_report_never_warns_that_cluster() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_clusters_own_report_does_not_throttle_it() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
     fleet.look()
     assert fleet.store.load("blue").state.groups[key("a")].throttled_requested is None
     assert fleet.store.load("green").state.groups[key("a")].throttled_requested == 2
 
 
-def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:
+def test_without_reports_nothing_is_written_or_read() -> None:
     fleet = Fleet("blue", "green")
     for _ in range(4):
         fleet.look()
@@ -165,9 +178,8 @@ def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:
     assert fleet.store.journal.entries == ["load", "offerings"] * 2
 
 
-def test_trouble_that_goes_on_is_told_once() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_lasting_failure_is_reported_once() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
     for _ in range(3):
         fleet.look()
@@ -178,7 +190,7 @@ def test_trouble_that_goes_on_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("sharing", [False, "anonymous"])
-def test_who_shares_nothing_says_nothing_and_who_is_anonymous_no_name(sharing: object) -> None:
+def test_a_cluster_that_shares_nothing_or_no_name_is_not_named(sharing: object) -> None:
     fleet = Fleet("green")
     fleet.add("blue", share_offerings=sharing)
     fleet.look()
@@ -188,18 +200,12 @@ def test_who_shares_nothing_says_nothing_and_who_is_anonymous_no_name(sharing: o
     assert "blue" not in fleet.explained("green")
     assert ("another cluster could not get" in fleet.explained("green")) == bool(sharing)
     assert "blue" not in str(fleet.said())
+    fleet.fails("green")
+    fleet.look("blue")
+    assert sharing or fleet.room("blue") == 2
 
 
-def test_who_shares_nothing_hears_nothing() -> None:
-    fleet = Fleet("blue")
-    fleet.add("green", share_offerings=False)
-    fleet.look()
-    fleet.fails("blue")
-    fleet.look("green")
-    assert fleet.room("green") == 2
-
-
-def test_a_group_whose_offering_is_not_known_takes_no_part() -> None:
+def test_a_group_of_an_unknown_offering_takes_no_part() -> None:
     fleet = Fleet("blue")
     fleet.add("green", buying(zones((2, 2, 2), bounds=[(0, 9)] * 3), offering=None))
     fleet.look()
@@ -207,24 +213,10 @@ def test_a_group_whose_offering_is_not_known_takes_no_part() -> None:
     assert fleet.store.offerings() == {}
     fleet.fails("blue")
     fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
+    assert "healthy: throttled" not in fleet.explained("green")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "InsufficientFreeAddressesInSubnet: not enough free addresses in subnet",
-        "SpotMaxPriceTooLow: your price is too low",
-    ],
-)
-def test_what_is_a_clusters_own_affair_is_not_told(message: str) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
-    fleet.fails("blue", message)
-    assert fleet.store.offerings() == {}
-
-
-def test_one_server_has_one_voice_whatever_its_records_are_called() -> None:
+def test_two_records_of_one_server_count_once() -> None:
     fleet = Fleet("blue")
     fleet.add("azure", access={"kind": "kubeconfig", "secret": "evenkeel/blue"})
     fleet.add("green")
@@ -237,9 +229,8 @@ def test_one_server_has_one_voice_whatever_its_records_are_called() -> None:
     assert len(fleet.said().reports) == 1
 
 
-def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
+    fleet = settled("blue", "green")
     broken: list[str] = []
 
     def conflict(sort_key: str) -> None:
@@ -258,27 +249,25 @@ def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
 
 
 @pytest.mark.parametrize("known", [[], ["red"]])
-def test_a_word_that_somebody_else_has_said_meanwhile_stays(known: list[str]) -> None:
-    fleet = Fleet("blue")
-    fleet.look()
+def test_a_concurrent_report_of_another_cluster_stays(known: list[str]) -> None:
+    fleet = settled("blue")
     words = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
         fleet.store.save_offering(IN_A, OfferingState(reports={name: words[name] for name in known}), None)
 
-    def green_was_faster(sort_key: str) -> None:
+    def write_first(sort_key: str) -> None:
         if sort_key.startswith("OFFERING"):
             fleet.store.save_offering(IN_A, OfferingState(reports=words), fleet.store.offering(IN_A).version)
         else:
-            fleet.store.before_write.append(green_was_faster)
+            fleet.store.before_write.append(write_first)
 
-    fleet.store.before_write.append(green_was_faster)
+    fleet.store.before_write.append(write_first)
     fleet.fails("blue")
     assert sorted(word.cluster for word in fleet.said().reports.values()) == ["blue", "green", *known]
 
 
-def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_an_arrival_that_was_not_written_is_written_by_the_next_check() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
     fleet.look("green")
     fleet.grows("green")
@@ -294,9 +283,8 @@ def broken(*_: object) -> None:
     raise StateConflictError("the record has been written since it was read")
 
 
-def test_words_that_cannot_be_read_leave_every_warning_as_it_is_and_hold_nobody_up() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_unreadable_reports_keep_every_throttle() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
     fleet.look("green")
     before = fleet.store.load("green").state.groups
@@ -311,10 +299,9 @@ def throttled() -> Any:
     raise StateUnavailableError("table: throttled")
 
 
-def test_a_hundred_clusters_that_fail_at_once_write_three_words() -> None:
+def test_a_hundred_failing_clusters_write_three_reports() -> None:
     names = [f"cluster-{i}" for i in range(100)]
-    fleet = Fleet(*names)
-    fleet.look()
+    fleet = settled(*names)
     fleet.store.journal.entries.clear()
     for name in names:
         fleet.fails(name)
@@ -323,7 +310,7 @@ def test_a_hundred_clusters_that_fail_at_once_write_three_words() -> None:
     assert len(fleet.said().reports) == 3
 
 
-def test_the_first_look_at_a_failure_that_only_a_machine_tells_asks_what_it_could_not_get() -> None:
+def test_a_check_reads_offerings_of_troubled_zones() -> None:
     asked: list[Buyer | None] = []
 
     class Watched(FakeCluster):
@@ -393,15 +380,13 @@ def test_a_nodes_zone_id_counts_where_the_record_has_none(zone_ids: dict[str, st
     ("known", "concerned"),
     [(None, True), ({}, False), ({IN_A: OfferingState()}, True), ({replace(IN_A, zone="euc1-az9"): None}, False)],
 )
-def test_a_cluster_is_concerned_by_reports_about_its_zones_and_by_reports_that_cannot_be_read(
-    known: dict[Offering, Any] | None, concerned: bool
-) -> None:
+def test_a_cluster_is_affected_by_reports_about_its_zones(known: dict[Offering, Any] | None, concerned: bool) -> None:
     zone_ids = {"euc1-az2": ZONE}
     assert is_affected(record(zone_ids=zone_ids), known, [ZONE]) is concerned
     assert not is_affected(record(zone_ids=zone_ids, share_offerings=False), known, [ZONE])
 
 
-def test_the_voice_is_the_servers_and_not_the_names() -> None:
+def test_the_reporter_is_identified_by_its_server() -> None:
     assert voice_of(record("blue")) == voice_of(record("green"))
     assert voice_of(record()) != voice_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
 
@@ -418,27 +403,27 @@ def warned(group: NodeGroup, reports: int = 1, **fields: Any) -> GroupState | No
     return apply_reports(group, state, state, reported, NOW, BackoffPolicy())
 
 
-def test_a_machine_that_is_on_its_way_when_a_warning_begins_does_not_end_it() -> None:
-    state = warned(group("a", 3, running=2))
-    assert state is not None
-    assert state.throttled_requested == 3
-
-
-def test_a_warning_follows_a_group_that_becomes_smaller() -> None:
-    state = warned(group("a", 3), throttled_requested=5)
-    assert state is not None
-    assert state.throttled_requested == 3
-
-
-def test_a_warning_fences_once_however_many_reports_follow() -> None:
-    ends = NOW + MINUTE
-    state = warned(group("a", 3), reports=2, throttled_requested=3, throttled_until=ends)
-    assert state is not None
-    assert state.throttled_until == ends
+@pytest.mark.parametrize(
+    ("member", "fields", "expected"),
+    [
+        pytest.param(group("a", 3, running=2), {}, {"throttled_requested": 3}, id="a machine on its way"),
+        pytest.param(group("a", 3), {"throttled_requested": 5}, {"throttled_requested": 3}, id="a smaller group"),
+        pytest.param(
+            group("a", 3),
+            {"reports": 2, "throttled_requested": 3, "throttled_until": NOW + MINUTE},
+            {"throttled_until": NOW + MINUTE},
+            id="a throttled group is fenced once",
+        ),
+        pytest.param(group("a", 3, frozen_because=stated("paused")), {}, None, id="a frozen group"),
+    ],
+)
+def test_reports_throttle_a_group(member: NodeGroup, fields: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    state = warned(member, **fields)
+    assert (state and {name: getattr(state, name) for name in expected or {}}) == expected
 
 
 @pytest.mark.parametrize("is_ended", [True, False])
-def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: bool) -> None:
+def test_a_failure_that_a_machine_has_ended_is_not_reported(is_ended: bool) -> None:
     state = GroupState(
         failures=1,
         last_failure=NOW - 5 * MINUTE,
@@ -452,7 +437,7 @@ def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: boo
 
 
 @pytest.mark.parametrize("minutes", [(3, 1), (1, 3)])
-def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
+def test_of_two_groups_of_one_offering_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
     bought = [replace(group(zone, 3), offering=IN_A) for zone in "ab"]
     states = {
         each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -463,7 +448,7 @@ def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: 
     assert word.failed_at == NOW - MINUTE
 
 
-def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
+def test_a_report_is_forgotten_like_an_own_failure() -> None:
     policy = BackoffPolicy()
     state = OfferingState(
         reports={"server": CapacityReport(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")}
@@ -472,19 +457,13 @@ def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> No
     assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
 
 
-def test_a_frozen_group_is_not_warned() -> None:
-    assert warned(replace(group("a", 3), frozen_because=stated("paused"))) is None
-
-
-def test_of_two_deliveries_the_later_one_answers() -> None:
+def test_the_later_of_two_deliveries_counts() -> None:
     early, late = (OfferingState(delivered_at=NOW + minutes * MINUTE) for minutes in (0, 5))
     assert merged(early, late) == merged(late, early) == late
 
 
 @pytest.mark.parametrize(("access", "place"), [({}, "own/eu-central-1a"), ({"role_arn": ROLE}, None)])
-def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
-    access: dict[str, str], place: str | None
-) -> None:
+def test_the_zones_of_a_role_have_no_known_account(access: dict[str, str], place: str | None) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
     assert Places.of([]).place(eks, "eu-central-1a") == place
 
@@ -498,7 +477,7 @@ def test_a_zone_has_the_id_on_which_all_records_of_the_account_agree(others: lis
 
 
 @pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])
-def test_a_machine_that_comes_after_a_failure_of_the_groups_own_ends_the_warning(seen: dict[str, Any]) -> None:
+def test_a_machine_after_an_own_failure_ends_the_throttle(seen: dict[str, Any]) -> None:
     before = GroupState(throttled_requested=5)
     reported = [CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE)]
     state = apply_reports(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())
