@@ -191,13 +191,6 @@ class TestOrder:
         play.look(CLOSES)
         assert requested(play.look(ORDERS - CLOSES)) == (0, 4, 4)
 
-    def test_nodes_that_groups_gained_count(self) -> None:
-        play = released()
-        play.look(20, c=5)
-        play.workload = workload(3, play.groups)
-        play.look(CLOSES - 20)
-        assert sum(requested(play.look(ORDERS - CLOSES))) == 9
-
     @pytest.mark.parametrize("taken", [{"b": 4, "c": 5}, {"a": 3}])
     def test_a_release_that_was_taken_is_forgotten_at_once(self, taken: dict[str, int]) -> None:
         play = released()
@@ -279,16 +272,6 @@ def step_by_step(max_step: int, waiting: int = 3) -> Played:
 
 
 class TestMaxStep:
-    @pytest.mark.parametrize("max_step", [1, 2])
-    def test_the_rest_follows_and_the_pool_stays_closed_until_then(self, max_step: int) -> None:
-        play = step_by_step(max_step)
-        totals = []
-        for _ in range(4):
-            found = play.look(15)
-            totals.append(sum(requested(found)))
-            assert sum(maxima(found)) == totals[-1]
-        assert totals == ([8, 9, 9, 9] if max_step == 1 else [9, 9, 9, 9])
-
     def test_without_waiting_pods_the_pool_opens_while_nodes_come(self) -> None:
         play = step_by_step(1)
         play.workload = workload(1, play.groups)
@@ -354,11 +337,6 @@ class TestWaitingPods:
         for _ in range(3):
             assert sum(requested(play.look(60))) == 6
         assert memory(play) is not None
-
-    def test_nodes_on_their_way_serve_their_pods_first(self) -> None:
-        play = released()
-        change(play, "c", requested=5)
-        assert ordered(play) == 9
 
     def test_pods_are_read_only_after_the_autoscalers_time(self) -> None:
         play = released(waiting=None)

@@ -39,9 +39,9 @@ def test_a_repeated_request_is_stored_once_and_requests_the_check_again(ask: Any
 
 def test_one_id_is_not_reused_for_another_request(ask: Any) -> None:
     ask(wanted())
-    heard = ask(wanted(nodes=5))
-    assert heard.result is EventResult.IGNORED
-    assert "id 'r1' is taken by another request: 3 nodes more in workers" in heard.message
+    outcome = ask(wanted(nodes=5))
+    assert outcome.result is EventResult.IGNORED
+    assert "id 'r1' is taken by another request: 3 nodes more in workers" in outcome.message
     assert ask.store.load("demo").scale_requests["r1"].nodes == 3
 
 
@@ -65,9 +65,9 @@ def test_a_request_may_be_two_minutes_ahead(ask: Any, seconds: int, result: Even
 
 def test_a_completed_request_requests_no_check(ask: Any) -> None:
     ask.store.save_scale_request("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
-    heard = ask(wanted())
-    assert heard.result is EventResult.KNOWN
-    assert "3 nodes" in heard.message
+    outcome = ask(wanted())
+    assert outcome.result is EventResult.KNOWN
+    assert "3 nodes" in outcome.message
     assert ask.queue.clusters == []
 
 
@@ -80,9 +80,9 @@ def test_a_completed_request_requests_no_check(ask: Any) -> None:
     ],
 )
 def test_a_request_that_cannot_be_served_is_ignored_with_a_reason(ask: Any, asked: ScaleRequestEvent, why: str) -> None:
-    heard = ask(asked)
-    assert heard.result is EventResult.IGNORED
-    assert why in heard.message
+    outcome = ask(asked)
+    assert outcome.result is EventResult.IGNORED
+    assert why in outcome.message
     assert ask.queue.clusters == []
 
 

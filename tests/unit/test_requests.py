@@ -1,4 +1,4 @@
-"""Growth on request and giving back: who gets which share of K nodes, and what is said to the rest."""
+"""Growth on request and giving back: who gets which share of K nodes, and what is reasons_of to the rest."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -46,7 +46,7 @@ BEGUN = ulid(NOW - MINUTE, b"0123456789")
 ID = PoolId("cluster-api", "default", "", POOL)
 
 
-def asked(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> ScaleRequest:
+def ask(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> ScaleRequest:
     fields = fields or {"pool": POOL}
     return ScaleRequest(id=f"r{nodes}", nodes=nodes, at=NOW + at, only=frozenset(only), **fields)
 
@@ -66,7 +66,7 @@ def grown(
     return pool
 
 
-def said(pool: PoolPlan, zone: str) -> str:
+def reasons_of(pool: PoolPlan, zone: str) -> str:
     return "; ".join(text for one in pool.groups if one.group.zone == zone for text in sentences(one.reasons))
 
 
@@ -82,62 +82,62 @@ class TestWhoMayGrow:
         ]
         only = [f"{POOL}-{zone}" for zone in "abdef"]
         states = {key("a"): in_backoff(), key("b"): after_backoff()}
-        pool = grown(groups, asked(2, str(key("c")), *only), groups=states)
+        pool = grown(groups, ask(2, str(key("c")), *only), groups=states)
         assert requested(pool) == (0, 0, 5, 0, 0, 0, 0)
         reasons = {"a": "it is fenced", "b": "it is probing", "d": "it is frozen", "e": closed}
         reasons |= {"f": "no share of request r2 for 2 nodes: it is at its max", "g": "its pods do not fit here"}
         for zone, reason in reasons.items():
-            assert reason in said(pool, zone)
+            assert reason in reasons_of(pool, zone)
 
     def test_nodes_without_room_are_reported(self) -> None:
-        pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
+        pool = grown(zones((1, 3, 6)), ask(9), policy=numbers(0, 14))
         assert (sum(requested(pool)), pool.missing) == (14, 5)
         assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.problems)
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
         frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
-        pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
+        pool = grown([*zones((1, 1)), frozen], ask(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
         assert pool.missing == 3
 
     def test_a_max_lowered_by_our_own_order_is_no_limit(self) -> None:
         ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
-        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], asked(2))) == (3, 3)
+        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], ask(2))) == (3, 3)
 
     def test_beside_an_autoscaler_the_max_of_a_growing_group_is_its_replicas(self) -> None:
-        pool = grown(zones((1, 3, 6)), asked(1))
+        pool = grown(zones((1, 3, 6)), ask(1))
         assert maxima(pool)[0] == requested(pool)[0] == 2
         assert sum(maxima(pool)) <= 100
 
 
 class TestGivingBack:
     def test_nodes_go_from_the_largest_group_down_to_the_minimum(self) -> None:
-        assert requested(grown(zones((1, 3, 6)), asked(-3))) == (1, 3, 3)
-        assert sorted(requested(grown(zones((1, 3, 6)), asked(-4)))) == [1, 2, 3]
-        assert requested(grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), asked(-8))) == (0, 5)
-        pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
+        assert requested(grown(zones((1, 3, 6)), ask(-3))) == (1, 3, 3)
+        assert sorted(requested(grown(zones((1, 3, 6)), ask(-4)))) == [1, 2, 3]
+        assert requested(grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), ask(-8))) == (0, 5)
+        pool = grown(zones((2, 6)), ask(-8), policy=numbers(3, 20))
         assert (sum(requested(pool)), pool.missing) == (3, 3)
         assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.problems)
 
     def test_nodes_added_in_the_same_check_are_not_removed(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
-        pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))
+        pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), ask(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))
         assert not any(one.journal_delta and one.requested == one.group.requested for one in pool.groups)
         unseen = replace(group("b", 0), invisible_at_zero=True)
-        pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
+        pool = grown([group("a", 0), unseen], ask(-1), groups={key("b"): after_backoff()})
         assert requested(pool) == (0, 1)
         assert pool.missing == 1
 
     def test_only_a_group_that_shrinks_may_lose_running_nodes(self) -> None:
-        pool = grown(zones((1, 6)), asked(-2))
+        pool = grown(zones((1, 6)), ask(-2))
         assert [one.may_remove_running for one in pool.groups] == [False, True]
 
 
 class TestRequests:
     def test_the_oldest_request_goes_first_and_the_next_waits(self) -> None:
-        oldest = asked(4, at=-2 * MINUTE)
-        plan = planned(zones((0, 0)), asked(2), oldest)
+        oldest = ask(4, at=-2 * MINUTE)
+        plan = planned(zones((0, 0)), ask(2), oldest)
         (pool,), (refusal,) = plan.pools, plan.refusals
         assert (sum(requested(pool)), pool.scale_request) == (4, oldest)
         assert refusal.waits
@@ -146,20 +146,20 @@ class TestRequests:
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
         rules = Policy(strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
-        found = planned(both, asked(2), asked(3, pool="gpu"), policy=rules)
+        found = planned(both, ask(2), ask(3, pool="gpu"), policy=rules)
         assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
 
     @pytest.mark.parametrize("named", [{"group": f"{POOL}-b"}, {"group": str(key("b"))}, {"pool": str(ID)}])
     def test_a_pool_is_found_by_its_id_and_by_its_groups(self, named: dict[str, str]) -> None:
-        assert sum(requested(grown(zones((0, 0)), asked(2, **named)))) == 2
+        assert sum(requested(grown(zones((0, 0)), ask(2, **named)))) == 2
 
     @pytest.mark.parametrize(
         ("scale_request", "why"),
         [
-            (asked(2, pool="nobody"), "no pool here has the name 'nobody'"),
-            (asked(2, group="nobody"), "no pool here has the name 'nobody'"),
-            (asked(2, "nobody"), "pool cluster-api/default/workers has no group 'nobody'"),
-            (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
+            (ask(2, pool="nobody"), "no pool here has the name 'nobody'"),
+            (ask(2, group="nobody"), "no pool here has the name 'nobody'"),
+            (ask(2, "nobody"), "pool cluster-api/default/workers has no group 'nobody'"),
+            (ask(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],
     )
     def test_a_request_that_no_pool_takes_is_refused(self, scale_request: ScaleRequest, why: str) -> None:
@@ -171,24 +171,24 @@ class TestRequests:
 
     def test_an_ambiguous_name_is_refused_with_both_pools(self) -> None:
         twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
-        (refusal,) = planned([*zones((0, 0)), twin], asked(2)).refusals
+        (refusal,) = planned([*zones((0, 0)), twin], ask(2)).refusals
         assert "cluster-api/default/workers, cluster-api/other/workers" in problem_words(refusal.problem)
 
     def test_a_request_for_an_invalid_pool_waits(self) -> None:
         found = planned(
-            zones((0, 0)), asked(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
+            zones((0, 0)), ask(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
         )
         (refusal,) = found.refusals
         assert refusal.waits
 
     def test_a_move_precedes_growth(self) -> None:
         policy = numbers(0, 20, BALANCED, OnFailure.MOVE)
-        pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
+        pool = grown(zones((4, 2), running=(2, 2)), ask(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.scale_request is None
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
-        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
+        assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
         assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(pool.problems)
 
 
@@ -275,19 +275,19 @@ class TestInvisibleGroup:
 
 
 def test_requests_find_their_pool_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[GroupKey] = []
+    ask: list[GroupKey] = []
     real = GroupKey.names.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(GroupKey, "names", property(lambda self: asked.append(self) or real(self)))
+    monkeypatch.setattr(GroupKey, "names", property(lambda self: ask.append(self) or real(self)))
     pools, _ = find_pools([group("a", 1, pool=f"p{number}", bounds=(0, 9)) for number in range(30)], numbers(0, 9), {})
 
     def work(requests: int) -> int:
-        asked.clear()
+        ask.clear()
         scale_requests = [
             ScaleRequest(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)
         ]
         taken, refused = RequestQueue(pools, {}, NOW).share_out(scale_requests)
         assert (len(taken), len(refused)) == (30, requests - 30)
-        return len(asked)
+        return len(ask)
 
     assert work(30) == work(300) == 30
 
@@ -295,8 +295,8 @@ def test_requests_find_their_pool_in_an_index(monkeypatch: pytest.MonkeyPatch) -
 def test_a_preserved_failed_machine_is_no_node_to_remove() -> None:
     a, b = zones((4, 3), running=(2, 3))
     a = replace(a, preserved_failed=2)
-    assert requested(grown([a, b], asked(-1))) == (4, 2), "the largest by nodes, not by replicas"
-    found = grown([a, b], asked(-5), policy=numbers(3, 100))
+    assert requested(grown([a, b], ask(-1))) == (4, 2), "the largest by nodes, not by replicas"
+    found = grown([a, b], ask(-5), policy=numbers(3, 100))
     assert requested(found) == (3, 2), "PoolMinimum asks for nodes"
     assert found.missing == 3
 
@@ -304,7 +304,7 @@ def test_a_preserved_failed_machine_is_no_node_to_remove() -> None:
 def test_a_preserved_node_is_not_removed() -> None:
     a, b = machines(zones((3,))[0]), group("b", 0)
     kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
-    found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], asked(-3))
+    found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], ask(-3))
     assert (requested(found), found.missing) == ((2, 0), 2)
 
 
@@ -324,7 +324,7 @@ class TestUnplaceablePods:
         daemon = pod("agent", node=older[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
         workload = Workload(pods=(train, daemon), nodes=tuple(there)) if reads else None
         observation = Observation(groups=(member,), workload=workload, workload_unread=unread)
-        return plan(observation, ClusterState(scale_requests=(asked(-nodes), *others)), numbers(0, 100), NOW)
+        return plan(observation, ClusterState(scale_requests=(ask(-nodes), *others)), numbers(0, 100), NOW)
 
     def test_their_node_stays_and_others_go(self) -> None:
         (pool,) = self.given_back(2).pools
@@ -343,7 +343,7 @@ class TestUnplaceablePods:
     def test_nodes_that_have_to_stay_for_them_are_reported(self) -> None:
         (pool,) = self.given_back(3).pools
         assert (requested(pool), pool.missing) == ((1,), 1)
-        assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in said(pool, "a")
+        assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in reasons_of(pool, "a")
 
     @pytest.mark.parametrize(
         ("fields", "reads", "nodes", "missing"),
@@ -364,6 +364,6 @@ class TestUnplaceablePods:
         assert "it waits: pods cannot be read" in problem_words(refusal.problem)
 
     def test_a_waiting_request_does_not_delay_another(self) -> None:
-        found = self.given_back(2, asked(3, at=timedelta(0)), reads=False, unread="no right to list pods")
+        found = self.given_back(2, ask(3, at=timedelta(0)), reads=False, unread="no right to list pods")
         (pool,) = found.pools
         assert requested(pool) == (6,)

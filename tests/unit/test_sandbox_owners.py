@@ -200,8 +200,8 @@ class TestGardener:
 
     def test_the_workers_status_has_every_zones_share(self) -> None:
         scene = Gardener(minimum=4, maximum=11)
-        told = [(item["minimum"], item["maximum"]) for item in scene.worker["status"]["machineDeployments"]]
-        assert told == [(2, 4), (1, 4), (1, 3)]
+        copied = [(item["minimum"], item["maximum"]) for item in scene.worker["status"]["machineDeployments"]]
+        assert copied == [(2, 4), (1, 4), (1, 3)]
         assert [item["name"][-3:] for item in scene.worker["status"]["machineDeployments"]] == ["-z1", "-z2", "-z3"]
 
     def test_a_shoot_with_confined_rollouts_is_carried_out_on_request(self) -> None:
@@ -324,7 +324,7 @@ class HyperShift(Scene):
         self.run(seconds=10)
 
     @property
-    def told(self) -> tuple[str, str, int]:
+    def copied(self) -> tuple[str, str, int]:
         notes = annotations_of(self.group)
         return notes[CAPI_MIN], notes[CAPI_MAX], self.group["spec"]["replicas"]
 
@@ -335,7 +335,7 @@ class TestHyperShift:
         key = "cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime"
         scene.patch(CAPI, scene.group, {"metadata": {"annotations": {CAPI_MIN: "0", CAPI_MAX: "2", key: "3m"}}})
         scene.run(seconds=10)
-        assert scene.told == ("1", "6", 2)
+        assert scene.copied == ("1", "6", 2)
         assert annotations_of(scene.group)[key] == "3m"
         path = ("f:metadata", "f:annotations", f"f:{CAPI_MAX}")
         assert scene.writers(CAPI, scene.group, *path) == {"hypershift-operator-manager: Update"}
@@ -347,46 +347,46 @@ class TestHyperShift:
             scene.run(seconds=10)
             assert scene.group["spec"]["replicas"] == clamped
         scene.edit(autoScaling={"min": 0, "max": 1})
-        assert scene.told == ("0", "1", 1)
+        assert scene.copied == ("0", "1", 1)
 
     def test_replicas_in_place_of_autoscaling_are_held(self) -> None:
         scene = HyperShift(replicas=4)
         scene.edit(autoScaling=None, replicas=0)
-        assert scene.told == ("0", "0", 0)
+        assert scene.copied == ("0", "0", 0)
         deployment = scene.store.get("deployments.apps", scene.cluster.namespace, "cluster-autoscaler")
         assert arguments_of(deployment) is None, "no NodePool has autoScaling left"
         scene.edit(replicas=None, autoScaling={"min": 1, "max": 6})
-        assert scene.told == ("1", "6", 1)
+        assert scene.copied == ("1", "6", 1)
 
     @pytest.mark.parametrize("until", ["true", "2026-01-01T01:00:00Z"])
     def test_a_paused_pool_pauses_its_deployment(self, until: str) -> None:
         scene = HyperShift(replicas=2)
         scene.edit(pausedUntil=until, autoScaling={"min": 3, "max": 9})
         assert annotations_of(scene.group)["cluster.x-k8s.io/paused"] == "true"
-        assert scene.told == ("1", "6", 2)
+        assert scene.copied == ("1", "6", 2)
         scene.run(minutes=70)
         if until == "true":
             scene.edit(pausedUntil=None)
         assert "cluster.x-k8s.io/paused" not in annotations_of(scene.group)
-        assert scene.told == ("3", "9", 3)
+        assert scene.copied == ("3", "9", 3)
 
     def test_an_invalid_pool_is_not_applied(self) -> None:
         scene = HyperShift(replicas=2)
         scene.edit(release={"image": "nonsense"}, autoScaling={"min": 3, "max": 9})
         scene.patch(CAPI, scene.group, {"metadata": {"annotations": {CAPI_MAX: "2"}}})
         scene.run(minutes=5)
-        assert scene.told == ("1", "2", 2)
+        assert scene.copied == ("1", "2", 2)
         states = {item["type"]: item["status"] for item in scene.pool["status"]["conditions"]}
         assert states["ValidReleaseImage"] == "False"
 
     def test_a_pool_of_unknown_machines_keeps_one_node(self) -> None:
         scene = HyperShift(minimum=0, replicas=0)
-        assert scene.told == ("0", "6", 0)
+        assert scene.copied == ("0", "6", 0)
         (template,) = scene.all("awsmachinetemplates.infrastructure.cluster.x-k8s.io")
         resource = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
         scene.patch(resource, template, {"status": {"capacity": None}}, subresource="status")
         scene.run(seconds=10)
-        assert scene.told == ("1", "6", 1)
+        assert scene.copied == ("1", "6", 1)
 
     def test_the_zone_is_the_subnets_on_aws_and_named_elsewhere(self) -> None:
         aws, openstack = HyperShift(), HyperShift("hypershift-openstack")
@@ -540,7 +540,7 @@ class OpenShift(Scene):
         self.store.create(SCALERS, {"metadata": metadata, "spec": spec})
         self.run(minutes=1)
 
-    def told(self, index: int = 0) -> dict[str, str]:
+    def copied(self, index: int = 0) -> dict[str, str]:
         notes = annotations_of(self.set(index))
         return {key: notes[key] for key in (MIN_SIZE, MAX_SIZE, OWNED_BY) if key in notes}
 
@@ -551,7 +551,7 @@ class TestOpenShift:
         assert scene.scaler()["metadata"]["finalizers"] == [FINALIZER]
         scene.delete_scaler()
         assert len(scene.all(SCALERS)) == 1
-        assert scene.told() == {}
+        assert scene.copied() == {}
         assert annotations_of(scene.set())["machine.openshift.io/vCPU"] == "4"
 
     def test_a_changed_target_releases_the_first_set(self) -> None:
@@ -560,14 +560,14 @@ class TestOpenShift:
         target = scene.scaler()["spec"]["scaleTargetRef"] | {"name": scene.set(1)["metadata"]["name"]}
         scene.patch(SCALERS, scene.scaler(), {"spec": {"scaleTargetRef": target}})
         scene.run(seconds=10)
-        assert scene.told(0) == {}
-        assert scene.told(1) == {MIN_SIZE: "1", MAX_SIZE: "4", OWNED_BY: "openshift-machine-api/p-eu-central-1a"}
+        assert scene.copied(0) == {}
+        assert scene.copied(1) == {MIN_SIZE: "1", MAX_SIZE: "4", OWNED_BY: "openshift-machine-api/p-eu-central-1a"}
         assert scene.scaler()["status"]["lastTargetRef"] == target
 
     def test_a_set_that_another_machine_autoscaler_owns_is_not_written(self) -> None:
         scene = OpenShift()
         scene.create_scaler("second", 0, 99, scene.scaler()["spec"]["scaleTargetRef"])
-        assert scene.told()[MAX_SIZE] == "4"
+        assert scene.copied()[MAX_SIZE] == "4"
         operator = scene.cluster.controllers.operator  # type: ignore[attr-defined]
         assert operator.errors == {"second": "already owned by another MachineAutoscaler"}
 
@@ -577,7 +577,7 @@ class TestOpenShift:
         scene.delete_scaler()
         target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "x"} | {field: "other"}
         scene.create_scaler("odd", 0, 9, target)
-        assert scene.told() == {}
+        assert scene.copied() == {}
 
     def test_a_minimum_above_the_maximum_is_refused(self) -> None:
         scene = OpenShift()
@@ -592,7 +592,7 @@ class TestOpenShift:
         scene.run(minutes=1)
         assert annotations_of(scene.set())[key] == "3m"
         assert scene.set()["spec"]["replicas"] == 7
-        assert scene.told()[MAX_SIZE] == "4"
+        assert scene.copied()[MAX_SIZE] == "4"
         path = ("f:metadata", "f:annotations", f"f:{MAX_SIZE}")
         assert scene.writers(SETS, scene.set(), *path) == {"cluster-autoscaler-operator: Update"}
 

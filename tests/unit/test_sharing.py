@@ -38,12 +38,12 @@ def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> lis
 def settled(*names: str) -> "Fleet":
     """A fleet of these clusters after a first check of each."""
     fleet = Fleet(*names)
-    fleet.look()
+    fleet.check()
     return fleet
 
 
 class Fleet:
-    """Clusters of one stack: one table, one clock, and every look looks up what is bought."""
+    """Clusters of one stack: one table, one clock, and every check looks up what is bought."""
 
     def __init__(self, *names: str, **fields: Any) -> None:
         self.clock = FakeClock()
@@ -67,15 +67,15 @@ class Fleet:
         ahead: int = 0,
         failure: FailureClass = FailureClass.CAPACITY,
     ) -> None:
-        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a look has followed."""
+        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a check has followed."""
         versions = self.store.load(name).versions
         before = self.store.load(name).state.groups.get(key("a"), GroupState())
         at, now = self.clock.at + ahead * MINUTE, self.clock.at
         state = record_failure(before, at, failure, message, BackoffPolicy(), now=now)
         self.store.save_group(name, key("a"), state, versions)
-        self.look(name)
+        self.check(name)
 
-    def look(self, *names: str) -> None:
+    def check(self, *names: str) -> None:
         self.clock.at += timedelta(seconds=1)
         for name in names or self.apis:
             self.house.rebalance(name, "a test", plenty)
@@ -97,7 +97,7 @@ class Fleet:
     def explained(self, name: str) -> str:
         return str(self.house.ask("explain", name, group="workers-a")["message"])
 
-    def said(self) -> OfferingState:
+    def stored(self) -> OfferingState:
         return self.store.offering(IN_A).state
 
 
@@ -105,28 +105,28 @@ def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> 
     fleet = settled("blue", "green", "red")
     assert fleet.rooms() == [2, 2, 2]
     fleet.fails("blue")
-    fleet.look()
+    fleet.check()
     assert fleet.rooms() == [0, 1, 1]
     assert f"healthy: throttled: cluster blue could not get {IN_A}; one more machine" in fleet.explained("green")
     fleet.grows("green")
-    fleet.look("green")
-    assert "throttled" not in fleet.explained("green")
-    assert fleet.said().reports == {}
-    fleet.look("red")
+    fleet.check("green")
+    assert "healthy: throttled" not in fleet.explained("green")
+    assert fleet.stored().reports == {}
+    fleet.check("red")
     assert fleet.room("red") == 2
-    assert "throttled" not in fleet.explained("red")
+    assert "healthy: throttled" not in fleet.explained("red")
 
 
 @pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
 def test_clocks_of_clusters_may_differ_by_minutes(ahead: int) -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue", ahead=ahead)
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.room("green") == 1
     fleet.grows("green")
-    fleet.look("green")
-    assert fleet.said().reports == {}
-    fleet.look("green")
+    fleet.check("green")
+    assert fleet.stored().reports == {}
+    fleet.check("green")
     assert "healthy: throttled" not in fleet.explained("green")
 
 
@@ -134,12 +134,12 @@ def test_two_clusters_reports_fence_a_third() -> None:
     fleet = settled("blue", "green", "red")
     fleet.fails("blue")
     fleet.fails("green")
-    fleet.look("red")
+    fleet.check("red")
     assert fleet.room("red") == 0
     assert "cluster blue and 1 other could not get" in fleet.explained("red")
     assert fleet.house.ask("status", "red")["pools"][0]["groups"][0]["state"] == "fenced"
     fleet.clock.at += 6 * MINUTE
-    fleet.look("red")
+    fleet.check("red")
     assert fleet.room("red") == 1
 
 
@@ -156,7 +156,7 @@ def test_two_clusters_reports_fence_a_third() -> None:
 def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureClass, message: str) -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue", message, failure=failure)
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.store.offerings() == {}
     assert fleet.room("green") == 2
 
@@ -164,7 +164,7 @@ def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureC
 def test_a_clusters_own_report_does_not_throttle_it() -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look()
+    fleet.check()
     assert fleet.store.load("blue").state.groups[key("a")].throttled_requested is None
     assert fleet.store.load("green").state.groups[key("a")].throttled_requested == 2
 
@@ -172,9 +172,9 @@ def test_a_clusters_own_report_does_not_throttle_it() -> None:
 def test_without_reports_nothing_is_written_or_read() -> None:
     fleet = Fleet("blue", "green")
     for _ in range(4):
-        fleet.look()
+        fleet.check()
     fleet.store.journal.entries.clear()
-    fleet.look()
+    fleet.check()
     assert fleet.store.journal.entries == ["load", "offerings"] * 2
 
 
@@ -182,9 +182,9 @@ def test_a_lasting_failure_is_reported_once() -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue")
     for _ in range(3):
-        fleet.look()
+        fleet.check()
     fleet.store.journal.entries.clear()
-    fleet.look()
+    fleet.check()
     assert "save OFFERING" not in fleet.store.journal.entries
     assert "save GROUP" not in fleet.store.journal.entries
 
@@ -193,26 +193,32 @@ def test_a_lasting_failure_is_reported_once() -> None:
 def test_a_cluster_that_shares_nothing_or_no_name_is_not_named(sharing: object) -> None:
     fleet = Fleet("green")
     fleet.add("blue", share_offerings=sharing)
-    fleet.look()
+    fleet.check()
     fleet.fails("blue")
-    fleet.look()
+    fleet.check()
     assert fleet.room("green") == (1 if sharing else 2)
     assert "blue" not in fleet.explained("green")
     assert ("another cluster could not get" in fleet.explained("green")) == bool(sharing)
-    assert "blue" not in str(fleet.said())
-    fleet.fails("green")
-    fleet.look("blue")
-    assert sharing or fleet.room("blue") == 2
+    assert "blue" not in str(fleet.stored())
+
+
+def test_a_cluster_that_shares_nothing_reads_no_reports() -> None:
+    fleet = Fleet("blue")
+    fleet.add("green", share_offerings=False)
+    fleet.check()
+    fleet.fails("blue")
+    fleet.check("green")
+    assert fleet.room("green") == 2
 
 
 def test_a_group_of_an_unknown_offering_takes_no_part() -> None:
     fleet = Fleet("blue")
     fleet.add("green", buying(zones((2, 2, 2), bounds=[(0, 9)] * 3), offering=None))
-    fleet.look()
+    fleet.check()
     fleet.fails("green")
     assert fleet.store.offerings() == {}
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     assert "healthy: throttled" not in fleet.explained("green")
 
 
@@ -220,13 +226,13 @@ def test_two_records_of_one_server_count_once() -> None:
     fleet = Fleet("blue")
     fleet.add("azure", access={"kind": "kubeconfig", "secret": "evenkeel/blue"})
     fleet.add("green")
-    fleet.look()
+    fleet.check()
     fleet.fails("blue")
     fleet.clock.at += MINUTE
     fleet.fails("azure")
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.room("green") == 1
-    assert len(fleet.said().reports) == 1
+    assert len(fleet.stored().reports) == 1
 
 
 def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
@@ -244,39 +250,39 @@ def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
     assert len(broken) == 4
     fleet.store.before_write.clear()
     assert fleet.store.offerings() == {}
-    fleet.look("blue")
-    assert [word.cluster for word in fleet.said().reports.values()] == ["blue"]
+    fleet.check("blue")
+    assert [report.cluster for report in fleet.stored().reports.values()] == ["blue"]
 
 
 @pytest.mark.parametrize("known", [[], ["red"]])
 def test_a_concurrent_report_of_another_cluster_stays(known: list[str]) -> None:
     fleet = settled("blue")
-    words = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
+    reports = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
-        fleet.store.save_offering(IN_A, OfferingState(reports={name: words[name] for name in known}), None)
+        fleet.store.save_offering(IN_A, OfferingState(reports={name: reports[name] for name in known}), None)
 
     def write_first(sort_key: str) -> None:
         if sort_key.startswith("OFFERING"):
-            fleet.store.save_offering(IN_A, OfferingState(reports=words), fleet.store.offering(IN_A).version)
+            fleet.store.save_offering(IN_A, OfferingState(reports=reports), fleet.store.offering(IN_A).version)
         else:
             fleet.store.before_write.append(write_first)
 
     fleet.store.before_write.append(write_first)
     fleet.fails("blue")
-    assert sorted(word.cluster for word in fleet.said().reports.values()) == ["blue", "green", *known]
+    assert sorted(report.cluster for report in fleet.stored().reports.values()) == ["blue", "green", *known]
 
 
 def test_an_arrival_that_was_not_written_is_written_by_the_next_check() -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     fleet.grows("green")
     original, fleet.store.save_offering = fleet.store.save_offering, broken  # type: ignore[method-assign]
-    fleet.look("green")
-    assert fleet.said().reports
+    fleet.check("green")
+    assert fleet.stored().reports
     fleet.store.save_offering = original  # type: ignore[method-assign]
-    fleet.look("green")
-    assert fleet.said().reports == {}
+    fleet.check("green")
+    assert fleet.stored().reports == {}
 
 
 def broken(*_: object) -> None:
@@ -286,10 +292,10 @@ def broken(*_: object) -> None:
 def test_unreadable_reports_keep_every_throttle() -> None:
     fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     before = fleet.store.load("green").state.groups
     original, fleet.store.offerings = fleet.store.offerings, throttled  # type: ignore[method-assign]
-    fleet.look("green")
+    fleet.check("green")
     assert (fleet.store.load("green").state.groups, fleet.room("green")) == (before, 1)
     assert "throttled: another cluster could not get" in fleet.explained("green")
     fleet.store.offerings = original  # type: ignore[method-assign]
@@ -305,9 +311,9 @@ def test_a_hundred_failing_clusters_write_three_reports() -> None:
     fleet.store.journal.entries.clear()
     for name in names:
         fleet.fails(name)
-    fleet.look()
+    fleet.check()
     assert fleet.store.journal.count("save OFFERING") == 3
-    assert len(fleet.said().reports) == 3
+    assert len(fleet.stored().reports) == 3
 
 
 def test_a_check_reads_offerings_of_troubled_zones() -> None:
@@ -320,9 +326,9 @@ def test_a_check_reads_offerings_of_troubled_zones() -> None:
 
     fleet = Fleet("blue", "green")
     fleet.clusters["green"] = Watched(buying(zones((2, 2, 2))))
-    fleet.look("green")
+    fleet.check("green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     assert [buyer and buyer.troubled for buyer in asked] == [frozenset(), frozenset({"euc1-az2"})]
 
 
@@ -363,10 +369,10 @@ def test_an_offering_has_one_name_everywhere(
     assert (None if offering is None else str(offering)) == expected
     if offering is not None:
         assert Offering.read(str(offering)) == offering
-        heard = buyer_of(record(**fields), {offering: OfferingState()})
-        assert heard is not None
-        assert heard.is_concerned(zone)
-        assert not heard.is_concerned("ap-south-1b")
+        receiver = buyer_of(record(**fields), {offering: OfferingState()})
+        assert receiver is not None
+        assert receiver.is_concerned(zone)
+        assert not receiver.is_concerned("ap-south-1b")
 
 
 @pytest.mark.parametrize(("zone_ids", "place"), [({}, "euc1-az3"), ({"euc1-az2": ZONE}, "euc1-az2")])
@@ -443,9 +449,9 @@ def test_of_two_groups_of_one_offering_the_later_failure_is_reported(minutes: tu
         each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
         for each, ago in zip(bought, minutes, strict=True)
     }
-    word = experiences(bought, states, NOW)[IN_A].report
-    assert word is not None
-    assert word.failed_at == NOW - MINUTE
+    report = experiences(bought, states, NOW)[IN_A].report
+    assert report is not None
+    assert report.failed_at == NOW - MINUTE
 
 
 def test_a_report_is_forgotten_like_an_own_failure() -> None:

@@ -87,8 +87,8 @@ def test_fences_and_decisions_have_times(small: str) -> None:
 
 def test_without_an_autoscaler_only_evenkeels_strategies_run() -> None:
     alone = SMALL + "autoscaler: {enabled: false}\n"
-    told = json.loads(simulate("-", "--strategy", "all", "-o", "json", stdin=alone).stdout)
-    assert [run["strategy"] for run in told["runs"]] == ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"]
+    answer = json.loads(simulate("-", "--strategy", "all", "-o", "json", stdin=alone).stdout)
+    assert [run["strategy"] for run in answer["runs"]] == ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"]
     assert faults("-", "--strategy", "static", stdin=alone) == [
         "evenkeel: --strategy is 'static': small has no autoscaler: leave --strategy out"
     ]
@@ -104,8 +104,8 @@ pods: [{name: web, cpu: 1, count: [{at: 0s, pods: 8}, {at: 5m, pods: 14}], max_u
 
 
 def test_with_pods_evenkeel_replaces_the_autoscaler() -> None:
-    told = json.loads(simulate("-", "--strategy", "serverless", "-o", "json", stdin=PODS).stdout)
-    (run,) = told["runs"]
+    answer = json.loads(simulate("-", "--strategy", "serverless", "-o", "json", stdin=PODS).stdout)
+    (run,) = answer["runs"]
     assert (run["strategy"], run["measures"]["pods"]["ordered"]) == ("serverless", 2)
     assert faults("-", "--strategy", "no-autoscaler", stdin=PODS) == [
         "evenkeel: --strategy is 'no-autoscaler': few has no demand in numbers: leave --strategy out"
@@ -265,9 +265,9 @@ def test_operator_actions_in_a_history_have_no_effect() -> None:
 def test_a_history_is_replayed_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "history.json"
     file.write_text(json.dumps(history()), encoding="utf-8")
-    told = json.loads(simulate(str(file), "-o", "json").stdout)
-    assert told["scenario"] == "history of blue"
-    (run,) = told["runs"]
+    answer = json.loads(simulate(str(file), "-o", "json").stdout)
+    assert answer["scenario"] == "history of blue"
+    (run,) = answer["runs"]
     assert run["fenced"][0]["zone"] == "a"
     assert 300 < run["fenced"][0]["from"] < 400
 
@@ -308,11 +308,11 @@ def test_a_history_begins_with_the_running_nodes() -> None:
 
 
 def test_a_history_without_running_nodes_is_read() -> None:
-    told = json.loads(json.dumps(history()))
-    for decision in told["decisions"]:
+    answer = json.loads(json.dumps(history()))
+    for decision in answer["decisions"]:
         for group in decision["pool"]["groups"]:
             del group["running"]
-    found = scenario_of(told, "history.json")
+    found = scenario_of(answer, "history.json")
     assert found.start_of(found.pools[0]) == {"a": 1, "b": 1, "c": 1}
 
 
@@ -320,9 +320,9 @@ def test_a_large_invalid_file_is_reported_with_its_first_faults() -> None:
     wrong = {"demand": [{"no such field": 1}] * 20_000}
     lines = faults("-", stdin=json.dumps(wrong))
     assert len(lines) == 51
-    told = re.fullmatch(r"evenkeel: standard input: (\d+) more values are bad", lines[-1])
-    assert told
-    assert int(told[1]) > 19_950
+    answer = re.fullmatch(r"evenkeel: standard input: (\d+) more values are bad", lines[-1])
+    assert answer
+    assert int(answer[1]) > 19_950
 
 
 def test_an_invalid_history_is_one_line() -> None:

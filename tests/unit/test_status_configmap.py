@@ -130,7 +130,7 @@ def test_a_status_is_written_again_for_another_place() -> None:
     assert is_to_be_shown(quote, document, PLACE, NOW + 15 * MINUTE).tried_at == NOW + 15 * MINUTE
 
 
-def test_incidents_have_no_words_of_the_cloud_and_change_only_with_much_more_missing() -> None:
+def test_incidents_have_no_text_of_the_cloud_and_change_rarely() -> None:
     def incident(missing: int) -> Incident:
         fields = {"zones": ("a",), "failure_class": FailureClass.CAPACITY, "said": "token=abc"}
         return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing, **fields)  # type: ignore[arg-type]

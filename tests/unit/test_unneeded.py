@@ -62,7 +62,7 @@ def three(zones: str = "abc", **fields: Any) -> PoolOffer:
     return pool_offer(zones=zones, requested=3, **fields)
 
 
-def look(
+def check(
     *nodes: Node,
     running: tuple[Pod, ...] = (),
     clocks: dict[str, datetime] | None = None,
@@ -70,7 +70,7 @@ def look(
     now: datetime = NOW,
     **parts: Any,
 ) -> Unneeded:
-    """One look; the clocks of all nodes have run for an hour unless said otherwise."""
+    """One check; the clocks of all nodes have run for an hour unless said otherwise."""
     policy = parts.pop("policy", DemandPolicy())
     memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
     remembered = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
@@ -194,7 +194,7 @@ def test_a_pod_of_two_budgets_keeps_its_node() -> None:
         PodDisruptionBudget(namespace="default", name=name, selector=selector(f"{key} in x"), allowed=1)
         for name, key in (("one", "a"), ("two", "b"))
     )
-    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
+    answer = check(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
     assert gone(answer) == ["nb0"]
     assert said(answer.needed["na0"]) == (
         "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
@@ -202,7 +202,7 @@ def test_a_pod_of_two_budgets_keeps_its_node() -> None:
 
 
 def test_a_marked_node_stays_when_a_pod_that_cannot_be_placed_has_come() -> None:
-    answer = look(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),), leaving=frozenset({"na0"}))
+    answer = check(ours("na0"), running=(pod(node="na0", resource_claims=("gpu",)),), leaving=frozenset({"na0"}))
     assert (gone(answer), "na0" in answer.clocks) == ([], False)
     assert said(answer.needed["na0"]) == (
         "Evenkeel cannot place pod default/p on another node: Evenkeel does not evaluate its resource claims: gpu"
@@ -213,7 +213,7 @@ def test_a_marked_node_stays_when_a_pod_that_cannot_be_placed_has_come() -> None
 def test_an_expendable_pod_keeps_its_node_only_if_evenkeel_cannot_place_it(fields: dict[str, Any]) -> None:
     """Its priority means that it gets no node, and not that its work may be lost."""
     running = (pod(node="na0", priority=-11, **fields), pod(name="q", node="nb0", priority=-11))
-    answer = look(ours("na0"), ours("nb0", "b"), running=running)
+    answer = check(ours("na0"), ours("nb0", "b"), running=running)
     assert (gone(answer), answer.needed["na0"].rule) == (["nb0"], Rule.POD_NOT_PLACEABLE)
 
 
@@ -235,7 +235,7 @@ def test_an_expendable_pod_keeps_its_node_only_if_evenkeel_cannot_place_it(field
     ],
 )
 def test_a_node_is_needed_whatever_runs_on_it(there: Node, words: str) -> None:
-    answer = look(there)
+    answer = check(there)
     assert said(answer.needed["na0"]) == words
     assert (answer.clocks, answer.go) == ({}, ())
 
@@ -248,7 +248,7 @@ def test_a_node_is_needed_whatever_runs_on_it(there: Node, words: str) -> None:
     ],
 )
 def test_a_node_of_a_group_or_pool_at_its_min_is_needed(pools: tuple[PoolOffer, ...], words: str) -> None:
-    assert said(look(ours("na0"), pools=pools).needed["na0"]) == words
+    assert said(check(ours("na0"), pools=pools).needed["na0"]) == words
 
 
 @pytest.mark.parametrize(
@@ -259,15 +259,15 @@ def test_a_node_of_a_group_or_pool_at_its_min_is_needed(pools: tuple[PoolOffer, 
     ],
 )
 def test_an_ordered_node_does_not_count_for_a_minimum(pools: tuple[PoolOffer, ...], words: str) -> None:
-    answer = look(ours("na0"), ours("na1"), pools=pools)
+    answer = check(ours("na0"), ours("na1"), pools=pools)
     assert answer.go == ()
     assert {said(reason) for reason in answer.waits.values()} == {words}
 
 
 def test_a_node_that_is_being_removed_does_not_count_for_a_minimum() -> None:
     pools = one_pool(offer("a", requested=3, min=2))
-    assert gone(look(ours("na0"), ours("na1"), ours("na2", deleting=True), pools=pools)) == []
-    assert gone(look(ours("na0"), ours("na1"), ours("na2"), pools=pools)) == ["na0"]
+    assert gone(check(ours("na0"), ours("na1"), ours("na2", deleting=True), pools=pools)) == []
+    assert gone(check(ours("na0"), ours("na1"), ours("na2"), pools=pools)) == ["na0"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_node_above_half_utilization_is_needed(
 ) -> None:
     there = ours("na0", size=size)
     other = ours("nb0", "b", size={"cpu": "9"}, **STAYS)
-    answer = look(there, other, running=(pod(node="na0", **running),))
+    answer = check(there, other, running=(pod(node="na0", **running),))
     assert (said(answer.needed["na0"]) if "na0" in answer.needed else None) == words
     assert ("na0" in answer.clocks) is (words is None)
 
@@ -301,22 +301,22 @@ def test_a_node_above_half_utilization_is_needed(
 def test_a_gpu_that_is_not_allocatable_yet_is_not_used(label: str) -> None:
     """As in cluster-autoscaler (simulator/utilization/info.go); its label alone makes it a GPU node."""
     labelled = ours("na0", labels={label: "t4"})
-    assert "na0" in look(labelled, ours("nb0", "b", **STAYS), running=(pod(node="na0", cpu="3"),)).clocks
-    assert "na0" in look(replace(labelled, capacity=amounts(cpu="4"), allocatable=amounts(pods="9"))).clocks
+    assert "na0" in check(labelled, ours("nb0", "b", **STAYS), running=(pod(node="na0", cpu="3"),)).clocks
+    assert "na0" in check(replace(labelled, capacity=amounts(cpu="4"), allocatable=amounts(pods="9"))).clocks
     promised = ours("na0", capacity=amounts(cpu="4", memory="16Gi", nvidia_com__gpu="1"))
-    assert "na0" in look(promised).clocks
+    assert "na0" in check(promised).clocks
 
 
 def test_the_gpu_threshold_does_not_apply_to_a_node_without_gpus() -> None:
     pools = one_pool(offer("a", requested=3, gpu_threshold=Fraction(1)))
-    reason = look(ours("na0"), running=(pod(node="na0", cpu="3"),), pools=pools).needed["na0"]
+    reason = check(ours("na0"), running=(pod(node="na0", cpu="3"),), pools=pools).needed["na0"]
     assert said(reason) == "75 % of its cpu are requested, more than 50 %"
 
 
 def test_a_node_goes_only_if_all_its_pods_have_a_place_of_their_own() -> None:
     light = [ours("na0"), ours("nb0", "b"), ours("nc0", "c")]
     running = tuple(pod(f"p{each.name}", cpu="2", node=each.name) for each in light)
-    answer = look(*light, running=running)
+    answer = check(*light, running=running)
     assert len(answer.clocks) == 1
     assert len(answer.go) == 1
     assert len(set(answer.go[0].places.values())) == 1
@@ -326,13 +326,13 @@ def test_a_node_goes_only_if_all_its_pods_have_a_place_of_their_own() -> None:
 
 
 def test_pending_pods_are_placed_before_a_node_goes() -> None:
-    answer = look(ours("na0"), running=(pod("waiting", cpu="1"),))
+    answer = check(ours("na0"), running=(pod("waiting", cpu="1"),))
     assert said(answer.needed["na0"]) == "Evenkeel has placed pending or moving pods there"
 
 
 def test_no_clock_starts_and_no_node_goes_while_pending_pods_are_too_new() -> None:
     new = pod("new", created_at=NOW - timedelta(seconds=1))
-    answer = look(ours("na0"), running=(new,), clocks={"na0": LONG_AGO, "gone": LONG_AGO})
+    answer = check(ours("na0"), running=(new,), clocks={"na0": LONG_AGO, "gone": LONG_AGO})
     assert answer.clocks == {"na0": LONG_AGO}
     assert answer.go == ()
     assert said(answer.waits["na0"]) == "pending pods are too new to evaluate before 2026-01-15T12:00:01Z"
@@ -340,17 +340,17 @@ def test_no_clock_starts_and_no_node_goes_while_pending_pods_are_too_new() -> No
 
 def test_a_pod_with_a_creation_time_in_the_future_delays_nothing() -> None:
     new = pod("new", cpu="64", created_at=NOW + 10 * MINUTE)
-    assert gone(look(ours("na0"), running=(new,))) == ["na0"]
+    assert gone(check(ours("na0"), running=(new,))) == ["na0"]
 
 
 def test_pods_are_not_placed_on_nodes_that_are_cordoned_unready_or_only_ordered() -> None:
     starting = ours("nb0", "b", created_at=NOW - MINUTE, ready=False)
     for other in (ours("nb0", "b", unschedulable=True), ours("nb0", "b", ready=False), starting):
-        answer = look(ours("na0"), other, running=(pod(node="na0"),))
+        answer = check(ours("na0"), other, running=(pod(node="na0"),))
         assert said(answer.needed["na0"]) == "pod default/p fits no other node"
     assert said(answer.needed["nb0"]) == "it is still starting"
     ordered = one_pool(offer("a", requested=3, coming=2))
-    reason = look(ours("na0"), running=(pod(node="na0"),), pools=ordered).needed["na0"]
+    reason = check(ours("na0"), running=(pod(node="na0"),), pools=ordered).needed["na0"]
     assert said(reason) == "pod default/p fits no other node"
 
 
@@ -371,7 +371,7 @@ def test_a_groups_own_gpu_threshold_counts_for_nodes_with_gpus(options: dict[str
     other = ours("nb0", "b", size={"nvidia_com__gpu": "4"}, **STAYS)
     running = (pod(node="na0", containers=(container(nvidia_com__gpu=gpus),)),)
     pool = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, **options), offer("b", requested=3)))
-    assert ("na0" in look(there, other, running=running, pools=(pool,)).clocks) is goes
+    assert ("na0" in check(there, other, running=running, pools=(pool,)).clocks) is goes
 
 
 def test_a_host_is_a_spread_domain_until_it_is_gone() -> None:
@@ -380,11 +380,11 @@ def test_a_host_is_a_spread_domain_until_it_is_gone() -> None:
     constraint = TopologySpreadConstraint(key=HOSTNAME, max_skew=1, selector=selector("app in web"))
     hosts = [ours("na0"), ours("nb0", "b")]
     running = tuple(pod(f"w{each.name}", labels=web, spread=(constraint,), node=each.name) for each in hosts)
-    assert len(look(*hosts, running=running).clocks) == 0
+    assert len(check(*hosts, running=running).clocks) == 0
     honouring = tuple(
         replace(each, needs=replace(each.needs, spread=(replace(constraint, honors_taints=True),))) for each in running
     )
-    assert len(look(*hosts, running=honouring).clocks) == 1
+    assert len(check(*hosts, running=honouring).clocks) == 1
 
 
 def test_a_zone_whose_last_node_goes_is_no_spread_domain() -> None:
@@ -396,7 +396,7 @@ def test_a_zone_whose_last_node_goes_is_no_spread_domain() -> None:
         pod(name, labels=web, spread=(constraint,), node=on)
         for name, on in (("w0", "nb0"), ("w1", "nb1"), ("w2", "na0"), ("w3", "na0"))
     ]
-    assert set(look(*nodes, running=tuple(running)).clocks) == {"nc0", "nb0"}
+    assert set(check(*nodes, running=tuple(running)).clocks) == {"nc0", "nb0"}
 
 
 def test_a_node_that_stays_returns_the_places_of_its_pods() -> None:
@@ -404,18 +404,18 @@ def test_a_node_that_stays_returns_the_places_of_its_pods() -> None:
     on_disk = {"node_selector": {"disk": "ssd"}, "cpu": "1"}
     only = ours("nz", "c", labels={"disk": "ssd"}, size={"cpu": "1"}, **STAYS)
     running = (tied, pod("first", node="na0", **on_disk), pod("second", node="nb0", **on_disk))
-    answer = look(ours("na0"), ours("nb0", "b"), only, running=running)
+    answer = check(ours("na0"), ours("nb0", "b"), only, running=running)
     assert said(answer.needed["na0"]) == "pod default/tied fits no other node"
     assert answer.go[0].places == {"default/second": "nz"}
 
 
 def test_empty_nodes_and_running_clocks_are_tried_first() -> None:
     light = pod("light", node="na0")
-    answer = look(ours("na0"), ours("nb0", "b"), running=(light,))
+    answer = check(ours("na0"), ours("nb0", "b"), running=(light,))
     assert (set(answer.clocks), set(answer.needed)) == ({"nb0"}, {"na0"})
     only = ours("nz", "c", size={"cpu": "1"}, **STAYS)
     running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
-    again = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO})
+    again = check(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO})
     assert again.clocks["nb0"] == LONG_AGO
 
 
@@ -424,14 +424,14 @@ def test_pods_of_the_fullest_zone_are_placed_first() -> None:
     running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
     pool = three()
     uneven = replace(pool, groups=tuple(replace(each, requested=3 + (each.zone == "a")) for each in pool.groups))
-    answer = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO}, pools=(uneven,))
+    answer = check(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO}, pools=(uneven,))
     assert (set(answer.clocks), set(answer.needed)) == ({"na0"}, {"nb0", "nz"})
 
 
 def test_a_node_whose_machine_is_preserved_stays() -> None:
     machine = Machine(name="na0", has_node=True, created_at=LONG_AGO)
-    assert gone(look(ours("na0", machine=machine))) == ["na0"]
-    answer = look(ours("na0", machine=replace(machine, preserved=True)))
+    assert gone(check(ours("na0", machine=machine))) == ["na0"]
+    answer = check(ours("na0", machine=replace(machine, preserved=True)))
     assert (gone(answer), answer.needed["na0"].rule) == ([], Rule.MACHINE_PRESERVED)
 
 
@@ -444,7 +444,7 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
         pod("small", cpu="100m", node="na1"),
         pod("large", cpu="2500m", node="nc0"),
     )
-    answer = look(hanging, ours("na1"), ours("na2"), ours("nb0", "b"), ours("nc0", "c"), running=running)
+    answer = check(hanging, ours("na1"), ours("na2"), ours("nb0", "b"), ours("nc0", "c"), running=running)
     assert [each.node for each in answer.hanging] == ["na0"]
     assert (gone(answer), answer.waits["na1"].rule) == (["na2", "nb0"], Rule.DRAIN_HANGS)
 
@@ -453,18 +453,18 @@ def test_a_hanging_drain_holds_nodes_with_pods_only() -> None:
 
 
 def test_a_clock_runs_while_a_node_is_unneeded() -> None:
-    first = look(ours("na0"), clocks={})
+    first = check(ours("na0"), clocks={})
     assert (first.clocks, first.go) == ({"na0": NOW}, ())
     assert said(first.waits["na0"]) == "unneeded since 2026-01-15T12:00:00Z: not before 2026-01-15T12:10:00Z"
-    busy = look(ours("na0"), running=(pod(cpu="3", node="na0"),), clocks=dict(first.clocks))
+    busy = check(ours("na0"), running=(pod(cpu="3", node="na0"),), clocks=dict(first.clocks))
     assert busy.clocks == {}
 
 
 def test_a_running_clock_goes_on_until_its_node_is_gone_or_recreated() -> None:
-    answer = look(ours("na0"), clocks={"na0": LONG_AGO})
+    answer = check(ours("na0"), clocks={"na0": LONG_AGO})
     assert (answer.clocks, gone(answer)) == ({"na0": LONG_AGO}, ["na0"])
-    assert look(clocks={"na0": LONG_AGO}).clocks == {}
-    answer = look(ours("na0", created_at=NOW - MINUTE), clocks={"na0": LONG_AGO})
+    assert check(clocks={"na0": LONG_AGO}).clocks == {}
+    answer = check(ours("na0", created_at=NOW - MINUTE), clocks={"na0": LONG_AGO})
     assert (answer.clocks, answer.go) == ({"na0": NOW}, ())
 
 
@@ -492,7 +492,7 @@ def test_a_node_goes_once_it_is_unneeded_for_longer_than_its_groups_time(
     options: dict[str, Any], ready: bool, since: timedelta, goes: bool
 ) -> None:
     pools = one_pool(offer("a", requested=3, **options))
-    assert bool(look(ours("na0", ready=ready), clocks={"na0": NOW - since}, pools=pools).go) is goes
+    assert bool(check(ours("na0", ready=ready), clocks={"na0": NOW - since}, pools=pools).go) is goes
 
 
 @pytest.mark.parametrize(
@@ -505,17 +505,17 @@ def test_a_node_goes_once_it_is_unneeded_for_longer_than_its_groups_time(
     ],
 )
 def test_growth_and_failures_delay_removal_and_stop_no_clock(memory: dict[str, Any], goes: bool) -> None:
-    answer = look(ours("na0"), **memory)
+    answer = check(ours("na0"), **memory)
     assert bool(answer.go) is goes
     assert answer.clocks == {"na0": LONG["na0"]}
 
 
 def test_a_marked_node_goes_first_and_stays_once_it_is_needed_again() -> None:
     nodes, running = busy_world(3)
-    assert gone(look(*nodes, running=running)) == ["na0"]
-    assert gone(look(*nodes, running=running, leaving=frozenset({"na2"}))) == ["na2"]
+    assert gone(check(*nodes, running=running)) == ["na0"]
+    assert gone(check(*nodes, running=running, leaving=frozenset({"na2"}))) == ["na2"]
     needed = pod(cpu="3", node="nb0")
-    answer = look(ours("na0"), ours("nb0", "b"), running=(needed,), leaving=frozenset({"nb0"}))
+    answer = check(ours("na0"), ours("nb0", "b"), running=(needed,), leaving=frozenset({"nb0"}))
     assert (gone(answer), answer.clocks.keys()) == (["na0"], {"na0"})
 
 
@@ -524,7 +524,7 @@ def test_a_marked_node_goes_first_and_stays_once_it_is_needed_again() -> None:
 
 def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
     empty = [ours(f"na{i}") for i in range(9)] + [ours(f"nb{i}", "b") for i in range(5)]
-    answer = look(*empty, pools=one_pool(offer("a", requested=9), offer("b", requested=5), min=2))
+    answer = check(*empty, pools=one_pool(offer("a", requested=9), offer("b", requested=5), min=2))
     zones = [name[1] for name in gone(answer)]
     assert zones[:4] == ["a"] * 4
     assert (zones.count("a"), zones.count("b")) == (7, 3)
@@ -532,7 +532,7 @@ def test_ten_empty_nodes_go_at_once_from_the_fullest_zone_first() -> None:
         "10 nodes are being removed, the most at once"
     }
     going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
-    assert len(look(*(ours(f"na{i}") for i in range(12)), *going, pools=(pool_offer(requested=20),)).go) == 7
+    assert len(check(*(ours(f"na{i}") for i in range(12)), *going, pools=(pool_offer(requested=20),)).go) == 7
 
 
 def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:
@@ -544,12 +544,12 @@ def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:
 
 def test_nodes_with_pods_go_one_by_one() -> None:
     nodes, running = busy_world(3)
-    answer = look(*nodes, running=running)
+    answer = check(*nodes, running=running)
     assert len(answer.clocks) == 3
     assert [dict(removal.places) for removal in answer.go] == [{"default/pna0": "nb0"}]
     assert {said(reason) for reason in answer.waits.values()} == {"another node is being drained"}
     for draining in (replace(nodes[0], deleting=True), replace(nodes[0], taints=(taken_away(NOW - 4 * MINUTE),))):
-        assert look(draining, *nodes[1:], running=running).go == ()
+        assert check(draining, *nodes[1:], running=running).go == ()
 
 
 def test_a_node_stays_while_its_pods_place_depends_on_another_removal() -> None:
@@ -561,10 +561,10 @@ def test_a_node_stays_while_its_pods_place_depends_on_another_removal() -> None:
     nodes += [ours("nb0", "b", labels=ssd), ours("nc0", "c", labels=hdd, **STAYS)]
     loud = pod("loud", anti_affinity=(kept_away,), node_selector=hdd, node="na0")
     running = (loud, pod("web", labels={"app": "web"}, node_selector=ssd, node="nb0"))
-    answer = look(*nodes, running=running, clocks={"na0": NOW - MINUTE, "nb0": LONG_AGO})
+    answer = check(*nodes, running=running, clocks={"na0": NOW - MINUTE, "nb0": LONG_AGO})
     assert (answer.clocks.keys(), gone(answer)) == ({"na0", "nb0"}, [])
     assert said(answer.waits["nb0"]) == "pod default/web fits no other node"
-    assert gone(look(*nodes, running=running, clocks={"na0": LONG_AGO, "nb0": LONG_AGO})) == ["na0"]
+    assert gone(check(*nodes, running=running, clocks={"na0": LONG_AGO, "nb0": LONG_AGO})) == ["na0"]
 
 
 def test_an_empty_node_that_a_moving_pod_needs_stays() -> None:
@@ -576,7 +576,7 @@ def test_an_empty_node_that_a_moving_pod_needs_stays() -> None:
     nodes += [ours("nb0", "b", labels=ssd), ours("nc0", "c", labels=ssd), ours("nc1", "c", labels=hdd, **STAYS)]
     web = pod("web", anti_affinity=(kept_away,), node_selector=ssd, node="nb0")
     running = (pod("loud", labels={"app": "loud"}, node_selector=hdd, node="na0"), web)
-    answer = look(*nodes, running=running, clocks=LONG | {"na0": NOW - MINUTE}, leaving=frozenset({"na0", "nb0"}))
+    answer = check(*nodes, running=running, clocks=LONG | {"na0": NOW - MINUTE}, leaving=frozenset({"na0", "nb0"}))
     assert [(each.node, dict(each.places)) for each in answer.go] == [("nb0", {"default/web": "nc0"})]
     assert answer.waits["nc0"].rule is Rule.NODE_AWAITED
 
@@ -584,16 +584,16 @@ def test_an_empty_node_that_a_moving_pod_needs_stays() -> None:
 def test_an_abandoned_drain_and_a_drain_in_no_pool_hold_no_node() -> None:
     nodes, running = busy_world(3)
     left = replace(nodes[0], taints=(taken_away(NOW - 5 * MINUTE),), unschedulable=True)
-    answer = look(left, *nodes[1:], running=running)
+    answer = check(left, *nodes[1:], running=running)
     assert (len(answer.go), len(answer.clocks)) == (1, 3)
     unmanaged, stuck = node("unmanaged", deleting=True), pod("stuck", node="unmanaged", cpu="5")
-    assert gone(look(*nodes, unmanaged, running=(*running, stuck))) == ["na0"]
+    assert gone(check(*nodes, unmanaged, running=(*running, stuck))) == ["na0"]
 
 
 def test_budgets_are_counted_down_within_a_check() -> None:
     nodes, running = busy_world(3)
     budget = PodDisruptionBudget(namespace="default", name="web", selector=selector("app in web"), allowed=2)
-    answer = look(*nodes, running=running, budgets=(budget,))
+    answer = check(*nodes, running=running, budgets=(budget,))
     assert len(answer.clocks) == 2
     assert said(answer.needed["na2"]) == "disruption budget default/web allows no eviction of pod default/pna2 now"
 
@@ -603,7 +603,7 @@ def test_a_node_whose_budgets_forbid_evicting_all_pods_goes_last() -> None:
     second = pod("second", cpu="100m", labels={"app": "db"}, node="na0")
     third = pod("third", cpu="100m", labels={"app": "db"}, node="na0")
     budget = PodDisruptionBudget(namespace="default", name="db", selector=selector("app in db"), allowed=1)
-    answer = look(*nodes, running=(*running, second, third), budgets=(budget,))
+    answer = check(*nodes, running=(*running, second, third), budgets=(budget,))
     assert set(answer.clocks) == {"na0", "na1"}
     assert gone(answer) == ["na1"]
 
@@ -611,5 +611,5 @@ def test_a_node_whose_budgets_forbid_evicting_all_pods_goes_last() -> None:
 def test_a_node_waits_for_pods_that_are_to_complete() -> None:
     nodes, running = busy_world(1)
     job = pod("job", cpu="100m", node="na0", **annotated(safe_to_evict="on-completion"))
-    answer = look(*nodes, running=(*running, job))
+    answer = check(*nodes, running=(*running, job))
     assert said(answer.waits["na0"]) == "it is removed once pod default/job has completed"

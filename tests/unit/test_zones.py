@@ -41,7 +41,7 @@ class Zoned(House):
     def __init__(self, groups: Sequence[NodeGroup] = (), **fields: Any) -> None:
         super().__init__(groups, **{"region": "eu-central-1", "zone_ids": ZONE_IDS, "pools": [], **fields})
 
-    def hear(self, said: ZoneShift) -> EventOutcome:
+    def receive(self, said: ZoneShift) -> EventOutcome:
         return self.record_zone_shift(said)
 
     def fence(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
@@ -133,51 +133,51 @@ class TestZonalShift:
         register(house.store, "two", region="eu-central-1", zone_ids=ZONE_IDS)
         register(house.store, "elsewhere", region="us-east-1", zone_ids=ZONE_IDS)
         register(house.store, "without", region="eu-central-1")
-        heard = house.hear(shift())
-        assert heard.result is EventResult.RECORDED
-        assert "demo, two" in heard.message
+        outcome = house.receive(shift())
+        assert outcome.result is EventResult.RECORDED
+        assert "demo, two" in outcome.message
         assert sorted(house.queue.clusters) == ["demo", "two"]
         assert house.until("eu-central-1b", "elsewhere") is None
         assert house.store.load("without").zones == {}
 
     def test_a_shift_of_an_unknown_zone_is_ignored(self, house: Zoned) -> None:
-        heard = house.hear(shift("euc1-az9"))
-        assert heard.result is EventResult.IGNORED
-        assert "zone_ids" in heard.message
+        outcome = house.receive(shift("euc1-az9"))
+        assert outcome.result is EventResult.IGNORED
+        assert "zone_ids" in outcome.message
         assert house.queue.clusters == []
 
     @pytest.mark.parametrize("until", [None, NOW + 9 * LONGEST])
     def test_a_shift_ends_after_a_day_at_most(self, house: Zoned, until: datetime | None) -> None:
-        house.hear(shift(until=until))
+        house.receive(shift(until=until))
         assert house.until("eu-central-1b") == NOW + LONGEST
 
     def test_a_repeated_or_older_report_requests_no_check(self, house: Zoned) -> None:
-        house.hear(shift(minute=5))
-        assert house.hear(shift(minute=5)).result is EventResult.KNOWN
-        house.hear(shift(minute=4, impaired=False))
+        house.receive(shift(minute=5))
+        assert house.receive(shift(minute=5)).result is EventResult.KNOWN
+        house.receive(shift(minute=4, impaired=False))
         assert len(house.queue.requests) == 1
 
     @pytest.mark.parametrize("turned", [False, True])
     def test_a_report_with_an_end_completes_one_without_in_any_order(self, house: Zoned, turned: bool) -> None:
         told, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
         for word in (called, told) if turned else (told, called):
-            assert house.hear(word).result is EventResult.RECORDED
+            assert house.receive(word).result is EventResult.RECORDED
         assert house.until("eu-central-1b") == NOW + 10 * MINUTE
-        assert house.hear(called).result is house.hear(told).result is EventResult.KNOWN
+        assert house.receive(called).result is house.receive(told).result is EventResult.KNOWN
         house.clock.at += MINUTE
-        house.hear(shift(minute=0.5, impaired=False))
+        house.receive(shift(minute=0.5, impaired=False))
         assert not house.impaired("eu-central-1b")
-        assert house.hear(called).result is EventResult.KNOWN
+        assert house.receive(called).result is EventResult.KNOWN
         assert not house.impaired("eu-central-1b")
 
     def test_a_retried_event_requests_the_check_that_the_queue_refused(self, house: Zoned) -> None:
         house.queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
-            house.hear(shift())
+            house.receive(shift())
         assert house.impaired("eu-central-1b"), "stored, but not checked"
         house.queue.broken = None
         house.clock.at += MINUTE
-        house.hear(shift())
+        house.receive(shift())
         assert house.queue.clusters == ["demo"]
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -191,7 +191,7 @@ class TestZonalShift:
         house = Zoned()
         house.clock.at = NOW + 12 * MINUTE
         for number in order:
-            house.hear(words[number])
+            house.receive(words[number])
         assert house.until("eu-central-1b") == NOW + 30 * MINUTE
 
     @pytest.mark.parametrize("unreadable", ["record", "state"])
@@ -210,19 +210,19 @@ class TestZonalShift:
             house.store.plant("broken", '{"id": "broken"}')
         else:
             monkeypatch.setattr(house.store, "load", read)
-        assert house.hear(shift()).result is EventResult.RECORDED
+        assert house.receive(shift()).result is EventResult.RECORDED
         assert house.queue.clusters == ["demo"]
         assert unreadable == "record" or "failures is -1" in caplog.text
 
     def test_a_concurrent_write_does_not_lose_the_report(self, house: Zoned) -> None:
-        house.store.before_write.append(lambda _: house.hear(shift(minute=-5, impaired=False)))  # type: ignore[arg-type, return-value]
-        assert house.hear(shift()).result is EventResult.RECORDED
+        house.store.before_write.append(lambda _: house.receive(shift(minute=-5, impaired=False)))  # type: ignore[arg-type, return-value]
+        assert house.receive(shift()).result is EventResult.RECORDED
         assert house.impaired("eu-central-1b")
 
     def test_without_the_table_the_event_is_retried(self, house: Zoned) -> None:
         house.store.away_from = house.store.calls
         with pytest.raises(StateUnavailableError):
-            house.hear(shift())
+            house.receive(shift())
 
     def test_endless_conflicts_end_in_an_error_and_a_retry(self, house: Zoned) -> None:
 
@@ -232,7 +232,7 @@ class TestZonalShift:
 
         house.store.before_write.append(contended)
         with pytest.raises(StateConflictError):
-            house.hear(shift())
+            house.receive(shift())
 
 
 class TestReportsPerSource:
@@ -240,13 +240,13 @@ class TestReportsPerSource:
 
     def test_the_end_of_a_shift_keeps_an_operators_fence(self, house: Zoned) -> None:
         house.fence("eu-central-1b", NOW + LONGEST)
-        house.hear(shift(minute=1))
+        house.receive(shift(minute=1))
         house.clock.at += 30 * MINUTE
-        assert house.hear(shift(minute=30, impaired=False)).result is EventResult.RECORDED
+        assert house.receive(shift(minute=30, impaired=False)).result is EventResult.RECORDED
         assert house.until("eu-central-1b") == NOW + LONGEST
 
     def test_lifting_a_fence_keeps_a_shift(self, house: Zoned) -> None:
-        house.hear(shift(by="ARC autoshift"))
+        house.receive(shift(by="ARC autoshift"))
         house.clock.at += MINUTE
         house.fence("eu-central-1b", NOW + 90 * MINUTE)
         house.clock.at += MINUTE
@@ -265,16 +265,16 @@ class TestReportsPerSource:
         house = Zoned()
         house.clock.at = NOW + 10 * MINUTE
         for number in order:
-            house.hear(words[number])
+            house.receive(words[number])
         assert house.until("eu-central-1b") == NOW + 50 * MINUTE
         record = house.store.load("demo").zones["eu-central-1b"]
         assert set(record.holding(house.clock.at)) == {"two"}
 
     def test_status_names_the_sources_of_a_fence(self, house: Zoned) -> None:
         house.fence("eu-central-1b", NOW + 90 * MINUTE)
-        house.hear(shift(minute=1, by="ARC autoshift"))
+        house.receive(shift(minute=1, by="ARC autoshift"))
         house.clock.at += 10 * MINUTE
-        house.hear(shift(minute=10, by="ARC autoshift", impaired=False))
+        house.receive(shift(minute=10, by="ARC autoshift", impaired=False))
         zone = house.ask("status")["zones"]["eu-central-1b"]
         assert (zone["impaired"], zone["impairedUntil"], zone["by"]) == (True, "2026-01-15T13:30:00Z", "operator")
         assert [(word["by"], word["holds"], word["saidAt"]) for word in zone["words"]] == [
@@ -300,9 +300,9 @@ class TestTwoItemsForOneZone:
     def test_an_old_report_does_not_count_under_the_new_key(self) -> None:
         house = Zoned(region="")
         house.clock.at += 10 * MINUTE
-        house.hear(shift(minute=5, impaired=False, region=""))
+        house.receive(shift(minute=5, impaired=False, region=""))
         register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
-        assert house.hear(shift(minute=0)).result is EventResult.KNOWN
+        assert house.receive(shift(minute=0)).result is EventResult.KNOWN
         assert not house.impaired("eu-central-1b")
 
 
