@@ -1,4 +1,4 @@
-"""What was released next to an autoscaler finds a taker: the autoscaler, or Evenkeel, never both."""
+"""Released replicas are ordered once beside an autoscaler: by the autoscaler, or by Evenkeel."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +32,7 @@ def workload(waiting: int, groups: list[NodeGroup]) -> Workload:
 
 
 def released(waiting: int | None = 3, policy: Policy | None = None, **fields: object) -> Played:
-    """A pool right after zone a gave up its three replicas; None: nobody can read the pods."""
+    """A pool right after zone a gave up its three replicas; None: pods are not read."""
     groups = zones((3, 3, 3), running=(0, 3, 3), template=template(), **fields)
     play = Played(groups, policy or numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
     found = play.look()
@@ -48,7 +48,6 @@ def memory(play: Played) -> Release | None:
 
 
 def totals(found: PoolPlan) -> tuple[int, int]:
-    """Requested nodes and the sum of the maxima."""
     return sum(requested(found)), sum(maxima(found))
 
 

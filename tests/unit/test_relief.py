@@ -1,4 +1,4 @@
-"""When a Shoot's maximum is raised for zones that are dead, when it is not, and when it goes back."""
+"""When a Shoot's maximum is raised for dead zones, when it is not, and when it returns."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot"
 
 
 class Seed:
-    """A pool of three zones with one worker, its Shoot, and what is remembered of it, played forward."""
+    """A pool of three zones with one worker, its Shoot, and its stored state, played forward."""
 
     def __init__(self, *replicas: int, maximum: int = 9, minimum: int = 0, policy: Policy = ON) -> None:
         self.zones = "abcdef"[: len(replicas)]
@@ -89,7 +89,7 @@ class Seed:
         return replace(Shoot(ref=SHOOT, workers=(worker,), generation=1), **self.shoot_fields)
 
     def check(self, minutes: float = 0) -> PoolPlan:
-        """A check after so long; what it plans is remembered, and nothing is written."""
+        """Check after so many minutes; the plan is stored, and nothing is written."""
         self.now += minutes * MINUTE
         groups = self.groups()
         health = {
@@ -111,7 +111,7 @@ class Seed:
         return pool
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
-        """A check that is carried out, by a run that may die "before" or "after" the patch. What was written."""
+        """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
         step = self.check(minutes).relief
         if step is None:
             return None
@@ -126,18 +126,16 @@ class Seed:
         self.state = replace(self.state, pools={ID: replace(self.state.pools.get(ID, PoolState()), relief=relief)})
 
     def nodes(self, **counts: int) -> None:
-        """So many nodes are requested, and run, in these zones."""
         self.replicas |= counts
         self.running |= counts
 
     def follow(self) -> None:
-        """Gardener carries out what stands at the Shoot: the Worker, and its replicas."""
+        """Gardener carries out the Shoot: its Worker, and the replicas."""
         self.copied = self.maximum
         for index, zone in enumerate(self.zones):
             self.replicas[zone] = min(self.replicas[zone], shares(self.copied, len(self.zones))[index])
 
     def own(self, zone: str, ref: OwnerRef) -> None:
-        """Another owner has the zone's bounds."""
         owner = self.groups()[0].owner
         assert owner is not None
         self.group_fields = {zone: {"owner": replace(owner, ref=ref)}}
@@ -147,14 +145,14 @@ class Seed:
 
 
 def notes(pool: PoolPlan) -> list[Rule]:
-    """The rules of relief's notes, with why where there is none."""
+    """Return the rules of relief's notes, and of the obstacle where there is one."""
     reported = [note for note in pool.notes if note.rule is not Rule.BOUNDS_UNREAD]
     assert all(sentence(note) for note in reported)
     return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in reported]
 
 
 def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
-    """A seed whose zone has just been dead for as long as relief waits."""
+    """A seed whose zone has been dead for as long as relief waits."""
     seed = Seed(*replicas, **fields)
     seed.outage(zone)
     assert notes(seed.check()) == [Rule.RELIEF_WAITS]
@@ -460,7 +458,6 @@ def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
 
 
 def test_plan_from_files_shows_relief() -> None:
-    """With the Shoot, or a seed's copy of it, among the objects."""
     directory = Path(__file__).parents[1] / "clusters"
     text = (directory / "gardener-shoot.yaml").read_text(encoding="utf-8")
     policy = read_model(ClusterFile, {"shoot_relief": {}}, "record")

@@ -1,4 +1,4 @@
-"""Machines that run are taken away by name: those, and as many as every minimum leaves."""
+"""Running machines are removed by name, and no group or pool goes below its minimum."""
 
 from dataclasses import replace
 from datetime import timedelta

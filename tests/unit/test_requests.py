@@ -1,4 +1,4 @@
-"""Growth on request and giving back: who gets which share of K nodes, and what is reasons_of to the rest."""
+"""Requests add and remove nodes: the shares of the groups, and the reasons of the rest."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -193,7 +193,7 @@ class TestRequests:
 
 
 class TestAfterACrash:
-    """What was begun stands in the pool's journal, and on the groups."""
+    """A request that was begun is in the pool's journal, and on the groups."""
 
     def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
         move = Move(id=BEGUN, unplaced=carried, request="r", only=frozenset(only), steps=steps)

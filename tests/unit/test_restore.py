@@ -1,4 +1,4 @@
-"""Leaving: the objects are as they were before us, whoever owns their bounds and whatever happened meanwhile."""
+"""A restore leaves the objects as they were before Evenkeel, whoever owns their bounds."""
 
 import copy
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def picture(scene: Scene) -> dict[str, Object]:
 
 @cache
 def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
-    """A scene before its trouble, to be played again and again, and a picture of it from before Evenkeel came."""
+    """A scene before its incident, to be played again, and a picture of it from before Evenkeel wrote."""
     before: dict[str, Object] = {}
 
     def arrives(scene: Scene) -> None:
@@ -79,7 +79,7 @@ def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
 
 
 class Stay:
-    """A scene before its trouble, with a picture of the objects from before Evenkeel came."""
+    """A scene before its incident, with a picture of the objects from before Evenkeel wrote."""
 
     def __init__(self, owner: str, *, bounds: bool = True) -> None:
         made, before = lived_in(owner, bounds)
@@ -98,7 +98,7 @@ class Stay:
         return self.scene.memory.load("demo").control
 
     def not_restored_after_harm(self, paused: Callable[[Any], object]) -> list[str]:
-        """The steps of the next run at which harm leaves something as it was not, also after three more runs."""
+        """Return the steps of the next run at which a crash leaves something unrestored, also after three more runs."""
         wrong = []
         for how in (How.AFTER, How.LOST):  # to die before a step is to die after the one before
             for at, step in enumerate(steps_of(self.scene)):
@@ -111,7 +111,6 @@ class Stay:
         return wrong
 
     def forget_adopted(self) -> None:
-        """The adopted bounds are no longer in the state."""
         stored = self.scene.memory.load("demo")
         for pool, state in stored.state.pools.items():
             self.scene.memory.save_pool("demo", pool, PoolState(digest=state.digest), stored.versions)
@@ -328,7 +327,7 @@ class TestPlans:
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
-    """What restore plans for the only pool there is, with ``move`` remembered; fenced: every group is in backoff."""
+    """Return what restore plans for the only pool, with ``move`` remembered; fenced: every group is in backoff."""
     policy = numbers(0, 12)
     remembered = {pool_plan(groups, policy).id: PoolState(move=move)}
     state = ClusterState(pools=remembered, groups={one.key: in_backoff() for one in groups} if fenced else {})

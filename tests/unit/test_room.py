@@ -1,4 +1,4 @@
-"""What is kept, and what of it makes way."""
+"""The bounded cache keeps the values that were used last."""
 
 from __future__ import annotations
 

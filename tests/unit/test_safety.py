@@ -1,4 +1,4 @@
-"""What is published: whatever a strategy said, it can be read and obeyed, and no cap on growth is passed."""
+"""Published bounds are valid under any strategy, and pass no cap on growth."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.builders import drafted, group, numbers
 
 
 def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tuple[Bounds | None, list[str]]:
-    """What becomes of a strategy's numbers for one group, and what is said of it besides the strategy's own word."""
+    """Return the bounds made of a strategy's numbers for one group, and the reasons besides the strategy's own."""
     pool = drafted([group("a", requested, **fields)], numbers(0, 9))
     pool.sizes = [Size(minimum, maximum, Reason.of(Rule.SAID, text="so says the strategy"))]
     publish(pool)

@@ -1,4 +1,4 @@
-"""The sandbox's cluster autoscaler obeys bounds, and stumbles over them, as the real one does."""
+"""The sandbox's cluster-autoscaler obeys bounds, and stops at invalid ones, as the real one does."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,8 +18,6 @@ SCALABLES = FLAVOURS[FLAVOUR].scalables
 
 
 class Scene:
-    """One Cluster API cluster with one pool over three zones."""
-
     def __init__(
         self, *, flavour: str = FLAVOUR, replicas: tuple[int, int, int] = (1, 1, 1), maximum: int = 12
     ) -> None:

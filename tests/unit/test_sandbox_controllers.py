@@ -1,4 +1,4 @@
-"""The sandbox's machine controllers: deletion orders and failure shapes as the real ones have them."""
+"""The sandbox's machine controllers delete and fail as the real ones do."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -46,8 +46,6 @@ def names(machines: list[Any]) -> list[str]:
 
 
 class Scene:
-    """One cluster with one pool and a handle on its objects."""
-
     def __init__(
         self,
         flavour: str,
@@ -84,7 +82,6 @@ class Scene:
         self.run(**duration)
 
     def condition(self, kind: str) -> Any:
-        """A condition of the only machine without a node."""
         (stuck,) = self.stuck()
         return {item["type"]: item for item in stuck["status"]["conditions"]}[kind]
 
@@ -585,8 +582,6 @@ class TestOwners:
 
 
 class PoolScene(Scene):
-    """A management cluster with one MachinePool, and a handle on it."""
-
     def __init__(self, *zones: str, replicas: int = 2, api: str = "v1beta2", machines: bool = False) -> None:
         pool = Pool(name="p", minimum=1, maximum=9, replicas=(0, 0), zones=(ZONE, OTHER))
         super().__init__("cluster-api", pool=pool, api=api)

@@ -1,4 +1,4 @@
-"""The sandbox's owners: who copies, clamps and writes back what, when, and what survives it."""
+"""The sandbox's owners copy, clamp and reset bounds and replicas as the real ones do."""
 
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ class Scene:
 
 
 def words_of_ours(value: Any) -> list[str]:
-    """Every key or text in an object that speaks of Evenkeel."""
+    """Every key or text in an object that names Evenkeel."""
     if isinstance(value, dict):
         return [str(key) for key in value if "evenkeel" in str(key)] + [
             word for item in value.values() for word in words_of_ours(item)
@@ -118,8 +118,6 @@ WORKERS = "workers.extensions.gardener.cloud"
 
 
 class Gardener(Scene):
-    """A Shoot with one pool of three zones."""
-
     def __init__(self, minimum: int = 3, maximum: int = 9, **more: Any) -> None:
         replicas = more.pop("replicas", (1, 1, 1))
         super().__init__("gardener-plain", Pool(name="p", minimum=minimum, maximum=maximum, replicas=replicas), **more)
@@ -303,8 +301,6 @@ CAPI = "machinedeployments.cluster.x-k8s.io"
 
 
 class HyperShift(Scene):
-    """A hosted cluster with one NodePool in one zone."""
-
     def __init__(self, kind: str = "hypershift", *, minimum: int = 1, maximum: int = 6, replicas: int = 2) -> None:
         pool = Pool(name="p", minimum=minimum, maximum=maximum, replicas=(replicas,), zones=ZONES[:1])
         super().__init__(kind, pool)
@@ -425,8 +421,6 @@ class TestHyperShift:
 
 
 class Classy(Scene):
-    """A Cluster of a ClusterClass, with one machine deployment."""
-
     def __init__(self, *, replicas: int = 2, api: str = "v1beta2") -> None:
         pool = Pool(name="p", minimum=1, maximum=6, replicas=(replicas,), zones=ZONES[:1])
         versions = ("v1beta1", "v1beta2") if api == "v1beta2" else ("v1beta1",)
@@ -517,8 +511,6 @@ AUTOSCALERS = "clusterautoscalers.autoscaling.openshift.io"
 
 
 class OpenShift(Scene):
-    """Two zones, a MachineAutoscaler for each."""
-
     def __init__(self, **more: Any) -> None:
         pool = Pool(name="p", minimum=2, maximum=8, replicas=(1, 1), zones=ZONES[:2])
         super().__init__("openshift-plain", pool, **more)

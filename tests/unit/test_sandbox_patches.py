@@ -27,7 +27,6 @@ def without_nulls(value: Any) -> Any:
 
 
 def merge_diff(old: Any, new: Any) -> Any:
-    """The merge patch from one object to another."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     patch = {key: None for key in old if key not in new}

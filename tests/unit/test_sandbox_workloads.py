@@ -1,4 +1,4 @@
-"""What runs a workload cluster of the sandbox: pods are placed, started, kept, evicted, and machines drained."""
+"""A workload cluster of the sandbox places, starts and evicts pods, and drains machines."""
 
 from collections import Counter
 from datetime import timedelta
@@ -53,7 +53,6 @@ class Scene:
         return self.store.list("pods", labels=f"app={app}")
 
     def zones(self, app: str = "web") -> Counter[str]:
-        """How many pods of an app run in each zone."""
         zones = {
             item["metadata"]["name"]: item["metadata"]["labels"]["topology.kubernetes.io/zone"]
             for item in self.store.list("nodes")
@@ -66,7 +65,6 @@ class Scene:
         return [(item["status"], item["reason"], item["message"]) for item in conditions]
 
     def order_away(self, zone: str = ZONES[0]) -> Any:
-        """A zone's machine is deleted; returns it."""
         for machine in self.store.list(self.flavour.machines):
             if self.cluster.controllers.zone_of(machine["spec"]) == zone:
                 metadata = machine["metadata"]
@@ -81,7 +79,6 @@ class Scene:
 
 
 def budgeted(flavour: str = "cluster-api", replicas: int = 6, **spec: Any) -> Scene:
-    """Pods that run under a disruption budget."""
     scene = Scene(flavour)
     scene.deploy("web", replicas)
     scene.budget("web", **spec)

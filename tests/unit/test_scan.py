@@ -1,4 +1,4 @@
-"""From ticks to looks: every cluster as often as its interval says, near its own second, in chunks."""
+"""Ticks become checks: every cluster as often as its interval says, spread over the minute, in chunks."""
 
 from collections import Counter
 from datetime import timedelta
@@ -18,8 +18,6 @@ IDS = st.text("abcdefghij-0123456789", min_size=1, max_size=20)
 
 
 class Stage:
-    """A scan with every port in memory."""
-
     def __init__(self) -> None:
         self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock()
         self.scan = self.another_instance()
@@ -28,7 +26,6 @@ class Stage:
         return Scan(store=self.store, queue=self.queue, clock=self.clock, together=sequentially)
 
     def looks(self) -> Counter[str]:
-        """How often each cluster is looked at."""
         return Counter(cluster for chunk in self.queue.looks for cluster in chunk.clusters)
 
 

@@ -1,4 +1,4 @@
-"""Does a pod fit a node? Each rule of the scheduler, row by row, and the words of the first that fails."""
+"""Each rule of the scheduler by which a pod does not fit a node."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Secrets are read once in five minutes, or when somebody insists; what cannot be read is named, never shown."""
+"""Secrets are read every five minutes or on demand; an unreadable one is named, never shown."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

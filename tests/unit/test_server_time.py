@@ -1,4 +1,4 @@
-"""The API server's time: read from the Date header of its answers, and used where the two clocks differ."""
+"""The API server's time, from the Date header of its answers, is used where the clocks differ."""
 
 import io
 import json
@@ -136,8 +136,6 @@ def test_an_earlier_checks_skew_does_not_last() -> None:
 
 
 class SkewedHouse(House):
-    """A cluster whose API server's clock is ahead of ours."""
-
     def __init__(self, skew: timedelta, **fields: Any) -> None:
         super().__init__(**fields)
         self.skew, observe = skew, self.cluster.observe

@@ -1,4 +1,4 @@
-"""Clients are made of the same models as botocore's own session makes them of, with fewer folders opened."""
+"""Clients have the models of botocore's own session, with fewer folders opened."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""What clusters tell one another through the table: the deployed run, with its ports in memory."""
+"""Clusters share capacity reports through the table: the deployed run, with its ports in memory."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -67,7 +67,7 @@ class Fleet:
         ahead: int = 0,
         failure: FailureClass = FailureClass.CAPACITY,
     ) -> None:
-        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a check has followed."""
+        """An event reports a failure in zone a, by a clock that is so many minutes ahead, and a check follows."""
         versions = self.store.load(name).versions
         before = self.store.load(name).state.groups.get(key("a"), GroupState())
         at, now = self.clock.at + ahead * MINUTE, self.clock.at
@@ -81,7 +81,6 @@ class Fleet:
             self.house.rebalance(name, "a test", plenty)
 
     def room(self, name: str) -> int:
-        """How many machines zone a may still get."""
         group = self.apis[name].groups[key("a")]
         assert group.bounds is not None
         return group.bounds.max - group.requested

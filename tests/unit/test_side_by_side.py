@@ -1,4 +1,4 @@
-"""Tasks on threads: really at the same time, all of them to their end, and what went wrong is raised then."""
+"""Tasks on threads run at the same time and to their end; the first error is raised then."""
 
 from functools import partial
 from threading import Barrier, current_thread

@@ -1,4 +1,4 @@
-"""A source of signals is one file and one rule: what is there is heard, and what lacks its other half is named."""
+"""A source of signals is one file and one rule of the template, and neither may be missing."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""The simulation: what a scenario may say, what machines and autoscaler do in it, what comes out of those that ship."""
+"""The simulation: valid scenarios, machines and autoscaler in it, and the figures of those that are shipped."""
 
 import json
 from functools import cache
@@ -119,7 +119,7 @@ def with_level(found: Scenario, level: Level | None) -> Scenario:
 
 @cache
 def played(name: str, strategy: str) -> Record:
-    """A scenario that ships, to its end: played once for all tests that look at it."""
+    """A shipped scenario, played to its end once for all tests."""
     return run(shipped(name), strategy)
 
 
@@ -351,7 +351,6 @@ def test_a_quota_counts_all_zones_and_causes_no_move() -> None:
 
 
 def fenced_at(seen: str) -> int:
-    """When zone a is first fenced."""
     found = scenario(zones=zones(capacity=OUT, failure={"seen": seen}), duration="2h", evenkeel={"event_latency": "4s"})
     return fenced_spans(run(found), ["workers"])[0][1]
 
@@ -434,7 +433,6 @@ def sizes(groups: list[Group]) -> list[int]:
 
 
 def wait(world: World, seconds: int) -> None:
-    """Time passes and whatever is due happens."""
     end = world.now + seconds
     while (due := world.agenda.next_second()) is not None and due <= end:
         world.now = due
@@ -497,7 +495,7 @@ def test_demand_is_measured_step_by_step() -> None:
 
 
 def fleet(found: Scenario, *, shares: bool = True, truthful: bool = False) -> dict[str, Measures]:
-    """The measures of each cluster; ``truthful``: as if nobody lied."""
+    """The measures of each cluster; ``truthful``: without false reports."""
     clusters = tuple(one.model_copy(update={"lies": () if truthful else one.lies}) for one in found.fleet)
     evenkeel = found.evenkeel.model_copy(update={"share_offerings": shares})
     found = found.model_copy(update={"evenkeel": evenkeel, "fleet": clusters})

@@ -1,4 +1,4 @@
-"""`evenkeel simulate`: what is printed and drawn, histories replayed, and bad input as one line per fault."""
+"""`evenkeel simulate`: output, pictures, replayed histories, and one line per invalid value."""
 
 import json
 import re

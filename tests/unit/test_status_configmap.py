@@ -1,4 +1,4 @@
-"""A cluster's status in a ConfigMap of its own, where the record asks for it: news only, bounded, and no harm."""
+"""A cluster's status is in a ConfigMap where the record asks for it: changes only, and bounded."""
 
 import json
 from datetime import timedelta

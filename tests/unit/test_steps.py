@@ -1,4 +1,4 @@
-"""The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
+"""The steps of a pool are data, and safety follows everything that decides a number."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How long an autoscaler waits for a node of a suspect group: set while it lasts, and never over a user's own value."""
+"""The provision time of a suspect group is set while it is suspect, and never over a user's own value."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Node templates: what an annotation says wins, field by field, and labels and taints are read or refused."""
+"""Node templates: annotations override, field by field, and labels and taints are read or refused."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What reaches a terminal or a page says what it says, and orders nothing; JSON stays the same JSON."""
+"""No text controls a terminal or a page, and JSON stays the same JSON."""
 
 import json
 import re
@@ -50,7 +50,7 @@ MEANT = {"action", "state", "at", "now", "since", "until", "outcome", "cause"}
 
 
 def obeyed(text: str) -> set[str]:
-    """The characters in it that a terminal would obey, or that it cannot show."""
+    """Return the characters that control a terminal, or that it cannot show."""
     return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
 
 

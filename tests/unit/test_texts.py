@@ -1,4 +1,4 @@
-"""Every reason, problem and incident has a text, every text names facts of its rule, and no decision reads a text."""
+"""Every reason, problem and incident has a text with facts of its rule, and no decision reads a text."""
 
 import ast
 import json
@@ -178,7 +178,7 @@ def test_a_template_is_filled_in(template: str, facts: dict[str, Fact], text: st
 
 
 def plans() -> Iterator[dict[str, Any]]:
-    """Plans in which many rules speak: fences, moves, caps, minima, overshoots, requests that nobody can meet."""
+    """Plans in which many rules speak: fences, moves, caps, minima, overshoots, requests without room."""
     for strategy in STRATEGIES:
         for on_failure in OnFailure:
             policy = numbers(4, 12, strategy, on_failure)
@@ -194,14 +194,12 @@ def plans() -> Iterator[dict[str, Any]]:
 
 
 def replace_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the texts of all rules and problems."""
     noise = {section: {kind: f"noise {kind}" for kind in texts()[section]} for section in ("rules", "problems")}
     changed = {**texts(), **noise}
     monkeypatch.setattr(english, "texts", lambda: changed)
 
 
 def without_words(value: Any) -> Any:
-    """An answer without its sentences."""
     if isinstance(value, dict):
         return {name: without_words(part) for name, part in value.items() if name not in SENTENCES}
     return [without_words(part) for part in value] if isinstance(value, list | tuple) else value
@@ -219,7 +217,7 @@ def test_other_texts_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def story() -> list[Any]:
-    """What a stack does and answers while a zone fails, somebody asks for nodes, and a pool is invalid."""
+    """Return what a stack does and answers while a zone fails, nodes are requested, and a pool is invalid."""
     house = House(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
     house.fail("a")
     house.ask("scale-up", nodes=2, pool="workers", id="r1")

@@ -1,4 +1,4 @@
-"""Bounds in a Cluster's topology: held where the record gives no leave to write them, and applied where it does."""
+"""Bounds in a Cluster's topology are held without the record's consent, and applied with it."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,6 @@ ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
 
 
 def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fields: Any) -> NodeGroup:
-    """A group whose bounds stand in a Cluster's topology."""
     found = owned(zone, Bounds(*bounds), requested=nodes, uid="uid-of-the-cluster")
     assert found.owner is not None
     ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")

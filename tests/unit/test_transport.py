@@ -1,4 +1,4 @@
-"""Where a connection may lead, how long it may take, how much may come out of it; without a network."""
+"""Connections lead to allowed addresses only, and their time and size are bounded."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What many threads want at once is asked for once, and whoever wants something else is not held up."""
+"""Threads that want one value share one request, and other keys are not blocked."""
 
 from __future__ import annotations
 

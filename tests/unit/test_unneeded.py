@@ -1,4 +1,4 @@
-"""Nodes that nobody needs: which, since when, who goes, and why each other one stays."""
+"""Unneeded nodes: which, since when, which are removed first, and why each other one stays."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -58,7 +58,6 @@ def taken_away(since: datetime) -> Taint:
 
 
 def three(zones: str = "abc", **fields: Any) -> PoolOffer:
-    """The pool with three nodes in each zone."""
     return pool_offer(zones=zones, requested=3, **fields)
 
 
@@ -553,7 +552,7 @@ def test_nodes_with_pods_go_one_by_one() -> None:
 
 
 def test_a_node_stays_while_its_pods_place_depends_on_another_removal() -> None:
-    """The one pod keeps the other out of its zone until its own node goes, and the clock of that has only begun."""
+    """One pod keeps the other out of its zone until its own node goes, whose clock has only begun."""
     kept_away = PodAffinityTerm(key=ZONE, selector=selector("app in web"))
 
     ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}
@@ -568,7 +567,7 @@ def test_a_node_stays_while_its_pods_place_depends_on_another_removal() -> None:
 
 
 def test_an_empty_node_that_a_moving_pod_needs_stays() -> None:
-    """What was marked before goes before empty nodes, and who keeps its pod out of another zone stays for now."""
+    """Marked nodes precede empty ones, and a node whose pod keeps another out of its zone stays for now."""
     kept_away = PodAffinityTerm(key=ZONE, selector=selector("app in loud"))
 
     ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}

@@ -1,4 +1,4 @@
-"""One item of the table that cannot be read concerns its own cluster, offering or alert, and nothing else."""
+"""An unreadable item of the table affects its own cluster, offering or alert only."""
 
 import json
 import logging

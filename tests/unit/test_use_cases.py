@@ -42,7 +42,6 @@ POOL_ID = PoolId("cluster-api", "default", "", "workers")
 
 
 def two_pools() -> House:
-    """Pools workers and others, of three zones each."""
     groups = [*zones((2, 2, 2), bounds=[(0, 9)] * 3), *zones((2, 2, 2), bounds=[(0, 9)] * 3, pool="others")]
     return House(groups, pools=[*NUMBERS, {"name": "others", "min": 3, "max": 12}])
 
@@ -449,7 +448,7 @@ class TestFencesFirst:
 
 
 class TestDeleteMarks:
-    """The table knows of a mark before it is set, and one that is left behind on a machine that lives is taken off."""
+    """A mark is stored before it is set, and a stale mark is removed."""
 
     @staticmethod
     def house() -> House:
@@ -494,7 +493,7 @@ class TestDeleteMarks:
 
 
 class TestNoFeedbackLoop:
-    """Looks, as a queue would deliver them, for two hours beside somebody who keeps writing over us or refuses us."""
+    """Two hours of checks, as a queue delivers them, beside another writer or a refusing API server."""
 
     @staticmethod
     def two_hours(house: House) -> None:

@@ -1,4 +1,4 @@
-"""Numbers and words in annotations: as strict as Cluster Autoscaler, and clear about it."""
+"""Numbers and names in annotations are read as strictly as by cluster-autoscaler."""
 
 import pytest
 

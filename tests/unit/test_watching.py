@@ -1,4 +1,4 @@
-"""Grafana's dashboard and the queries of Logs Insights under deploy/ name what there is."""
+"""Grafana's dashboard and the queries of Logs Insights under deploy/ name metrics and fields that exist."""
 
 import json
 import re
@@ -87,7 +87,7 @@ WORDS = {"as", "by", "desc", "asc", "in", "and", "or", "not", "like"}
 
 
 def fields_of(query: str) -> set[str]:
-    """Fields of ours that a query reads: not what it names itself, nor what Insights has."""
+    """Return the fields that a query reads, without its own names and those of Insights."""
     text = re.sub(r'"[^"]*"', "", query)
     named = set(re.findall(r"\bas (\w+)", text))
     found = set(re.findall(r"(?<![@\w.])[a-z][\w.]*", text))

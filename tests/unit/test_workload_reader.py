@@ -1,4 +1,4 @@
-"""From pods, nodes and volumes as the API shows them to what placing reads: field by field, and nothing of the rest."""
+"""Pods, nodes and volumes are read field by field from the API's objects."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -45,7 +45,7 @@ def decoded(shape: Any, item: Mapping[str, Any]) -> Any:
 
 
 def pod_object(name: str = "web-1", **parts: Any) -> Object:
-    """A pod as `kubectl get -o json` shows it: with much that nobody reads."""
+    """A pod as `kubectl get -o json` shows it: with much that is not read."""
     spec = {
         "containers": [
             {

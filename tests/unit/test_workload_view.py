@@ -1,4 +1,4 @@
-"""A look at a workload cluster whose API server is made of pages: what is asked for, in which order, what is kept."""
+"""A check of a workload cluster: which lists are requested, in which order, and what is kept."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def waiting(name: str, **parts: Any) -> dict[str, Any]:
 
 
 class Pages:
-    """An API server that has one page of each list; of pods, one for who waits and one for who runs."""
+    """An API server that has one page of each list; of pods, one for pending and one for running ones."""
 
     name = "blue"
 

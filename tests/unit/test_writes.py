@@ -1,4 +1,4 @@
-"""From plans to patches: what goes first, and what stands between two of them."""
+"""Plans become patches in a safe order."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Zones that are paid for in advance: their own min, and weights as percentages of a pool."""
+"""Zones with their own min, and weights as percentages of a pool."""
 
 import pytest
 from hypothesis import given

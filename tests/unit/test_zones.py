@@ -1,4 +1,4 @@
-"""A whole zone is fenced until a moment, or well again: by an operator, or by AWS. The newest word counts."""
+"""A zone is fenced until a given time, or healthy again: by an operator, or by AWS. The newest report counts."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,14 +30,12 @@ ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
 
 
 def shift(zone: str = "euc1-az1", *, impaired: bool = True, minute: float = 0, **fields: Any) -> ZoneShift:
-    """A word about a zone, said so many minutes after NOW."""
+    """A report about a zone, so many minutes after NOW."""
     given = {"region": "eu-central-1", "until": None, "by": "arc", "id": f"{zone}-{minute}-{impaired}"}
     return ZoneShift(**{**given, "zone": zone, "impaired": impaired, "at": NOW + minute * MINUTE, **fields})
 
 
 class Zoned(House):
-    """A registered cluster that knows the ids of its zones."""
-
     def __init__(self, groups: Sequence[NodeGroup] = (), **fields: Any) -> None:
         super().__init__(groups, **{"region": "eu-central-1", "zone_ids": ZONE_IDS, "pools": [], **fields})
 
@@ -236,7 +234,7 @@ class TestZonalShift:
 
 
 class TestReportsPerSource:
-    """Words are kept per source: the zone is fenced while any of them holds."""
+    """Reports are kept per source: the zone is fenced while any of them holds."""
 
     def test_the_end_of_a_shift_keeps_an_operators_fence(self, house: Zoned) -> None:
         house.fence("eu-central-1b", NOW + LONGEST)
@@ -284,7 +282,7 @@ class TestReportsPerSource:
 
 
 class TestTwoItemsForOneZone:
-    """A record that has got its region since: what was said before stands under another key."""
+    """A record that got its region later: earlier reports are under another key."""
 
     def test_the_newest_counts(self) -> None:
         house = Zoned(region="")
@@ -307,7 +305,7 @@ class TestTwoItemsForOneZone:
 
 
 class Fenced:
-    """A cluster whose zones are all well; one has a machine under way, or a refused one, when it is fenced by hand."""
+    """A cluster of healthy zones, of which one is fenced by hand with a machine on its way, or a refused one."""
 
     def __init__(self, owner: str, on_failure: str, *, refused: bool = False) -> None:
         self.scene = Scene(owner, incident=False, on_failure=on_failure)
@@ -324,7 +322,6 @@ class Fenced:
         assert house.ask("fence-zone", zone=BUSY, until=until.isoformat())["ok"]
 
     def planned(self) -> GroupPlan:
-        """The fenced zone's group, after a run."""
         found = self.scene.run().plan
         assert found is not None
         return next(planned for pool in found.pools for planned in pool.groups if planned.group.zone == BUSY)
