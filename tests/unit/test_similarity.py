@@ -160,3 +160,13 @@ def test_groups_that_differ_by_zone_only_are_one_set() -> None:
 
     large, small = zones("large", "64Gi"), zones("small", "16Gi")
     assert find_sets({**small, **large}, CA) == [tuple(large), tuple(small)]
+
+
+def test_a_set_compares_with_its_most_and_its_least() -> None:
+    groups = {
+        name: node(memory=memory, allocatable=amounts(memory=kept))
+        for name, memory, kept in (("a", 1000, 1000), ("b", 1001, 960), ("c", 1002, 940))
+    }
+    assert alike(groups["b"], groups["c"])
+    assert not alike(groups["a"], groups["c"])
+    assert find_sets(groups, CA) == [("a", "b"), ("c",)]
