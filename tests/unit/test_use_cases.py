@@ -786,6 +786,7 @@ class TestOperate:
             ({"action": "pause", "cluster": "demo", "until": "2026-01-15T13:00:00"}, "with a time zone"),
             ({"action": "pause", "cluster": "demo", "until": "2020-01-01T00:00:00Z"}, "that is over"),
             ({"action": "register", "cluster": "demo"}, "record is missing"),
+            ({"action": "register", "cluster": "demo", "record": "text"}, "record is missing"),
             ({"action": "register", "cluster": "demo", "record": {}}, "flavours is missing"),
             ({"action": "register", "cluster": "UPPER case", "record": RECORD}, "UPPER case"),
             ({"action": "register", "cluster": "z" * 300_000, "record": RECORD}, "cluster"),
