@@ -50,7 +50,7 @@ CELLS: dict[str, tuple[tuple[str, ...], ...]] = {
         _COPIED,
         (
             *_here("Costs", "hypershifts_operator_needs_a_moment_and_no_node_goes_by_a_lower_max"),
-            "tests/unit/test_sandbox_owners.py::TestHyperShift::test_a_max_below_replicas_cuts_replicas_at_once",
+            "tests/unit/test_sandbox_owners.py::TestHyperShift::test_replicas_are_clamped_to_the_bounds",
         ),
         (*_NO_FENCE, f"{_INSTALLED}::test_a_node_pool_with_replicas_of_its_own_is_frozen"),
     ),

@@ -1,5 +1,7 @@
-"""When a Shoot's maximum is raised for zones that are dead, when it is not, and when it goes back."""
+"""When a Shoot's maximum is raised for dead zones, when it is not, and when it returns."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,18 +34,17 @@ from evenkeel.texts.english import problem_words, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
-from tests.parts import make, replace
 
 SEED = "shoot--demo--main"
 ID = PoolId("gardener", SEED, "", POOL)
-ON = make(Policy, strategy=BALANCED, shoot_relief=True)
-OFF = make(Policy, strategy=BALANCED)
+ON = Policy(strategy=BALANCED, shoot_relief=True)
+OFF = Policy(strategy=BALANCED)
 MINUTE = timedelta(minutes=1)
 SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot")
 
 
 class Seed:
-    """A pool of three zones with one worker, its Shoot, and what is remembered of it, played forward."""
+    """A pool of three zones with one worker, its Shoot, and its stored state, played forward."""
 
     def __init__(self, *replicas: int, maximum: int = 9, minimum: int = 0, policy: Policy = ON) -> None:
         self.zones = "abcdef"[: len(replicas)]
@@ -88,7 +89,7 @@ class Seed:
         return replace(Shoot(ref=SHOOT, workers=(worker,), generation=1), **self.shoot_fields)
 
     def look(self, minutes: float = 0) -> PoolPlan:
-        """A look after so long; what it plans is remembered, and nothing is written."""
+        """Check after so many minutes; the plan is stored, and nothing is written."""
         self.now += minutes * MINUTE
         groups = self.groups()
         health = {
@@ -96,10 +97,10 @@ class Seed:
                 failures=1,
                 last_failure=self.now - MINUTE,
                 backoff_until=self.now - MINUTE + self.backoff,
-                failure_class=self.dead[str(found.identity.zone)],
+                failure_class=self.dead[str(found.zone)],
             )
             for found in groups
-            if found.identity.zone in self.dead
+            if found.zone in self.dead
         }
         self.state = replace(self.state, groups=health)
         asked_for = shoots_asked_for(self.state, self.now)
@@ -110,7 +111,7 @@ class Seed:
         return pool
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
-        """A look that is carried out, by a run that may die "before" or "after" the patch. What was written."""
+        """Check and write, by a run that may die "before" or "after" the patch; return what was written."""
         step = self.look(minutes).relief
         if step is None:
             return None
@@ -124,25 +125,34 @@ class Seed:
     def remember(self, relief: Relief) -> None:
         self.state = replace(self.state, pools={ID: replace(self.state.pools.get(ID, PoolState()), relief=relief)})
 
+    def nodes(self, **counts: int) -> None:
+        self.replicas |= counts
+        self.running |= counts
+
     def follow(self) -> None:
-        """Gardener carries out what stands at the Shoot: the Worker, and its replicas."""
+        """Gardener carries out the Shoot: its Worker, and the replicas."""
         self.copied = self.maximum
         for index, zone in enumerate(self.zones):
             self.replicas[zone] = min(self.replicas[zone], shares(self.copied, len(self.zones))[index])
+
+    def own(self, zone: str, ref: OwnerRef) -> None:
+        owner = self.groups()[0].owner
+        assert owner is not None
+        self.group_fields = {zone: {"owner": replace(owner, ref=ref)}}
 
     def outage(self, *zones: str, kind: FailureClass = FailureClass.CAPACITY) -> None:
         self.dead = dict.fromkeys(zones, kind)
 
 
 def notes(pool: PoolPlan) -> list[Rule]:
-    """The rules of relief's notes, with why where there is none."""
-    told = [note for note in pool.report.notes if note.rule is not Rule.BOUNDS_UNREAD]
-    assert all(sentence(note) for note in told)
-    return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in told]
+    """Return the rules of relief's notes, and of the obstacle where there is one."""
+    reported = [note for note in pool.notes if note.rule is not Rule.BOUNDS_UNREAD]
+    assert all(sentence(note) for note in reported)
+    return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in reported]
 
 
 def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
-    """A seed whose zone has just been dead for as long as relief waits."""
+    """A seed whose zone has been dead for as long as relief waits."""
     seed = Seed(*replicas, **fields)
     seed.outage(zone)
     assert notes(seed.look()) == [Rule.RELIEF_WAITS]
@@ -150,30 +160,36 @@ def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
     return seed
 
 
-def test_a_dead_zone_is_waited_for_and_then_the_others_may_have_what_the_pool_may() -> None:
+def relieved() -> Seed:
+    """A seed with a dead zone, whose raised maximum Gardener has carried out."""
+    seed = dead_for_long(1, 3, 3)
+    assert seed.write() == 12
+    seed.follow()
+    return seed
+
+
+def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -> None:
     seed = Seed(1, 3, 3)
     seed.outage("a")
     pool = seed.look()
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
-    assert seed.seen.check_at is not None
-    assert seed.seen.check_at <= NOW + PATIENCE
+    assert seed.seen.look_at is not None
+    assert seed.seen.look_at <= NOW + PATIENCE
     assert seed.look(4).relief is None
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
 
 
-def test_what_was_written_is_not_written_again_and_is_no_wish() -> None:
-    seed = dead_for_long(1, 3, 3)
-    assert seed.write() == 12
-    seed.follow()
+def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
+    seed = relieved()
     for _ in range(3):
         pool = seed.look(3)
         assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
-    assert [share.wish for origin in pool.report.origins for share in origin.owners] == [0, 9]
+    assert [share.wish for origin in pool.origins for share in origin.owners] == [0, 9]
 
 
-def test_the_shoot_is_asked_for_only_where_a_zone_is_dead_for_long_or_something_of_ours_stands() -> None:
+def test_the_shoot_is_read_only_for_a_zone_dead_for_long_or_a_raised_maximum() -> None:
     seed = Seed(1, 3, 3)
     seed.look()
     assert shoots_asked_for(seed.state, seed.now) == frozenset()
@@ -187,7 +203,7 @@ def test_the_shoot_is_asked_for_only_where_a_zone_is_dead_for_long_or_something_
     assert shoots_asked_for(seed.state, seed.now) == {SEED}
 
 
-def test_without_the_switch_nothing_is_remembered_of_it() -> None:
+def test_switched_off_nothing_is_stored() -> None:
     seed = Seed(1, 3, 3, policy=OFF)
     seed.outage("a")
     for _ in range(3):
@@ -195,30 +211,23 @@ def test_without_the_switch_nothing_is_remembered_of_it() -> None:
         assert (pool.relief, pool.remembered.relief, notes(pool)) == (None, None, [])
 
 
-@pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-def test_a_failure_that_every_zone_has_is_not_relieved(kind: FailureClass) -> None:
+@pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION, None])
+def test_quota_configuration_and_a_zone_shift_are_not_relieved(kind: FailureClass | None) -> None:
     seed = Seed(1, 3, 3)
-    seed.outage("a", kind=kind)
+    if kind:
+        seed.outage("a", kind=kind)
+    else:
+        seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
     seed.look()
-    assert seed.look(30).relief is None
+    pool = seed.look(30)
+    assert (pool.relief, kind or pool.remembered.relief) == (None, kind)
 
 
-def test_a_zone_that_is_only_said_to_be_impaired_is_not_dead() -> None:
+def test_a_healthy_check_starts_the_wait_again() -> None:
     seed = Seed(1, 3, 3)
-    seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
-    seed.look()
-    assert seed.look(30).remembered.relief is None
-
-
-def test_a_hiccup_begins_anew() -> None:
-    seed = Seed(1, 3, 3)
-    seed.outage("a")
-    seed.look()
-    seed.dead = {}
-    seed.look(4)
-    seed.outage("a")
-    assert notes(seed.look(1)) == [Rule.RELIEF_WAITS]
-    assert notes(seed.look(4)) == [Rule.RELIEF_WAITS]
+    for failing, minutes, relief in ((True, 0, False), (False, 4, False), (True, 1, False), (True, 4, False)):
+        seed.dead = {"a": FailureClass.CAPACITY} if failing else {}
+        assert (seed.look(minutes).relief is not None) is relief
     assert seed.look(1).relief is not None
 
 
@@ -230,7 +239,7 @@ def test_a_hiccup_begins_anew() -> None:
         ((3, 3, 3), {"minimum": 9}, Rule.RELIEF_FIXED),
     ],
 )
-def test_where_it_would_not_help_nothing_is_written(
+def test_nothing_is_written_where_it_would_not_help(
     replicas: tuple[int, ...], fields: dict[str, Any], rule: Rule
 ) -> None:
     seed = dead_for_long(*replicas, **fields)
@@ -238,7 +247,7 @@ def test_where_it_would_not_help_nothing_is_written(
     assert (pool.relief, notes(pool)) == (None, [rule])
 
 
-def test_while_a_machine_is_on_its_way_to_the_dead_zone_it_is_waited_for() -> None:
+def test_relief_waits_for_a_machine_on_its_way_to_the_dead_zone() -> None:
     seed = dead_for_long(1, 3, 3)
     machine = Machine(name="m", has_node=False, created_at=seed.now)
     seed.replicas["a"] = 2
@@ -249,11 +258,27 @@ def test_while_a_machine_is_on_its_way_to_the_dead_zone_it_is_waited_for() -> No
     assert seed.look(1).relief is not None, "its next failure"
 
 
-def test_where_no_zone_is_healthy_nothing_is_written() -> None:
-    seed = Seed(1, 1, 1)
-    seed.outage("a", "b", "c")
-    seed.look()
-    assert notes(seed.look(5)) == [Rule.RELIEF_NO_ZONE]
+TWO_WORKERS = OwnerRef(kind="Worker", namespace=SEED, name="main", part="other", uid="worker")
+OTHER_ZONES = (ShootWorker(name=POOL, minimum=0, maximum=9, zones=("a", "b", "x")),)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        (Rule.RELIEF_NO_ZONE, lambda seed: seed.outage("a", "b", "c")),
+        (Rule.RELIEF_UNDER_WAY, lambda seed: seed.shoot_fields.update(observed=False)),
+        (Rule.RELIEF_AT_LIMIT, lambda seed: seed.shoot_fields.update(most_nodes=9)),
+        (Rule.SHOOT_UNREAD, lambda seed: setattr(seed, "unread", Reason.of(Rule.SHOOT_UNREAD, said="no answer"))),
+        (Rule.RELIEF_NO_WORKER, lambda seed: seed.own("b", TWO_WORKERS)),
+        (Rule.RELIEF_ZONES_DIFFER, lambda seed: seed.shoot_fields.update(workers=OTHER_ZONES)),
+    ],
+    ids=lambda value: value.value if isinstance(value, Rule) else "",
+)
+def test_nothing_is_written_where_it_cannot_be(rule: Rule, change: Callable[[Seed], None]) -> None:
+    seed = dead_for_long(1, 3, 3)
+    change(seed)
+    pool = seed.look()
+    assert (pool.relief, notes(pool), pool.valid) == (None, [rule], True)
 
 
 OBSTACLES = [
@@ -266,7 +291,7 @@ OBSTACLES = [
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES, ids=lambda reason: reason.rule.value)
-def test_a_shoot_that_would_not_carry_it_out_is_left_alone(obstacle: Reason) -> None:
+def test_a_shoot_that_is_not_reconciled_is_not_written(obstacle: Reason) -> None:
     seed = dead_for_long(1, 3, 3)
     seed.shoot_fields = {"obstacle": obstacle}
     pool = seed.look()
@@ -278,36 +303,20 @@ def test_a_shoot_that_would_not_carry_it_out_is_left_alone(obstacle: Reason) -> 
     assert (seed.look(10).relief, notes(seed.look())) == (None, [obstacle.rule])
 
 
-def test_gardener_is_waited_for() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.shoot_fields = {"observed": False}
-    assert notes(seed.look()) == [Rule.RELIEF_UNDER_WAY]
-
-
-def test_a_shoot_that_cannot_be_read_keeps_nobody_from_planning() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.unread = Reason.of(Rule.SHOOT_UNREAD, said="no answer")
-    pool = seed.look()
-    assert (pool.relief, notes(pool), pool.mode.valid) == (None, [Rule.SHOOT_UNREAD], True)
-
-
 def test_a_limit_of_the_cloud_profile_is_kept() -> None:
     seed = dead_for_long(1, 3, 3)
     seed.shoot_fields = {"most_nodes": 11}
     assert seed.write() == 11
-    again = dead_for_long(1, 3, 3)
-    again.shoot_fields = {"most_nodes": 9}
-    assert notes(again.look()) == [Rule.RELIEF_AT_LIMIT]
 
 
-def test_a_refusal_is_told_with_its_words_and_not_tried_until_something_changes() -> None:
+def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed = dead_for_long(1, 3, 3)
     step = seed.look().relief
     assert step is not None
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
     pool = seed.look(1)
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
-    assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
+    assert "quota exceeded: cpu" in sentence(pool.notes[-1])
     assert seed.look(58).relief is None
     assert seed.look(2).relief is not None, "after an hour it is asked again"
     seed.shoot_fields = {"generation": 2}
@@ -315,26 +324,22 @@ def test_a_refusal_is_told_with_its_words_and_not_tried_until_something_changes(
     assert seed.look().relief is not None, "and once the Shoot has changed"
 
 
-def test_more_is_asked_for_when_the_dead_zones_nodes_go_and_less_never() -> None:
+def test_the_maximum_rises_further_as_nodes_go_from_the_dead_zone_and_never_falls() -> None:
     seed = dead_for_long(3, 3, 3, maximum=9)
     assert notes(seed.look()) == [Rule.RELIEF_SUFFICES]
-    seed.replicas["a"] = seed.running["a"] = 1
+    seed.nodes(a=1)
     assert seed.write(1) == 12
     seed.follow()
-    seed.replicas |= {"a": 0, "b": 4, "c": 4}
-    seed.running |= {"a": 0, "b": 4, "c": 4}
-    assert seed.write(1) is None, "Gardener is at it"
+    seed.nodes(a=0, b=4, c=4)
+    assert seed.write(1) is None, "Gardener reconciles"
     assert seed.write(5) == 14
-    seed.replicas["a"] = seed.running["a"] = 2
+    seed.nodes(a=2)
     assert seed.write(6) is None
 
 
-def test_it_goes_back_once_every_zone_is_healthy_and_no_node_is_lost() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
-    seed.replicas |= {"b": 4, "c": 4}
-    seed.running |= {"b": 4, "c": 4}
+def test_the_maximum_returns_once_every_zone_is_healthy_and_no_node_is_lost() -> None:
+    seed = relieved()
+    seed.nodes(b=4, c=4)
     seed.dead = {}
     assert notes(seed.look(20)) == [Rule.RELIEF_KEEPS]
     seed.replicas |= {"b": 3, "c": 3}
@@ -349,10 +354,8 @@ def test_it_goes_back_once_every_zone_is_healthy_and_no_node_is_lost() -> None:
     assert seed.look(1).remembered.relief is None
 
 
-def test_nodes_that_come_before_the_lower_number_is_carried_out_are_kept() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> None:
+    seed = relieved()
     seed.dead = {}
     assert seed.write(10) == 9
     seed.replicas["b"] = 4
@@ -362,10 +365,8 @@ def test_nodes_that_come_before_the_lower_number_is_carried_out_are_kept() -> No
     assert seed.replicas["b"] == 4
 
 
-def test_a_new_wish_is_told_once_and_obeyed() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
+    seed = relieved()
     seed.maximum = 10
     pool = seed.look(6)
     assert pool.relief is None
@@ -377,17 +378,14 @@ def test_a_new_wish_is_told_once_and_obeyed() -> None:
     assert (pool.relief, pool.max, pool.new_intents) == (None, 10, ())
 
 
-def test_a_wish_below_what_runs_is_the_peoples_business() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_a_desired_maximum_below_the_running_nodes_is_obeyed() -> None:
+    seed = relieved()
     seed.replicas |= {"b": 4, "c": 4}
     seed.maximum = 5
-    assert seed.look(6).relief is None
-    assert seed.look(1).relief is None
+    assert (seed.look(6).relief, seed.look(1).relief) == (None, None)
 
 
-def test_who_puts_the_number_back_is_not_fought_until_the_next_outage() -> None:
+def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
     seed = dead_for_long(1, 3, 3)
     seed.write()
     seed.look(1)
@@ -403,7 +401,7 @@ def test_who_puts_the_number_back_is_not_fought_until_the_next_outage() -> None:
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-def test_a_run_that_dies_at_the_write_is_no_wish_and_nobodys_fight(dies: str) -> None:
+def test_a_run_that_dies_at_the_write_is_no_desired_bound(dies: str) -> None:
     seed = dead_for_long(1, 3, 3)
     seed.write(dies=dies)
     assert seed.look(1).max == 9
@@ -420,20 +418,16 @@ def test_a_run_that_dies_at_the_write_is_no_wish_and_nobodys_fight(dies: str) ->
     assert (seed.look(1).max, seed.state.pools[ID].relief) == (9, None)
 
 
-def test_switched_off_it_goes_back_without_waiting_for_the_zones() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> None:
+    seed = relieved()
     seed.policy = OFF
     assert seed.write(6) == 9
     seed.follow()
     assert seed.look(1).remembered.relief is None
 
 
-def test_restored_it_goes_back_and_only_then_is_nothing_left_of_ours() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
+    seed = relieved()
     seed.policy = replace(ON, restoring=True)
     seed.replicas["b"] = 4
     assert notes(seed.look(6)) == [Rule.RELIEF_KEEPS]
@@ -443,13 +437,9 @@ def test_restored_it_goes_back_and_only_then_is_nothing_left_of_ours() -> None:
     assert relief is None or not relief.is_left
 
 
-def test_what_is_left_without_a_way_into_the_garden_is_told() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
+def test_a_raised_maximum_without_access_to_the_garden_is_reported() -> None:
+    seed = relieved()
     seed.policy = OFF
-    relief = seed.state.pools[ID].relief
-    assert relief is not None
     groups, now = tuple(seed.groups()), seed.now + timedelta(hours=3)
     (pool,) = plan(Observation(groups=groups), seed.state, OFF, now).pools
     assert (notes(pool), pool.max) == ([Rule.RELIEF_LEFT], 9)
@@ -458,40 +448,16 @@ def test_what_is_left_without_a_way_into_the_garden_is_told() -> None:
     assert pool.remembered.relief is None
 
 
-def test_a_shoot_made_anew_holds_nothing_of_ours() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.dead = {}
-    seed.shoot_fields = {"ref": replace(SHOOT, uid="another")}
-    assert seed.look(10).remembered.relief is None
+def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
+    frozen, recreated = relieved(), relieved()
+    frozen.dead = recreated.dead = {}
+    frozen.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
+    recreated.shoot_fields = {"ref": replace(SHOOT, uid="another")}
+    assert notes(frozen.look(10)) == [Rule.RELIEF_STANDS]
+    assert recreated.look(10).remembered.relief is None
 
 
-def test_groups_of_two_workers_are_not_relieved() -> None:
-    seed = dead_for_long(1, 3, 3)
-    owner = seed.groups()[0].owner.numbers
-    assert owner is not None
-    seed.group_fields = {"b": {"owner": replace(owner, ref=replace(owner.ref, part="other"))}}
-    assert notes(seed.look()) == [Rule.RELIEF_NO_WORKER]
-
-
-def test_zones_that_are_not_the_workers_are_not_relieved() -> None:
-    seed = dead_for_long(1, 3, 3)
-    worker = ShootWorker(name=POOL, minimum=0, maximum=9, zones=("a", "b", "x"))
-    seed.shoot_fields = {"workers": (worker,)}
-    assert notes(seed.look()) == [Rule.RELIEF_ZONES_DIFFER]
-
-
-def test_a_frozen_zone_keeps_the_number_where_it_is() -> None:
-    seed = dead_for_long(1, 3, 3)
-    seed.write()
-    seed.follow()
-    seed.dead = {}
-    seed.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
-    assert notes(seed.look(10)) == [Rule.RELIEF_STANDS]
-
-
-def test_files_show_what_relief_would_do() -> None:
-    """With the Shoot, or a seed's copy of it, among the objects."""
+def test_plan_from_files_shows_relief() -> None:
     directory = Path(__file__).parents[1] / "clusters"
     text = (directory / "gardener-shoot.yaml").read_text(encoding="utf-8")
     policy = read_model(ClusterFile, {"shoot_relief": {}}, "record")
@@ -506,8 +472,8 @@ def test_files_show_what_relief_would_do() -> None:
     health = GroupState(
         failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
-    remembered = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
+    remembered = PoolState(relief=Relief(dead={str(first.zone): NOW - PATIENCE}))
     state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
-    told = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
-    assert len(notes(told)) == 1
-    assert notes(told) != [Rule.RELIEF_NO_WORKER]
+    reported = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
+    assert len(notes(reported)) == 1
+    assert notes(reported) != [Rule.RELIEF_NO_WORKER]

@@ -1,4 +1,4 @@
-"""Machines that run are taken away by name: those, and as many as every minimum leaves."""
+"""Running machines are removed by name, and no group or pool goes below its minimum."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -46,7 +46,7 @@ def removed(members: list[NodeGroup], machines: dict[str, tuple[MachineRef, ...]
     return pool
 
 
-def test_exactly_the_named_go_with_the_bounds_in_one_journaled_patch() -> None:
+def test_named_machines_go_with_the_bounds_in_one_patch() -> None:
     pool = removed(zones([5, 5, 5]), named("m7"))
     assert requested(pool) == (4, 5, 5)
     gone = pool.groups[0]
@@ -58,18 +58,16 @@ def test_exactly_the_named_go_with_the_bounds_in_one_journaled_patch() -> None:
     assert pool.moves == {str(key("a")): -1}
 
 
-def test_what_was_done_of_it_counts_and_what_was_not_is_judged_anew() -> None:
+def test_an_interrupted_removal_is_not_resumed() -> None:
     pool = removed(zones([5, 5, 5]), named("m7"))
     journal = opened(pool, ID).move
     assert journal is not None
     done = [replace(one, move=ID, requested=4) if one.key == key("a") else one for one in zones([5, 5, 5])]
     assert journal.still_unplaced(done) == 0
     again = Move(id=ID, unplaced=-1, steps={str(key("a")): -1}, request=UNNEEDED_NODES)
+    state = ClusterState(pools={pool.id: replace(pool.remembered, move=again)})
     for members in (done, zones([5, 5, 5])):
-        state = replace(pool.remembered, move=again)
-        (left,) = plan(
-            Observation(groups=tuple(members)), ClusterState(pools={pool.id: state}), numbers(0, 100), NOW
-        ).pools
+        (left,) = plan(Observation(groups=tuple(members)), state, numbers(0, 100), NOW).pools
         assert [one.requested for one in left.groups] == [one.requested for one in members]
         assert left.replicas.unplaced == 0
 
@@ -77,25 +75,21 @@ def test_what_was_done_of_it_counts_and_what_was_not_is_judged_anew() -> None:
 @pytest.mark.parametrize(
     ("policy", "counts", "names", "left"),
     [
-        (numbers(0, 100), (1, 5, 5), ("m",), (0, 5, 5)),
-        (numbers(11, 100), (1, 5, 5), ("m",), (1, 5, 5)),
-        (numbers(10, 100), (3, 4, 4), ("m", "n"), (2, 4, 4)),
-        (numbers(6, 100, strategy=BACKWARD_COMPATIBLE), (3, 5, 5), ("m", "n"), (2, 5, 5)),
+        pytest.param(numbers(0, 100), (1, 5, 5), ("m",), (0, 5, 5), id="the last"),
+        pytest.param(numbers(11, 100), (1, 5, 5), ("m",), (1, 5, 5), id="PoolMinimum"),
+        pytest.param(numbers(10, 100), (3, 4, 4), ("m", "n"), (2, 4, 4), id="one of two"),
+        pytest.param(numbers(6, 100, strategy=BACKWARD_COMPATIBLE), (3, 5, 5), ("m", "n"), (2, 5, 5), id="the share"),
     ],
-    ids=["the last", "PoolMinimum", "one of two", "the zone's own min"],
 )
 def test_never_below_a_minimum(
     policy: Policy, counts: tuple[int, ...], names: tuple[str, ...], left: tuple[int, ...]
 ) -> None:
     assert requested(removed(zones(counts), named(*names), policy)) == left
+    members = [replace(one, zone_min=one.requested) for one in zones(counts)]
+    assert requested(removed(members, named(*names), policy)) == counts, "the zone's own min"
 
 
-def test_a_zones_own_min_holds() -> None:
-    members = [replace(one, zone_min=5) for one in zones([5, 5, 5])]
-    assert requested(removed(members, named("m"))) == (5, 5, 5)
-
-
-def test_what_cannot_be_named_stays_and_says_why() -> None:
+def test_a_machine_that_cannot_be_named_stays_for_a_reason() -> None:
     def why(member: NodeGroup, **state: Any) -> str:
         known = ClusterState(**state)
         draft = drafted([member], numbers(0, 100), known).groups[0]
@@ -118,7 +112,7 @@ def test_what_cannot_be_named_stays_and_says_why() -> None:
     assert disagree((machine("m", marked=True, marked_by_us=True),), 1, ()) is None
 
 
-def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told() -> None:
+def test_no_machine_goes_while_the_pool_changes() -> None:
     pool = removed(zones([5, 1, 0]), named("m"), numbers(8, 100))
     assert sum(requested(pool)) == 8
     assert requested(pool)[0] == 5
@@ -126,7 +120,7 @@ def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told
     assert not kinds & {ProblemKind.REQUEST_UNMET, ProblemKind.REQUEST_EXPIRED}
 
 
-def test_what_a_release_before_has_stored_is_read_and_clocks_come_back() -> None:
+def test_marks_clocks_and_growth_are_stored() -> None:
     assert read_stored(GroupState, '{"failures": 0, "marked": ["m"]}', "GROUP") == GroupState(marked=("m",))
     state = GroupState(unneeded={"n1": NOW})
     assert read_stored(GroupState, dump_stored(state), "GROUP") == state
@@ -135,7 +129,7 @@ def test_what_a_release_before_has_stored_is_read_and_clocks_come_back() -> None
     assert read_stored(PoolState, "{}", "POOL") == PoolState()
 
 
-def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:
+def test_an_offer_is_held_or_waits() -> None:
     def offered(member: NodeGroup, **state: Any) -> tuple[str, str]:
         pool = drafted([member], numbers(0, 100), ClusterState(**state))
         (found,) = offer_of(pool).groups
@@ -149,7 +143,7 @@ def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:
     assert offered(replace(here, machines=(machine("m"),))) == ("", "machines-awaited")
 
 
-def test_a_groups_own_options_win() -> None:
+def test_a_groups_own_options_count() -> None:
     member = replace(
         group("a", 2),
         unneeded_time=timedelta(minutes=3),

@@ -27,27 +27,21 @@ def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
     return ScaleRequestEvent(cluster=cluster, record=ScaleRequestRecord.model_validate(given))
 
 
-def test_a_request_is_written_down_and_the_cluster_looked_at(ask: Any) -> None:
-    assert ask(wanted()).result is EventResult.RECORDED
-    assert ask.store.load("demo").scale_requests["r1"].nodes == 3
-    assert ask.queue.clusters == ["demo"]
-
-
-def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask: Any) -> None:
+def test_a_repeated_request_is_stored_once_and_requests_the_check_again(ask: Any) -> None:
     ask.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
         ask(wanted())
     ask.queue.broken = None
     assert ask(wanted()).result is EventResult.RECORDED
     assert ask.queue.clusters == ["demo"]
-    assert len(ask.store.load("demo").scale_requests) == 1
+    assert {id: request.nodes for id, request in ask.store.load("demo").scale_requests.items()} == {"r1": 3}
 
 
-def test_one_id_is_not_taken_for_two_different_requests(ask: Any) -> None:
+def test_one_id_is_not_reused_for_another_request(ask: Any) -> None:
     ask(wanted())
-    heard = ask(wanted(nodes=5))
-    assert heard.result is EventResult.IGNORED
-    assert "id 'r1' is taken by another request: 3 nodes more in workers" in heard.message
+    outcome = ask(wanted(nodes=5))
+    assert outcome.result is EventResult.IGNORED
+    assert "id 'r1' is taken by another request: 3 nodes more in workers" in outcome.message
     assert ask.store.load("demo").scale_requests["r1"].nodes == 3
 
 
@@ -59,21 +53,21 @@ def test_one_id_is_not_taken_for_two_different_requests(ask: Any) -> None:
         ({"paused_pools": {"workers": None}}, "demo is looked at now"),
     ],
 )
-def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(ask: Any, fields: dict[str, Any], said: str) -> None:
+def test_the_answer_says_whether_the_cluster_is_checked(ask: Any, fields: dict[str, Any], said: str) -> None:
     register(ask.store, versions=ask.store.load("demo").versions, **fields)
     assert ask(wanted()).message.endswith(said)
 
 
 @pytest.mark.parametrize(("seconds", "result"), [(120, EventResult.RECORDED), (121, EventResult.IGNORED)])
-def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: Any, seconds: int, result: EventResult) -> None:
+def test_a_request_may_be_two_minutes_ahead(ask: Any, seconds: int, result: EventResult) -> None:
     assert ask(wanted(at=NOW + timedelta(seconds=seconds))).result is result
 
 
-def test_one_that_is_done_asks_for_nothing_more(ask: Any) -> None:
+def test_a_completed_request_requests_no_check(ask: Any) -> None:
     ask.store.save_scale_request("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
-    heard = ask(wanted())
-    assert heard.result is EventResult.KNOWN
-    assert "3 nodes" in heard.message
+    outcome = ask(wanted())
+    assert outcome.result is EventResult.KNOWN
+    assert "3 nodes" in outcome.message
     assert ask.queue.clusters == []
 
 
@@ -85,27 +79,20 @@ def test_one_that_is_done_asks_for_nothing_more(ask: Any) -> None:
         (wanted(at=NOW + timedelta(hours=1)), "in the future"),
     ],
 )
-def test_what_can_never_be_carried_out_is_explained_and_acknowledged(
-    ask: Any, asked: ScaleRequestEvent, why: str
-) -> None:
-    heard = ask(asked)
-    assert heard.result is EventResult.IGNORED
-    assert why in heard.message
+def test_a_request_that_cannot_be_served_is_ignored_with_a_reason(ask: Any, asked: ScaleRequestEvent, why: str) -> None:
+    outcome = ask(asked)
+    assert outcome.result is EventResult.IGNORED
+    assert why in outcome.message
     assert ask.queue.clusters == []
 
 
-def test_the_event_in_events_is_read_as_a_request() -> None:
-    asked = read_event(EVENT)
-    assert isinstance(asked, ScaleRequestEvent)
-    assert asked.cluster == "demo-cluster-api"
-    assert asked.record.scale_request().nodes == 4
-    assert asked.record.only == ("demo-workers-eu-central-1a", "demo-workers-eu-central-1b")
-
-
-def test_a_request_by_event_keeps_the_account_and_the_source_that_it_came_from() -> None:
-    asked = read_event({**EVENT, "account": "123456789012"})
-    assert isinstance(asked, ScaleRequestEvent)
-    assert asked.record.by == "123456789012/evenkeel.provisioning"
+def test_the_shipped_event_is_read_as_a_request() -> None:
+    event = read_event({**EVENT, "account": "123456789012"})
+    assert isinstance(event, ScaleRequestEvent)
+    assert event.cluster == "demo-cluster-api"
+    assert event.record.scale_request().nodes == 4
+    assert event.record.only == ("demo-workers-eu-central-1a", "demo-workers-eu-central-1b")
+    assert event.record.by == "123456789012/evenkeel.provisioning"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +115,7 @@ def test_a_malformed_event_is_ignored_with_the_field_named(change: dict[str, obj
     assert field in word.reason
 
 
-def test_one_id_may_come_again_with_its_groups_in_another_order(ask: Any) -> None:
+def test_one_id_may_be_repeated_with_its_groups_in_another_order(ask: Any) -> None:
     ask(wanted(only=("a", "b")))
     assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).result is EventResult.RECORDED
 
@@ -139,33 +126,29 @@ class TestOperator:
         return House(clusters=FakeClusters({"demo": AccessError("away")}))
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
-    def test_an_operator_asks_for_nodes_or_gives_them_back(self, house: House, action: str, nodes: int) -> None:
+    def test_an_operator_requests_or_removes_nodes(self, house: House, action: str, nodes: int) -> None:
         answer = house.ask(action, pool="workers", nodes=2, only=["workers-a"])
         kept = house.store.load("demo").scale_requests[answer["request"]]
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
         assert "demo is looked at now" in answer["message"]
 
-    def test_status_tells_what_became_of_it(self, house: House) -> None:
+    def test_status_has_the_result_of_a_request(self, house: House) -> None:
         done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})
         house.store.save_scale_request("demo", done, None)
-        told = house.ask("status")["requests"]["r1"]
-        assert told == {
-            "pool": "workers",
-            "group": None,
-            "nodes": 3,
-            "added": None,
-            "left": None,
-            "at": "2026-01-15T12:00:00Z",
-            "by": None,
-            "done": True,
-            "result": "refused: no such pool",
-        }
+        request = house.ask("status")["requests"]["r1"]
+        assert request.items() >= {"pool": "workers", "nodes": 3, "at": "2026-01-15T12:00:00Z", "done": True}.items()
+        assert request["result"] == "refused: no such pool"
+        assert {name for name, value in request.items() if value is None} == {"group", "added", "left", "by"}
 
-    @pytest.mark.parametrize("nodes", [None, 0, -3, "2", True, 1.5])
-    def test_a_number_that_is_none_is_named(self, house: House, nodes: object) -> None:
-        with pytest.raises(BadRequestError, match="nodes is"):
-            house.ask("scale-up", pool="workers", nodes=nodes)
-
-    def test_pool_or_group_must_be_named(self, house: House) -> None:
-        with pytest.raises(BadRequestError, match="scale-up needs a pool or a group"):
-            house.ask("scale-up", nodes=1)
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            *(({"pool": "workers", "nodes": nodes}, "nodes is") for nodes in (None, 0, -3, "2", True, 1.5)),
+            ({"nodes": 1}, "scale-up needs a pool or a group"),
+        ],
+    )
+    def test_a_request_without_a_number_or_a_pool_is_refused(
+        self, house: House, fields: dict[str, Any], says: str
+    ) -> None:
+        with pytest.raises(BadRequestError, match=says):
+            house.ask("scale-up", **fields)

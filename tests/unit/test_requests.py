@@ -1,12 +1,13 @@
-"""Growth on request and giving back: who gets which share of K nodes, and what is said to the rest."""
+"""Requests add and remove nodes: the shares of the groups, and the reasons of the rest."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
@@ -38,7 +39,6 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.parts import make, replace
 from tests.workloads import node, pod
 
 #: the journal of what was begun a minute ago
@@ -46,7 +46,7 @@ BEGUN = ulid(NOW - MINUTE, b"0123456789")
 ID = PoolId("cluster-api", "default", "", POOL)
 
 
-def asked(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> ScaleRequest:
+def ask(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> ScaleRequest:
     fields = fields or {"pool": POOL}
     return ScaleRequest(id=f"r{nodes}", nodes=nodes, at=NOW + at, only=frozenset(only), **fields)
 
@@ -66,183 +66,140 @@ def grown(
     return pool
 
 
-def said(pool: PoolPlan, zone: str) -> str:
-    return "; ".join(text for one in pool.groups if one.group.identity.zone == zone for text in sentences(one.reasons))
-
-
-class TestTheProposalsExamples:
-    """CA's proposal "Balance similar node groups between zones": A has 1, B has 3, C has 6."""
-
-    @pytest.mark.parametrize(
-        ("nodes", "expected"), [(1, (2, 3, 6)), (4, (4, 4, 6)), (2, (3, 3, 6)), (9, (6, 6, 7)), (100_000, None)]
-    )
-    def test_nodes_go_to_the_smallest_group_one_at_a_time(self, nodes: int, expected: tuple[int, ...] | None) -> None:
-        pool = grown(zones((1, 3, 6)), asked(nodes), policy=numbers(0, 200_000))
-        found = requested(pool)
-        if expected is None:
-            assert sum(found) == 10 + nodes
-            assert max(found) - min(found) <= 1
-        else:
-            assert tuple(sorted(found)) == tuple(sorted(expected))
-            assert all(after >= before for before, after in zip((1, 3, 6), found, strict=True))
+def reasons_of(pool: PoolPlan, zone: str) -> str:
+    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in sentences(one.reasons))
 
 
 class TestWhoMayGrow:
-    def test_a_group_at_its_max_gets_nothing_and_one_below_it_no_more_than_its_room(self) -> None:
-        pool = grown(zones((1, 3, 6), bounds=[(0, 2), (0, 3), (0, 10)]), asked(3))
-        assert requested(pool) == (2, 3, 8)
-        assert "no share of request r3 for 3 nodes: it is at its max" in said(pool, "b")
-
-    def test_pool_maximum_holds_and_what_does_not_fit_is_told(self) -> None:
-        pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
-        assert sum(requested(pool)) == 14
-        assert pool.request.missing == 5
-        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.report.problems)
-
-    def test_only_groups_that_the_pods_fit_are_raised(self) -> None:
-        pool = grown(zones((0, 3, 6)), asked(3, f"{POOL}-b", str(key("c"))))
-        assert requested(pool) == (0, 6, 6)
-        assert "its pods do not fit here" in said(pool, "a")
-
-    def test_fenced_probing_and_frozen_groups_are_passed_over(self) -> None:
-        groups = [*zones((0, 0, 3)), group("d", 0, frozen_because=stated("it is paused"))]
-        pool = grown(groups, asked(2), groups={key("a"): in_backoff(), key("b"): after_backoff()})
-        assert requested(pool) == (0, 0, 5, 0)
-        assert "it is fenced" in said(pool, "a")
-        assert "it is probing" in said(pool, "b")
-        assert "it is frozen" in said(pool, "d")
-
-    def test_it_works_from_zero_but_not_where_cpu_and_memory_are_unknown(self) -> None:
+    def test_a_group_without_a_share_has_a_reason(self) -> None:
         closed = "at zero: annotate capacity.cluster-autoscaler.kubernetes.io/cpu"
-        first, *others = zones((0, 0, 0))
-        pool = grown([replace(first, closed_because=stated(closed)), *others], asked(4))
-        assert requested(pool) == (0, 2, 2)
-        assert closed in said(pool, "a")
+        groups = [
+            *zones((0, 0, 3)),
+            group("d", frozen_because=stated("it is paused")),
+            group("e", closed_because=stated(closed)),
+            group("f", bounds=(0, 0)),
+            group("g"),
+        ]
+        only = [f"{POOL}-{zone}" for zone in "abdef"]
+        states = {key("a"): in_backoff(), key("b"): after_backoff()}
+        pool = grown(groups, ask(2, str(key("c")), *only), groups=states)
+        assert requested(pool) == (0, 0, 5, 0, 0, 0, 0)
+        reasons = {"a": "it is fenced", "b": "it is probing", "d": "it is frozen", "e": closed}
+        reasons |= {"f": "no share of request r2 for 2 nodes: it is at its max", "g": "its pods do not fit here"}
+        for zone, reason in reasons.items():
+            assert reason in reasons_of(pool, zone)
+
+    def test_nodes_without_room_are_reported(self) -> None:
+        pool = grown(zones((1, 3, 6)), ask(9), policy=numbers(0, 14))
+        assert (sum(requested(pool)), pool.missing) == (14, 5)
+        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.problems)
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
         frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
-        pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
+        pool = grown([*zones((1, 1)), frozen], ask(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
-        assert pool.request.missing == 3
+        assert pool.missing == 3
 
-    def test_a_max_that_was_cut_because_we_ordered_machines_is_no_limit(self) -> None:
+    def test_a_max_lowered_by_our_own_order_is_no_limit(self) -> None:
         ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
-        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], asked(2))) == (3, 3)
+        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], ask(2))) == (3, 3)
 
-    def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
-        first, second = zones((0, 0))
-        pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
-        assert requested(pool) == (1, 2)
-        assert pool.request.missing == 2
-
-    def test_beside_an_autoscaler_the_max_of_who_grows_is_what_is_requested(self) -> None:
-        pool = grown(zones((1, 3, 6)), asked(1))
+    def test_beside_an_autoscaler_the_max_of_a_growing_group_is_its_replicas(self) -> None:
+        pool = grown(zones((1, 3, 6)), ask(1))
         assert maxima(pool)[0] == requested(pool)[0] == 2
         assert sum(maxima(pool)) <= 100
 
 
 class TestGivingBack:
-    def test_nodes_go_from_the_largest_group_one_at_a_time(self) -> None:
-        assert sorted(requested(grown(zones((1, 3, 6)), asked(-4)))) == [1, 2, 3]
-        assert requested(grown(zones((1, 3, 6)), asked(-3))) == (1, 3, 3)
+    def test_nodes_go_from_the_largest_group_down_to_the_minimum(self) -> None:
+        assert requested(grown(zones((1, 3, 6)), ask(-3))) == (1, 3, 3)
+        assert sorted(requested(grown(zones((1, 3, 6)), ask(-4)))) == [1, 2, 3]
+        assert requested(grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), ask(-8))) == (0, 5)
+        pool = grown(zones((2, 6)), ask(-8), policy=numbers(3, 20))
+        assert (sum(requested(pool)), pool.missing) == (3, 3)
+        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.problems)
 
-    def test_no_group_goes_below_its_min_and_no_pool_below_pool_minimum(self) -> None:
-        pool = grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), asked(-8))
-        assert requested(pool) == (0, 5)
-        pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
-        assert sum(requested(pool)) == 3
-        assert pool.request.missing == 3
-        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.report.problems)
-
-    def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
+    def test_nodes_added_in_the_same_check_are_not_removed(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
-        pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))
+        pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), ask(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))
         assert not any(one.journal_delta and one.requested == one.group.requested for one in pool.groups)
         unseen = replace(group("b", 0), invisible_at_zero=True)
-        pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
+        pool = grown([group("a", 0), unseen], ask(-1), groups={key("b"): after_backoff()})
         assert requested(pool) == (0, 1)
-        assert pool.request.missing == 1
+        assert pool.missing == 1
 
-    def test_only_who_gives_back_may_lose_running_nodes(self) -> None:
-        pool = grown(zones((1, 6)), asked(-2))
-        assert [one.removal.may_remove_running for one in pool.groups] == [False, True]
+    def test_only_a_group_that_shrinks_may_lose_running_nodes(self) -> None:
+        pool = grown(zones((1, 6)), ask(-2))
+        assert [one.may_remove_running for one in pool.groups] == [False, True]
 
 
 class TestRequests:
-    def test_the_oldest_goes_first_and_the_next_waits_for_the_next_look(self) -> None:
-        pool = grown(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE))
-        assert sum(requested(pool)) == 4
-        assert pool.request.current == asked(4, at=-2 * MINUTE)
-
-    def test_whoever_waits_is_told_so(self) -> None:
-        (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
+    def test_the_oldest_request_goes_first_and_the_next_waits(self) -> None:
+        oldest = ask(4, at=-2 * MINUTE)
+        plan = planned(zones((0, 0)), ask(2), oldest)
+        (pool,), (refusal,) = plan.pools, plan.refusals
+        assert (sum(requested(pool)), pool.scale_request) == (4, oldest)
         assert refusal.waits
         assert problem_words(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
 
-    def test_two_pools_are_served_in_one_look(self) -> None:
+    def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
-        rules = make(
-            Policy, strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu"))
-        )
-        found = planned(both, asked(2), asked(3, pool="gpu"), policy=rules)
+        rules = Policy(strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
+        found = planned(both, ask(2), ask(3, pool="gpu"), policy=rules)
         assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
 
     @pytest.mark.parametrize("named", [{"group": f"{POOL}-b"}, {"group": str(key("b"))}, {"pool": str(ID)}])
     def test_a_pool_is_found_by_its_id_and_by_its_groups(self, named: dict[str, str]) -> None:
-        assert sum(requested(grown(zones((0, 0)), asked(2, **named)))) == 2
+        assert sum(requested(grown(zones((0, 0)), ask(2, **named)))) == 2
 
     @pytest.mark.parametrize(
         ("scale_request", "why"),
         [
-            (asked(2, pool="nobody"), "no pool here has the name 'nobody'"),
-            (asked(2, group="nobody"), "no pool here has the name 'nobody'"),
-            (asked(2, "nobody"), "pool cluster-api/default/workers has no group 'nobody'"),
-            (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
+            (ask(2, pool="nobody"), "no pool here has the name 'nobody'"),
+            (ask(2, group="nobody"), "no pool here has the name 'nobody'"),
+            (ask(2, "nobody"), "pool cluster-api/default/workers has no group 'nobody'"),
+            (ask(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],
     )
-    def test_what_no_pool_takes_is_refused_with_the_reason(self, scale_request: ScaleRequest, why: str) -> None:
+    def test_a_request_that_no_pool_takes_is_refused(self, scale_request: ScaleRequest, why: str) -> None:
         found = planned(zones((0, 0)), scale_request)
         assert sum(requested(found.pools[0])) == 0
         (refusal,) = found.refusals
         assert why in problem_words(refusal.problem)
         assert not refusal.waits
 
-    def test_a_name_that_two_pools_have_is_refused_and_both_are_named(self) -> None:
+    def test_an_ambiguous_name_is_refused_with_both_pools(self) -> None:
         twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
-        (refusal,) = planned([*zones((0, 0)), twin], asked(2)).refusals
+        (refusal,) = planned([*zones((0, 0)), twin], ask(2)).refusals
         assert "cluster-api/default/workers, cluster-api/other/workers" in problem_words(refusal.problem)
 
-    def test_for_an_invalid_pool_it_waits(self) -> None:
+    def test_a_request_for_an_invalid_pool_waits(self) -> None:
         found = planned(
-            zones((0, 0)),
-            asked(2),
-            policy=make(Policy, strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),)),
+            zones((0, 0)), ask(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
         )
         (refusal,) = found.refusals
         assert refusal.waits
 
-    def test_a_move_goes_first_and_growth_waits(self) -> None:
+    def test_a_move_precedes_growth(self) -> None:
         policy = numbers(0, 20, BALANCED, OnFailure.MOVE)
-        pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
+        pool = grown(zones((4, 2), running=(2, 2)), ask(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
-        assert pool.request.current is None
+        assert pool.scale_request is None
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
-        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).request.current is None
-        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(
-            pool.report.problems
-        )
+        assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
+        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(pool.problems)
 
 
 class TestAfterACrash:
-    """What was begun stands in the pool's journal, and on the groups."""
+    """A request that was begun is in the pool's journal, and on the groups."""
 
     def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
         move = Move(id=BEGUN, unplaced=carried, request="r", only=frozenset(only), steps=steps)
         return {ID: PoolState(move=move)}
 
-    def test_only_what_is_missing_is_placed_and_only_where_it_fits(self) -> None:
+    def test_only_missing_nodes_are_placed_and_only_where_pods_fit(self) -> None:
         steps = {str(key("a")): 2, str(key("b")): 2}
         first, second, third = zones((2, 0, 0))
         pools = self.begun(4, steps, f"{POOL}-a", f"{POOL}-b")
@@ -250,41 +207,22 @@ class TestAfterACrash:
         assert requested(pool) == (2, 2, 0)
         assert pool.moves == {str(key("b")): 2}
 
-    def test_the_request_itself_is_not_begun_again(self) -> None:
-        first, second = zones((2, 2))
-        done = [replace(one, move=BEGUN) for one in (first, second)]
-        pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
-        pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
-        assert requested(pool) == (2, 2)
-        assert pool.request.current.nodes == 0
-
-    def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:
+    def test_nodes_that_were_not_removed_are_removed(self) -> None:
         first, second = zones((3, 5))
         pools = self.begun(-4, {str(key("a")): -2, str(key("b")): -2})
         assert requested(grown([replace(first, move=BEGUN), second], pools=pools)) == (3, 3)
 
-    def test_what_is_older_than_an_hour_is_let_be(self) -> None:
-        pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
-        later = plan(
-            Observation(groups=tuple(zones((0, 0)))),
-            ClusterState(pools=pools),
-            numbers(0, 9),
-            NOW + 2 * SCALE_REQUEST_KEPT,
-        )
-        assert requested(later.pools[0]) == (0, 0)
-        assert later.pools[0].request.missing == 4
-        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(
-            later.pools[0].report.problems
-        )
-
-    def test_its_hour_begins_when_it_was_asked_for_however_often_it_was_begun(self) -> None:
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_request_expires_an_hour_after_it_was_made(self, again: bool) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         request = ScaleRequest(id="r", nodes=4, at=NOW - SCALE_REQUEST_KEPT - MINUTE, pool=POOL)
-        pool = grown(zones((0, 0)), request, pools=pools)
-        assert requested(pool) == (0, 0)
-        assert pool.request.missing == 4
+        state = ClusterState(pools=pools, scale_requests=(request,) if again else ())
+        now = NOW if again else NOW + 2 * SCALE_REQUEST_KEPT
+        (pool,) = plan(Observation(groups=tuple(zones((0, 0)))), state, numbers(0, 9), now).pools
+        assert (requested(pool), pool.missing) == ((0, 0), 4)
+        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(pool.problems)
 
-    def test_a_restore_carries_it_out_and_does_not_wait_for_what_finds_no_room(self) -> None:
+    def test_a_restore_completes_it_without_waiting_for_room(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
         for maximum, expected, leaves in ((10, 7, False), (4, 4, True)):
             policy = replace(numbers(0, maximum), restoring=True)
@@ -292,7 +230,7 @@ class TestAfterACrash:
             assert sum(requested(pool)) == expected
             assert {planned.leaves for planned in pool.groups} == {leaves}
 
-    def test_a_restore_waits_for_the_step_that_was_begun(self) -> None:
+    def test_a_restore_waits_for_the_current_step(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
         policy = replace(numbers(0, 10), restoring=True, max_step=2)
         (journal,) = self.begun(3, {str(key("a")): 3}).values()
@@ -301,10 +239,10 @@ class TestAfterACrash:
             pool = grown(members, policy=policy, pools={ID: before})
             assert sum(requested(pool)) == expected
             assert not any(planned.leaves for planned in pool.groups)
-            assert pool.request.later == 7 - expected
+            assert pool.request_later == 7 - expected
             assert (closed(pool, opened(pool, BEGUN)).move is None) == (expected == 6), "a patch may still arrive"
 
-    def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
+    def test_a_request_of_a_removed_pool_is_not_restarted(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}
         request = ScaleRequest(id="r", nodes=4, at=NOW, group=str(key("a")))
         found = planned(zones((2, 2)), request, pools=pools)
@@ -314,13 +252,13 @@ class TestAfterACrash:
         assert not refusal.waits
 
 
-class TestTheUnseen:
+class TestInvisibleGroup:
     """A probing group at zero that Cluster Autoscaler cannot see."""
 
     @pytest.mark.parametrize(
         ("unseen", "autoscaler", "expected"), [(True, True, 1), (False, True, 0), (True, False, 0)]
     )
-    def test_it_gets_its_one_machine_from_us(self, unseen: bool, autoscaler: bool, expected: int) -> None:
+    def test_it_gets_its_first_machine_from_evenkeel(self, unseen: bool, autoscaler: bool, expected: int) -> None:
         first, second = zones((0, 3))
         policy = replace(numbers(0, 9), autoscaler=autoscaler)
         groups = [replace(first, invisible_at_zero=unseen), second]
@@ -328,7 +266,7 @@ class TestTheUnseen:
         assert requested(pool) == (expected, 3)
         assert maxima(pool)[0] == 1
 
-    def test_not_past_pool_maximum_nor_while_it_is_fenced_nor_once_it_has_a_node(self) -> None:
+    def test_it_gets_none_past_pool_maximum_while_fenced_or_with_a_node(self) -> None:
         first, second = zones((0, 3))
         groups = [replace(first, invisible_at_zero=True), second]
         assert requested(grown(groups, policy=numbers(0, 3), groups={key("a"): after_backoff()})) == (0, 3)
@@ -336,41 +274,41 @@ class TestTheUnseen:
         assert requested(grown(groups)) == (0, 3)
 
 
-def test_requests_find_their_pool_without_asking_every_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[GroupKey] = []
+def test_requests_find_their_pool_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask: list[GroupKey] = []
     real = GroupKey.names.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(GroupKey, "names", property(lambda self: asked.append(self) or real(self)))
+    monkeypatch.setattr(GroupKey, "names", property(lambda self: ask.append(self) or real(self)))
     pools, _ = find_pools([group("a", 1, pool=f"p{number}", bounds=(0, 9)) for number in range(30)], numbers(0, 9), {})
 
     def work(requests: int) -> int:
-        asked.clear()
+        ask.clear()
         scale_requests = [
             ScaleRequest(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)
         ]
         taken, refused = RequestQueue(pools, {}, NOW).share_out(scale_requests)
         assert (len(taken), len(refused)) == (30, requests - 30)
-        return len(asked)
+        return len(ask)
 
     assert work(30) == work(300) == 30
 
 
-def test_what_a_preserved_machine_holds_is_no_node_to_give_back() -> None:
+def test_a_preserved_failed_machine_is_no_node_to_remove() -> None:
     a, b = zones((4, 3), running=(2, 3))
     a = replace(a, preserved_failed=2)
-    assert requested(grown([a, b], asked(-1))) == (4, 2), "the largest by nodes, not by replicas"
-    found = grown([a, b], asked(-5), policy=numbers(3, 100))
+    assert requested(grown([a, b], ask(-1))) == (4, 2), "the largest by nodes, not by replicas"
+    found = grown([a, b], ask(-5), policy=numbers(3, 100))
     assert requested(found) == (3, 2), "PoolMinimum asks for nodes"
-    assert found.request.missing == 3
+    assert found.missing == 3
 
 
-def test_a_preserved_node_is_not_given_back() -> None:
+def test_a_preserved_node_is_not_removed() -> None:
     a, b = machines(zones((3,))[0]), group("b", 0)
     kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
-    found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], asked(-3))
-    assert (requested(found), found.request.missing) == ((2, 0), 2)
+    found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], ask(-3))
+    assert (requested(found), found.missing) == ((2, 0), 2)
 
 
-class TestPodsThatCannotBePlacedAgain:
+class TestUnplaceablePods:
     """Three nodes; the newest, which would go first, runs a pod with a resource claim."""
 
     def given_back(
@@ -386,43 +324,46 @@ class TestPodsThatCannotBePlacedAgain:
         daemon = pod("agent", node=older[0].name, resource_claims=("gpu",), owner=Owner("DaemonSet", "agent"))
         workload = Workload(pods=(train, daemon), nodes=tuple(there)) if reads else None
         observation = Observation(groups=(member,), workload=workload, workload_unread=unread)
-        return plan(observation, ClusterState(scale_requests=(asked(-nodes), *others)), numbers(0, 100), NOW)
+        return plan(observation, ClusterState(scale_requests=(ask(-nodes), *others)), numbers(0, 100), NOW)
 
     def test_their_node_stays_and_others_go(self) -> None:
         (pool,) = self.given_back(2).pools
         (plan_of_group,) = pool.groups
-        assert (requested(pool), pool.request.missing) == ((1,), 0)
+        assert (requested(pool), pool.missing) == ((1,), 0)
         names = deletion_candidates(
             plan_of_group.group.machines or (),
             1,
             may_remove_running=True,
-            keeps=plan_of_group.removal.keeps,
+            keeps=plan_of_group.keeps,
             provision_timeout=15 * MINUTE,
             now=NOW,
         )
         assert names == (f"{POOL}-a-run-2", f"{POOL}-a-run-1")
 
-    def test_what_cannot_be_given_back_without_them_is_reported(self) -> None:
+    def test_nodes_that_have_to_stay_for_them_are_reported(self) -> None:
         (pool,) = self.given_back(3).pools
-        assert (requested(pool), pool.request.missing) == ((1,), 1)
-        assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in said(pool, "a")
+        assert (requested(pool), pool.missing) == ((1,), 1)
+        assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in reasons_of(pool, "a")
 
-    def test_where_no_machine_can_be_named_no_node_of_the_group_goes(self) -> None:
-        (pool,) = self.given_back(2, launched=3).pools
-        assert (requested(pool), pool.request.missing) == ((3,), 2)
+    @pytest.mark.parametrize(
+        ("fields", "reads", "nodes", "missing"),
+        [
+            pytest.param({"launched": 3}, True, 3, 2, id="no machine can be named"),
+            pytest.param({}, False, 1, 0, id="pods are not read"),
+        ],
+    )
+    def test_nodes_go_by_age_or_not_at_all(self, fields: dict[str, Any], reads: bool, nodes: int, missing: int) -> None:
+        (pool,) = self.given_back(2, reads=reads, **fields).pools
+        assert (requested(pool), pool.missing) == ((nodes,), missing)
 
-    def test_pods_are_read_for_it_and_while_they_cannot_be_the_request_waits(self) -> None:
+    def test_the_request_waits_until_pods_can_be_read(self) -> None:
         assert self.given_back(2, reads=False).asks
         found = self.given_back(2, reads=False, unread="no right to list pods")
         (pool,), (refusal,) = found.pools, found.refusals
-        assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
+        assert (requested(pool), pool.scale_request, refusal.waits) == ((3,), None, True)
         assert "it waits: pods cannot be read" in problem_words(refusal.problem)
 
-    def test_a_request_that_cannot_read_pods_holds_no_other_one_up(self) -> None:
-        found = self.given_back(2, asked(3, at=timedelta(0)), reads=False, unread="no right to list pods")
+    def test_a_waiting_request_does_not_delay_another(self) -> None:
+        found = self.given_back(2, ask(3, at=timedelta(0)), reads=False, unread="no right to list pods")
         (pool,) = found.pools
         assert requested(pool) == (6,)
-
-    def test_without_a_view_nodes_go_by_age(self) -> None:
-        (pool,) = self.given_back(2, reads=False).pools
-        assert requested(pool) == (1,)

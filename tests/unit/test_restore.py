@@ -1,4 +1,4 @@
-"""Leaving: the objects are as they were before us, whoever owns their bounds and whatever happened meanwhile."""
+"""A restore leaves the objects as they were before Evenkeel, whoever owns their bounds."""
 
 import copy
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def picture(scene: Scene) -> dict[str, Object]:
 
 @cache
 def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
-    """A scene before its trouble, to be played again and again, and a picture of it from before Evenkeel came."""
+    """A scene before its incident, to be played again, and a picture of it from before Evenkeel wrote."""
     before: dict[str, Object] = {}
 
     def arrives(scene: Scene) -> None:
@@ -79,7 +79,7 @@ def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
 
 
 class Stay:
-    """A scene before its trouble, with a picture of the objects from before Evenkeel came."""
+    """A scene before its incident, with a picture of the objects from before Evenkeel wrote."""
 
     def __init__(self, owner: str, *, bounds: bool = True) -> None:
         made, before = lived_in(owner, bounds)
@@ -98,7 +98,7 @@ class Stay:
         return self.scene.memory.load("demo").control
 
     def not_restored_after_harm(self, paused: Callable[[Any], object]) -> list[str]:
-        """The steps of the next run at which harm leaves something as it was not, also after three more runs."""
+        """Return the steps of the next run at which a crash leaves something unrestored, also after three more runs."""
         wrong = []
         for how in (How.AFTER, How.LOST):  # to die before a step is to die after the one before
             for at, step in enumerate(steps_of(self.scene)):
@@ -110,6 +110,11 @@ class Stay:
                     wrong.append(f"{step}: {how}")
         return wrong
 
+    def forget_adopted(self) -> None:
+        stored = self.scene.memory.load("demo")
+        for pool, state in stored.state.pools.items():
+            self.scene.memory.save_pool("demo", pool, PoolState(digest=state.digest), stored.versions)
+
     def leave(self) -> None:
         assert self.ask("restore")["ok"]
         self.scene.settle()
@@ -120,7 +125,7 @@ def stay(owner: str) -> Stay:
     return Stay(owner)
 
 
-class TestATopologyThatIsSwitchedOff:
+class TestTopologySwitchedOff:
     @pytest.fixture
     def owner(self) -> str:
         return "cluster-class"
@@ -128,7 +133,7 @@ class TestATopologyThatIsSwitchedOff:
     def off(self, stay: Stay) -> None:
         register_again(stay.scene.memory, stay.record.model_copy(update={"write_topology": None}))
 
-    def test_it_is_as_before_and_nothing_is_written_to_it_any_more(self, stay: Stay) -> None:
+    def test_it_is_as_before_and_not_written_again(self, stay: Stay) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
         self.off(stay)
         stay.scene.settle()
@@ -136,41 +141,34 @@ class TestATopologyThatIsSwitchedOff:
         assert stay.scene.run().written == 0
         assert not stay.control.paused
 
-    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
+    def test_a_restore_continues_after_a_crash_at_any_step(self, stay: Stay) -> None:
         self.off(stay)
         assert stay.not_restored_after_harm(lambda control: not control.paused) == []
 
 
-class TestEverythingIsAsBefore:
-    def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, stay: Stay) -> None:
+class TestCluster:
+    @pytest.mark.parametrize("dry_run", [False, True])
+    def test_bounds_and_annotations_are_as_before_and_the_cluster_is_paused(self, stay: Stay, dry_run: bool) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
+        if dry_run:
+            register_again(stay.scene.memory, stay.record.model_copy(update={"dry_run": True}))
         stay.leave()
         assert picture(stay.scene) == stay.before
         assert (stay.control.paused, stay.control.restoring) == (True, False)
         assert stay.scene.run().message == "demo: paused, nothing looked at"
+        stay.ask("restore")
+        assert stay.scene.run().written == 0
+        assert picture(stay.scene) == stay.before
+        assert stay.control.paused
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift"])
-    def test_groups_that_had_no_bounds_have_none_again(self, owner: str) -> None:
+    def test_groups_without_bounds_have_none_again(self, owner: str) -> None:
         stay = Stay(owner, bounds=False)
         assert picture(stay.scene) != stay.before
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, stay: Stay) -> None:
-        record = stay.record.model_copy(update={"dry_run": True})
-        register_again(stay.scene.memory, record)
-        stay.leave()
-        assert picture(stay.scene) == stay.before
-
-    def test_twice_is_once(self, stay: Stay) -> None:
-        stay.leave()
-        stay.ask("restore")
-        outcome = stay.scene.run()
-        assert outcome.written == 0
-        assert picture(stay.scene) == stay.before
-        assert stay.control.paused
-
-    def test_what_the_user_annotated_meanwhile_stays(self, stay: Stay) -> None:
+    def test_annotations_of_the_user_stay(self, stay: Stay) -> None:
         patch = {"metadata": {"annotations": {"evenkeel.dev/weight": "2", "example.com/note": "ours"}}}
         stay.scene.change(IDLE, patch)
         stay.leave()
@@ -179,7 +177,7 @@ class TestEverythingIsAsBefore:
         assert annotations["example.com/note"] == "ours"
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(stay.scene.annotations(IDLE))
 
-    def test_a_frozen_group_is_restored_once_it_thaws_and_until_then_we_stay(self, stay: Stay) -> None:
+    def test_a_frozen_group_is_restored_once_it_is_not_frozen(self, stay: Stay) -> None:
         stay.scene.patch(stay.scene.pausable(IDLE), PAUSED[stay.scene.kind])
         stay.leave()
         assert stay.control.restoring
@@ -201,11 +199,11 @@ class TestEverythingIsAsBefore:
                     item["spec"].pop(empty, None)
         assert now == before
 
-    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
+    def test_a_restore_continues_after_a_crash_at_any_step(self, stay: Stay) -> None:
         assert stay.ask("restore")["ok"]
         assert stay.not_restored_after_harm(lambda control: control.paused) == []
 
-    def test_who_comes_back_adopts_what_stands_there_then(self, stay: Stay) -> None:
+    def test_a_resumed_cluster_adopts_its_current_bounds(self, stay: Stay) -> None:
         stay.leave()
         stay.scene.set_bounds(IDLE, 1, 7)
         stay.scene.troubled(Life())
@@ -228,87 +226,64 @@ class TestEverythingIsAsBefore:
 
 
 class TestOnePool:
-    def test_it_is_as_before_and_paused_for_good_and_the_cluster_goes_on(self, stay: Stay) -> None:
+    def test_it_is_as_before_and_paused_until_it_is_resumed(self, stay: Stay) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
-        assert stay.ask("restore", pool=POOL)["ok"]
-        stay.scene.settle()
-        assert picture(stay.scene) == stay.before
-        assert (stay.control.paused, stay.control.restoring_pools) == (False, ())
-        assert stay.control.paused_pools == {POOL: None}
-
-    def test_twice_is_once(self, stay: Stay) -> None:
         for _ in range(2):
-            stay.ask("restore", pool=POOL)
+            assert stay.ask("restore", pool=POOL)["ok"]
             stay.scene.settle()
             assert picture(stay.scene) == stay.before
-        assert stay.control.paused_pools == {POOL: None}
-
-    @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
-    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
-        stay.ask("restore", pool=POOL)
-        assert stay.not_restored_after_harm(lambda control: control.paused_pools) == []
-
-    def test_who_comes_back_is_managed_again(self, stay: Stay) -> None:
-        stay.ask("restore", pool=POOL)
-        stay.scene.settle()
+            assert (stay.control.paused, stay.control.restoring_pools) == (False, ())
+            assert stay.control.paused_pools == {POOL: None}
         stay.ask("resume", pool=POOL, restored=True)
         stay.scene.settle()
         assert picture(stay.scene) != stay.before
 
+    @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
+    def test_a_restore_continues_after_a_crash_at_any_step(self, stay: Stay) -> None:
+        stay.ask("restore", pool=POOL)
+        assert stay.not_restored_after_harm(lambda control: control.paused_pools) == []
 
-class TestAdoptedBoundsThatSomebodyEdited:
-    def test_what_the_state_remembers_goes_before_what_the_annotation_says(self, stay: Stay) -> None:
-        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "0,1"})
+
+class TestEditedAdoptedBounds:
+    @pytest.mark.parametrize("annotation", ["0,1", "a few"])
+    def test_the_state_overrides_the_annotation(self, stay: Stay, annotation: str) -> None:
+        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": annotation})
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_an_unreadable_one_is_mended_from_the_state(self, stay: Stay) -> None:
-        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
+    def test_without_the_state_the_annotation_counts(self, stay: Stay) -> None:
+        stay.forget_adopted()
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_an_unreadable_one_that_nobody_remembers_is_left_alone_and_told(self) -> None:
+    def test_an_unreadable_annotation_without_state_is_reported(self) -> None:
         stay = Stay("cluster-api")
-        pools = stay.scene.memory.load("demo")
-        for pool, state in pools.state.pools.items():
-            bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
+        stay.forget_adopted()
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
         stay.leave()
         assert stay.control.restoring
         plan = stay.scene.run().plan
         assert plan is not None
-        told = [
-            sentences(planned.reasons)
-            for pool in plan.pools
-            for planned in pool.groups
-            if planned.group.identity.zone == IDLE
+        groups = [planned for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE]
+        assert [sentences(planned.reasons) for planned in groups] == [
+            ["not restored: annotation evenkeel.dev/adopted-bounds is unreadable; correct it"]
         ]
-        assert told == [["not restored: annotation evenkeel.dev/adopted-bounds is unreadable; correct it"]]
-
-    def test_without_the_state_the_annotation_says_it(self, stay: Stay) -> None:
-        pools = stay.scene.memory.load("demo")
-        for pool, state in pools.state.pools.items():
-            bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
-        stay.leave()
-        assert picture(stay.scene) == stay.before
 
 
 class TestPlans:
-    def test_the_old_max_does_not_fall_below_what_is_requested_now(self) -> None:
+    def test_the_old_max_is_raised_to_the_requested_nodes(self) -> None:
         found = group("a", 6, bounds=(0, 6), adopted=Bounds(1, 4), has_adopted=True)
         (planned,) = _restored([found]).groups
         assert planned.bounds == Bounds(1, 6)
         assert planned.requested == 6
 
-    def test_replicas_stay_as_they_are_also_in_a_zone_that_fails(self) -> None:
+    def test_replicas_stay_in_a_failing_zone(self) -> None:
         found = group("a", 5, running=2, bounds=(0, 5), adopted=Bounds(0, 9), has_adopted=True)
         (planned,) = _restored([found], fenced=True).groups
         assert planned.requested == 5
         assert planned.journal_delta == 0
 
-    def test_an_interrupted_move_is_ended_first(self) -> None:
+    def test_an_interrupted_move_is_completed_first(self) -> None:
         give = group("a", 2, bounds=(0, 2), move="m", adopted=Bounds(0, 4), has_adopted=True)
         take = group("b", 2, bounds=(0, 4), adopted=Bounds(0, 4), has_adopted=True)
         move = Move(id="m", steps={str(give.key): -3, str(take.key): 3})
@@ -318,18 +293,18 @@ class TestPlans:
         then = _restored([give, take])
         assert all(planned.leaves for planned in then.groups)
 
-    def test_what_it_owes_and_nobody_can_take_does_not_keep_us(self) -> None:
+    def test_replicas_without_room_do_not_delay_a_restore(self) -> None:
         give = group("a", 2, bounds=(0, 2), move="m", zone_max=2, adopted=Bounds(0, 4), has_adopted=True)
         move = Move(id="m", steps={str(give.key): -3})
         found = _restored([give], move=move)
         assert all(planned.leaves for planned in found.groups)
-        assert found.replicas.unplaced == 3
+        assert found.unplaced == 3
 
-    def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
+    def test_a_group_without_our_marks_is_not_written(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
         assert not planned.changes
 
-    def test_only_of_pools_that_stay_is_health_remembered_and_a_look_wanted(self) -> None:
+    def test_only_pools_that_stay_have_state_and_a_next_check(self) -> None:
         goes, stays = group("a", 3, running=1), group("a", 3, running=1, pool="other")
         observation = Observation(groups=(goes, stays))
         state = ClusterState(zones={"a": NOW + MINUTE})
@@ -338,21 +313,21 @@ class TestPlans:
         one = plan_of(observation, state, replace(policy, restoring_pools=("workers",)), NOW)
         none = plan_of(observation, state, replace(policy, restoring=True), NOW)
         assert (set(both.states), set(one.states), set(none.states)) == ({goes.key, stays.key}, {stays.key}, set())
-        assert both.check_at is not None
-        assert one.check_at == both.check_at
-        assert none.check_at is None
+        assert both.look_at is not None
+        assert one.look_at == both.look_at
+        assert none.look_at is None
 
-    def test_what_a_move_gave_up_is_not_forgotten_over_groups_that_have_left_the_pool(self) -> None:
+    def test_a_moves_debt_is_kept_when_groups_left_the_pool(self) -> None:
         id = PoolId("cluster-api", "default", "", "workers")
         loose = group("a", 2, bounds=(0, 4), pool=None, adopted=Bounds(0, 9), has_adopted=True)
         adopted: dict[str, Bounds | None] = {str(loose.key): Bounds(0, 9)}
         state = ClusterState(pools={id: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
         (pool,) = plan_of(Observation(groups=(loose,)), state, numbers(0, 9), NOW).pools
-        assert (pool.id, pool.replicas.unplaced, pool.groups[0].leaves) == (id, 3, True)
+        assert (pool.id, pool.unplaced, pool.groups[0].leaves) == (id, 3, True)
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
-    """What restore plans for the only pool there is, with ``move`` remembered; fenced: every group is in backoff."""
+    """Return what restore plans for the only pool, with ``move`` remembered; fenced: every group is in backoff."""
     policy = numbers(0, 12)
     remembered = {pool_plan(groups, policy).id: PoolState(move=move)}
     state = ClusterState(pools=remembered, groups={one.key: in_backoff() for one in groups} if fenced else {})

@@ -1,4 +1,4 @@
-"""What is kept, and what of it makes way."""
+"""The bounded cache keeps the values that were used last."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from tests.fakes import FakeClock
     most=st.integers(1, 5),
     steps=st.lists(st.tuples(st.sampled_from(["get", "put", "drop"]), st.integers(0, 9), st.integers(1, 400))),
 )
-def test_what_is_kept_is_what_was_put_last_never_too_much_and_never_without_need_given_away(
-    most: int, steps: list[tuple[str, int, int]]
-) -> None:
+def test_the_cache_keeps_the_last_used_values_within_its_size(most: int, steps: list[tuple[str, int, int]]) -> None:
     clock = FakeClock()
     room: Room[int, int] = Room(most, clock.now)
     expected: dict[int, tuple[int, datetime]] = {}  # and when it was last used
@@ -42,7 +40,7 @@ def test_what_is_kept_is_what_was_put_last_never_too_much_and_never_without_need
                 expected[key] = value, clock.now()
 
 
-def test_of_ten_that_come_in_turn_room_for_five_serves_five() -> None:
+def test_a_cache_of_five_serves_five_of_ten_keys_in_turn() -> None:
     clock = FakeClock()
     room: Room[int, int] = Room(5, clock.now)
     for _ in range(4):
@@ -53,19 +51,7 @@ def test_of_ten_that_come_in_turn_room_for_five_serves_five() -> None:
     assert found == [0, 1, 2, 3, 4, None, None, None, None, None]
 
 
-def test_who_does_not_come_any_more_makes_way() -> None:
-    clock = FakeClock()
-    room: Room[str, int] = Room(2, clock.now)
-    room.put("gone", 1)
-    room.put("here", 2)
-    for _ in range(10):
-        clock.sleep(1 * 60)
-        assert room.get("here") == 2
-    room.put("new", 3)
-    assert (room.get("gone"), room.get("here"), room.get("new")) == (None, 2, 3)
-
-
-def test_many_threads_have_no_more_than_there_is_room_for() -> None:
+def test_many_threads_stay_within_the_size() -> None:
     room: Room[int, int] = Room(8, FakeClock().now)
 
     def use(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What is published: whatever a strategy said, it can be read and obeyed, and no cap on growth is passed."""
+"""Published bounds are valid under any strategy, and pass no cap on growth."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.builders import drafted, group, numbers
 
 
 def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tuple[Bounds | None, list[str]]:
-    """What becomes of a strategy's numbers for one group, and what is said of it besides the strategy's own word."""
+    """Return the bounds made of a strategy's numbers for one group, and the reasons besides the strategy's own."""
     pool = drafted([group("a", requested, **fields)], numbers(0, 9))
     pool.bounds.sizes = [Size(minimum, maximum, Reason.of(Rule.SAID, text="so says the strategy"))]
     publish(pool)
@@ -21,8 +21,9 @@ def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tupl
     return draft.bounds, sentences(draft.reasons)[1:]
 
 
-def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
+def test_valid_bounds_pass_unchanged_without_a_reason() -> None:
     assert published(1, 4, 2) == (Bounds(1, 4), [])
+    assert published(-2, 4, 1)[0] == Bounds(0, 4)
 
 
 @pytest.mark.parametrize(
@@ -38,17 +39,13 @@ def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
         (0, 4, 0, {"least_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
     ],
 )
-def test_what_is_changed_on_the_way_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:
+def test_a_changed_bound_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:
     bounds, reasons = published(minimum, maximum, requested, **fields)
     assert bounds == expected
     assert any(reason in text for text in reasons)
 
 
-def test_a_negative_min_is_none() -> None:
-    assert published(-2, 4, 1)[0] == Bounds(0, 4)
-
-
 @pytest.mark.parametrize(("low", "high"), [(-1, 2), (3, 2)])
-def test_bounds_that_contradict_themselves_cannot_be_made(low, high) -> None:
+def test_contradictory_bounds_are_refused(low, high) -> None:
     with pytest.raises(ValueError, match="0 <= min <= max"):
         Bounds(low, high)

@@ -1,4 +1,4 @@
-"""The sandbox's cluster autoscaler obeys bounds, and stumbles over them, as the real one does."""
+"""The sandbox's cluster-autoscaler obeys bounds, and stops at invalid ones, as the real one does."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,8 +18,6 @@ SCALABLES = FLAVOURS[FLAVOUR].scalables
 
 
 class Scene:
-    """One Cluster API cluster with one pool over three zones."""
-
     def __init__(
         self, *, flavour: str = FLAVOUR, replicas: tuple[int, int, int] = (1, 1, 1), maximum: int = 12
     ) -> None:
@@ -72,7 +70,7 @@ def test_bounds_are_read_with_missing_ones_as_zero(annotations: dict[str, str], 
 
 
 @pytest.mark.parametrize("annotations", [{MIN: "-1", MAX: "4"}, {MAX: "four"}, {MIN: "5", MAX: "4"}, {MAX: ""}])
-def test_bounds_that_do_not_fit_are_refused(annotations: dict[str, str]) -> None:
+def test_invalid_bounds_are_refused(annotations: dict[str, str]) -> None:
     with pytest.raises(BoundsError):
         read_bounds(annotations, PREFIX)
 
@@ -86,7 +84,7 @@ def test_demand_is_balanced_over_the_zones_of_a_pool(flavour: str) -> None:
     assert scene.autoscaler.pending(POOL) == 0
 
 
-def test_pods_bound_to_a_zone_are_served_there_alone(scene: Scene) -> None:
+def test_pods_of_a_zone_are_served_there(scene: Scene) -> None:
     scene.demand(0)
     scene.demand(3, B)
     scene.run(minutes=3)
@@ -113,7 +111,7 @@ def test_a_released_group_with_room_left_is_ordered_in_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("bad", [(3, 2), (-1, 4), ("x", 4)])
-def test_one_bad_bound_blinds_it_for_every_group_and_open_orders_are_forgotten(bad: tuple[Any, Any]) -> None:
+def test_an_invalid_bound_stops_it_for_every_group(bad: tuple[Any, Any]) -> None:
     scene = Scene()
     scene.bounds(A, *bad)
     scene.demand(9)
@@ -142,7 +140,7 @@ def test_the_minimum_alone_raises_nothing() -> None:
     assert scene.requested == [0, 0, 0]
 
 
-def test_its_writes_carry_no_version_and_name_it_as_the_writer(scene: Scene) -> None:
+def test_its_writes_have_no_version_and_name_the_writer(scene: Scene) -> None:
     before = scene.cluster.store.list(SCALABLES)[0]
     scene.bounds(A, 0, 9)
     scene.demand(9)

@@ -27,7 +27,6 @@ def without_nulls(value: Any) -> Any:
 
 
 def merge_diff(old: Any, new: Any) -> Any:
-    """The merge patch from one object to another."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     patch = {key: None for key in old if key not in new}
@@ -41,7 +40,7 @@ def test_a_merge_patch_leads_from_any_object_to_any_other(old: Any, new: Any) ->
 
 
 @given(objects, objects)
-def test_merging_twice_is_merging_once_and_the_target_stays_as_it_was(target: Any, patch: Any) -> None:
+def test_merging_is_idempotent_and_keeps_its_target(target: Any, patch: Any) -> None:
     before = clone(target)
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
@@ -62,13 +61,13 @@ def test_selectors_agree_with_each_other(given_labels: dict[str, str], key: str,
 
 
 @pytest.mark.parametrize("text", ["a in b", "a in (b", "a b", "=b", "a=b=c", "a;b"])
-def test_what_is_no_label_selector_is_400(text: str) -> None:
+def test_an_invalid_label_selector_is_400(text: str) -> None:
     with pytest.raises(ApiError) as caught:
         parse_label_selector(text)
     assert caught.value.code == 400
 
 
-def test_core_objects_select_by_any_field_and_custom_ones_by_name_only() -> None:
+def test_custom_objects_are_selected_by_name_only() -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Machine"}}
     assert parse_field_selector("involvedObject.kind=Machine,metadata.name!=x", ["involvedObject.kind"])(event)
     assert not parse_field_selector("involvedObject.kind!=Machine", ["involvedObject.kind"])(event)

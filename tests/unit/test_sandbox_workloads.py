@@ -1,4 +1,4 @@
-"""What runs a workload cluster of the sandbox: pods are placed, started, kept, evicted, and machines drained."""
+"""A workload cluster of the sandbox places, starts and evicts pods, and drains machines."""
 
 from collections import Counter
 from datetime import timedelta
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
-from sandbox.kube.errors import ApiError
 from sandbox.kube.scheduler import quantity, requests_of
 from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
@@ -37,6 +36,13 @@ class Scene:
         whole = {"selector": {"matchLabels": {"app": name}}, **spec}
         self.store.create("poddisruptionbudgets.policy", {"metadata": {"name": name}, "spec": whole})
 
+    def change_groups(self, patch: Any) -> None:
+        """Every scalable gets this patch, and half an hour passes."""
+        for item in self.store.list(self.flavour.scalables):
+            metadata = item["metadata"]
+            self.store.patch(self.flavour.scalables, metadata["namespace"], metadata["name"], patch)
+        self.run(minutes=30)
+
     def status_of_budget(self, name: str) -> Any:
         return self.store.get("poddisruptionbudgets.policy", "default", name)["status"]
 
@@ -47,7 +53,6 @@ class Scene:
         return self.store.list("pods", labels=f"app={app}")
 
     def zones(self, app: str = "web") -> Counter[str]:
-        """How many pods of an app run in each zone."""
         zones = {
             item["metadata"]["name"]: item["metadata"]["labels"]["topology.kubernetes.io/zone"]
             for item in self.store.list("nodes")
@@ -60,7 +65,6 @@ class Scene:
         return [(item["status"], item["reason"], item["message"]) for item in conditions]
 
     def order_away(self, zone: str = ZONES[0]) -> Any:
-        """A zone's machine is deleted; returns it."""
         for machine in self.store.list(self.flavour.machines):
             if self.cluster.controllers.zone_of(machine["spec"]) == zone:
                 metadata = machine["metadata"]
@@ -74,18 +78,22 @@ class Scene:
         }
 
 
-def evict(scene: Scene, pod: Any) -> None:
-    scene.store.evict(pod["metadata"]["namespace"], pod["metadata"]["name"])
+def budgeted(flavour: str = "cluster-api", replicas: int = 6, **spec: Any) -> Scene:
+    scene = Scene(flavour)
+    scene.deploy("web", replicas)
+    scene.budget("web", **spec)
+    scene.run(seconds=20)
+    return scene
 
 
 class TestScheduler:
-    def test_pods_go_where_most_is_free_and_the_kubelets_start_them(self) -> None:
+    def test_pods_are_placed_where_most_is_free(self) -> None:
         scene = Scene()
         scene.deploy("web", 6)
         scene.run(seconds=20)
         assert scene.zones() == dict.fromkeys(ZONES, 2)
 
-    def test_who_fits_nowhere_waits_with_the_schedulers_words_and_one_event(self) -> None:
+    def test_a_pod_without_room_waits_with_one_event_until_room_comes(self) -> None:
         scene = Scene()
         scene.deploy("web", 10)
         scene.run(minutes=2)
@@ -94,8 +102,13 @@ class TestScheduler:
         (event,) = scene.store.list("events", fields="reason=FailedScheduling")
         assert event["message"] == scene.waiting()[0][2]
         assert event["involvedObject"]["kind"] == "Pod"
+        metadata = scene.store.list(scene.flavour.scalables)[0]["metadata"]
+        scene.store.scale(scene.flavour.scalables, metadata["namespace"], metadata["name"], 2)
+        scene.run(minutes=2)
+        assert scene.waiting() == []
+        assert sum(scene.zones().values()) == 10
 
-    def test_each_node_is_counted_with_its_own_reason(self) -> None:
+    def test_each_node_is_counted_with_its_reason(self) -> None:
         scene = Scene()
         scene.deploy("other", 3, cpu="3")
         scene.run(seconds=20)
@@ -104,24 +117,14 @@ class TestScheduler:
         text = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't match Pod's node affinity/selector."
         assert [said for _, _, said in scene.waiting()] == [text]
 
-    def test_a_pod_that_waits_gets_the_room_that_comes(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 10)
-        scene.run(seconds=20)
-        metadata = scene.store.list(scene.flavour.scalables)[0]["metadata"]
-        scene.store.scale(scene.flavour.scalables, metadata["namespace"], metadata["name"], 2)
-        scene.run(minutes=2)
-        assert scene.waiting() == []
-        assert sum(scene.zones().values()) == 10
-
-    def test_gates_hold_a_pod_under_another_reason(self) -> None:
+    def test_a_gated_pod_waits_with_another_reason(self) -> None:
         scene = Scene()
         scene.deploy("web", 1, schedulingGates=[{"name": "example.com/later"}])
         scene.run(seconds=20)
         assert [reason for _, reason, _ in scene.waiting()] == ["SchedulingGated"]
         assert scene.store.list("events", fields="reason=FailedScheduling") == []
 
-    def test_a_claim_that_waits_for_its_pod_gets_a_volume_in_the_pods_zone_and_keeps_it_there(self) -> None:
+    def test_a_claim_for_first_consumer_binds_its_pod_to_a_zone(self) -> None:
         scene = Scene()
         mode = {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "disk.example"}
         scene.store.create("storageclasses.storage.k8s.io", {"metadata": {"name": "zonal"}, **mode})
@@ -144,7 +147,7 @@ class TestScheduler:
     def test_quantities_are_read_exactly(self, text: str, exact: float) -> None:
         assert quantity(text) == exact
 
-    def test_what_starts_first_counts_with_the_sidecars_before_it(self) -> None:
+    def test_an_init_container_counts_with_the_sidecars_before_it(self) -> None:
         def container(cpu: str, **more: str) -> Any:
             return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
 
@@ -154,7 +157,7 @@ class TestScheduler:
 
 
 class TestControllers:
-    def test_a_deleted_pod_is_made_anew_and_a_smaller_deployment_has_fewer(self) -> None:
+    def test_a_deployment_keeps_its_number_of_pods(self) -> None:
         scene = Scene()
         scene.deploy("web", 3)
         scene.run(seconds=20)
@@ -170,7 +173,7 @@ class TestControllers:
         scene.run(seconds=30)
         assert scene.pods() == []
 
-    def test_a_daemon_set_has_a_pod_on_each_node_that_it_may_run_on(self) -> None:
+    def test_a_daemon_set_has_a_pod_on_each_matching_node(self) -> None:
         scene = Scene()
         template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "c"}]}}
         template["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": ZONES[2]}
@@ -178,7 +181,7 @@ class TestControllers:
         scene.run(seconds=30)
         assert scene.zones("agent") == {ZONES[2]: 1}
 
-    def test_on_a_node_that_is_not_ready_nothing_starts_and_nothing_ends(self) -> None:
+    def test_on_an_unready_node_no_pod_starts_or_ends(self) -> None:
         scene = Scene()
         for node in scene.store.list("nodes"):
             conditions = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
@@ -208,56 +211,11 @@ class TestControllers:
             ({"maxUnavailable": "50%"}, 2),
         ],
     )
-    def test_budgets_say_what_they_can_spare(self, spec: Any, wanted: int) -> None:
-        scene = Scene()
-        scene.deploy("web", 5)
-        scene.budget("web", **spec)
-        scene.run(seconds=20)
+    def test_a_budget_counts_allowed_disruptions(self, spec: Any, wanted: int) -> None:
+        scene = budgeted(replicas=5, **spec)
         status = scene.status_of_budget("web")
         assert (status["currentHealthy"], status["desiredHealthy"]) == (5, wanted)
         assert status["disruptionsAllowed"] == 5 - wanted
-
-
-class TestEviction:
-    def test_a_budget_lets_go_what_it_can_spare_and_not_one_more(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 5)
-        scene.budget("web", minAvailable=3)
-        scene.run(seconds=20)
-        first, second, third = scene.pods()[:3]
-        evict(scene, first)
-        evict(scene, second)
-        with pytest.raises(ApiError, match="429 Cannot evict pod as it would violate"):
-            evict(scene, third)
-        scene.run(seconds=30)
-        assert len(scene.pods()) == 5
-        evict(scene, third)
-
-    def test_one_that_its_controller_has_not_counted_allows_nothing_yet(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 1)
-        scene.run(seconds=20)
-        scene.budget("web", minAvailable=0)
-        with pytest.raises(ApiError, match="429 Cannot evict"):
-            evict(scene, scene.pods()[0])
-
-    def test_two_budgets_for_one_pod_are_an_error(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 1)
-        scene.budget("web", minAvailable=0)
-        budget = {"metadata": {"name": "too"}, "spec": {"selector": {}, "maxUnavailable": 1}}
-        scene.store.create("poddisruptionbudgets.policy", budget)
-        scene.run(seconds=20)
-        with pytest.raises(ApiError, match="500 This pod has more than one PodDisruptionBudget"):
-            evict(scene, scene.pods()[0])
-
-    def test_who_does_not_run_yet_goes_without_asking(self) -> None:
-        scene = Scene()
-        scene.deploy("web", 1, cpu="9")
-        scene.budget("web", minAvailable=1)
-        scene.run(seconds=20)
-        evict(scene, scene.pods()[0])
-        assert scene.pods() == []
 
 
 class TestNodes:
@@ -268,41 +226,27 @@ class TestNodes:
             ("openshift", {"metadata": {"labels": {"disk": "ssd"}}, "taints": [TAINT]}),
         ],
     )
-    def test_a_node_has_the_labels_and_taints_of_its_machines_template_and_keeps_something_back(
-        self, flavour: str, template: Any
-    ) -> None:
+    def test_a_node_has_the_labels_and_taints_of_its_machines_template(self, flavour: str, template: Any) -> None:
         scene = Scene(flavour)
-        for item in scene.store.list(scene.flavour.scalables):
-            where = (item["metadata"]["namespace"], item["metadata"]["name"])
-            scene.store.patch(
-                scene.flavour.scalables, *where, {"spec": {"template": {"spec": template}, "replicas": 2}}
-            )
-        scene.run(minutes=30)
+        scene.change_groups({"spec": {"template": {"spec": template}, "replicas": 2}})
         made = scene.store.list("nodes", labels="disk=ssd")
         assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in made} == set(ZONES)
         for node in made:
             assert node["spec"]["taints"] == [TAINT]
             assert quantity(node["status"]["allocatable"]["cpu"]) < quantity(node["status"]["capacity"]["cpu"])
 
-    def test_cluster_api_brings_only_labels_of_nodes_from_machines_to_nodes(self) -> None:
+    def test_cluster_api_copies_only_node_labels_from_machines_to_nodes(self) -> None:
         scene = Scene()
         labels = {"node-role.kubernetes.io/worker": "", "example.com/cost": "low"}
-        for item in scene.store.list(scene.flavour.scalables):
-            where = (item["metadata"]["namespace"], item["metadata"]["name"])
-            patch = {"spec": {"template": {"metadata": {"labels": labels}}, "replicas": 2}}
-            scene.store.patch(scene.flavour.scalables, *where, patch)
-        scene.run(minutes=30)
+        scene.change_groups({"spec": {"template": {"metadata": {"labels": labels}}, "replicas": 2}})
         assert len(scene.store.list("nodes", labels="node-role.kubernetes.io/worker")) >= len(ZONES)
         assert scene.store.list("nodes", labels="example.com/cost") == []
 
 
 class TestDrain:
     @EVERY_FLAVOUR
-    def test_a_deleted_machine_goes_when_its_pods_have_places_elsewhere(self, flavour: str) -> None:
-        scene = Scene(flavour)
-        scene.deploy("web", 6)
-        scene.budget("web", maxUnavailable=1)
-        scene.run(seconds=20)
+    def test_a_deleted_machine_goes_once_its_pods_moved(self, flavour: str) -> None:
+        scene = budgeted(flavour, maxUnavailable=1)
         machine = scene.order_away()
         fewest = 6
         for _ in range(12):
@@ -312,29 +256,20 @@ class TestDrain:
         assert sum(scene.zones().values()) == 6
         assert fewest >= 5
 
-    @EVERY_FLAVOUR
-    def test_a_budget_without_room_holds_the_machine_and_its_node_stays_cordoned(self, flavour: str) -> None:
-        scene = Scene(flavour)
-        scene.deploy("web", 6)
-        scene.budget("web", maxUnavailable=0)
-        scene.run(seconds=20)
+    @pytest.mark.parametrize(("flavour", "forced"), [("gardener", True), ("cluster-api", False), ("openshift", False)])
+    def test_a_budget_without_room_holds_the_machine_on_gardener_for_two_hours(
+        self, flavour: str, forced: bool
+    ) -> None:
+        scene = budgeted(flavour, maxUnavailable=0)
         machine = scene.order_away()
         scene.run(hours=1)
         assert scene.has(machine)
         assert len([pod for pod in scene.pods() if pod["status"]["phase"] == "Running"]) == 6
         assert [item["spec"]["unschedulable"] for item in scene.store.list("nodes", fields="spec.unschedulable=true")]
-
-    @pytest.mark.parametrize(("flavour", "forced"), [("gardener", True), ("cluster-api", False), ("openshift", False)])
-    def test_only_gardeners_ends_the_pods_after_two_hours(self, flavour: str, forced: bool) -> None:
-        scene = Scene(flavour)
-        scene.deploy("web", 6)
-        scene.budget("web", maxUnavailable=0)
-        scene.run(seconds=20)
-        machine = scene.order_away()
-        scene.world.run(timedelta(hours=3), every=timedelta(minutes=5))
+        scene.world.run(timedelta(hours=2), every=timedelta(minutes=5))
         assert scene.has(machine) is not forced
 
-    def test_what_daemon_sets_and_kubelets_run_holds_up_nothing_and_goes_with_its_node(self) -> None:
+    def test_daemon_and_mirror_pods_end_with_their_node(self) -> None:
         scene = Scene()
         template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "c"}]}}
         scene.store.create("daemonsets.apps", {"metadata": {"name": "agent"}, "spec": {"template": template}})
@@ -350,11 +285,8 @@ class TestDrain:
         assert scene.pods("proxy") == []
 
     @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
-    def test_who_says_that_the_drain_is_to_be_skipped_loses_the_pods(self, flavour: str) -> None:
-        scene = Scene(flavour)
-        scene.deploy("web", 6)
-        scene.budget("web", maxUnavailable=0)
-        scene.run(seconds=20)
+    def test_a_skipped_drain_ends_the_pods(self, flavour: str) -> None:
+        scene = budgeted(flavour, maxUnavailable=0)
         group = {"cluster-api": "machine.cluster.x-k8s.io", "openshift": "machine.openshift.io"}[flavour]
         for machine in scene.store.list(scene.flavour.machines):
             notes = {"metadata": {"annotations": {f"{group}/exclude-node-draining": ""}}}

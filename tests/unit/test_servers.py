@@ -20,19 +20,19 @@ SERVERS = st.builds(
 
 
 @given(SERVERS)
-def test_an_address_is_taken_as_it_is_but_for_slashes_at_its_end(text: str) -> None:
+def test_an_address_is_read_without_trailing_slashes(text: str) -> None:
     assert read_server(text) == text.rstrip("/")
     assert read_server(f"{text}/") == read_server(text)
 
 
 @given(SERVERS, SERVERS)
-def test_two_servers_have_one_audience_only_where_they_are_one(one: str, other: str) -> None:
+def test_each_server_has_its_own_audience(one: str, other: str) -> None:
     same = read_server(one) == read_server(other)
     assert (own_audience(read_server(one)) == own_audience(read_server(other))) is same
 
 
 @given(SERVERS)
-def test_no_record_can_name_the_audience_of_a_server_as_that_of_its_looks(text: str) -> None:
+def test_no_record_can_name_a_servers_own_audience(text: str) -> None:
     assert not re.search(AUDIENCE, own_audience(read_server(text)))
     assert len(own_audience(read_server(text))) <= 1000
 
@@ -46,6 +46,6 @@ def test_no_record_can_name_the_audience_of_a_server_as_that_of_its_looks(text: 
         *(None, 7, ["https://a"], b"https://a"),
     ],
 )
-def test_what_is_none_is_refused_without_being_quoted(text: object) -> None:
+def test_an_invalid_address_is_refused_without_quoting_it(text: object) -> None:
     with pytest.raises(ValueError, match=r"^must be https:// with a host, and no user, query or fragment$"):
         read_server(text)

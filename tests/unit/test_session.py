@@ -1,4 +1,4 @@
-"""Clients are made of the same models as botocore's own session makes them of, with fewer folders opened."""
+"""Clients have the models of botocore's own session, with fewer folders opened."""
 
 import os
 from typing import Any
@@ -20,22 +20,18 @@ def as_in_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_client_is_made_of_the_model_that_botocore_takes(service: str) -> None:
+def test_a_client_has_the_model_of_botocore(service: str) -> None:
     ours, theirs = (session.create_client(service).meta for session in (open_session(), botocore.session.Session()))
     assert ours.service_model.api_version == theirs.service_model.api_version
     assert ours.service_model.operation_names == theirs.service_model.operation_names
     assert ours.endpoint_url == theirs.endpoint_url
 
 
-def test_a_service_that_there_is_not_is_told_by_name() -> None:
+def test_an_unknown_service_or_model_is_an_error() -> None:
     with pytest.raises(UnknownServiceError, match="dynamo-db"):
         open_session().create_client("dynamo-db")
-
-
-def test_a_model_that_a_service_has_not_is_told_as_such() -> None:
-    loader = open_session().get_component("data_loader")
     with pytest.raises(DataNotFoundError):
-        loader.load_service_model("sqs", "no-such-type-1")
+        open_session().get_component("data_loader").load_service_model("sqs", "no-such-type-1")
 
 
 def test_no_other_services_folder_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""What clusters tell one another through the table: the deployed run, with its ports in memory."""
+"""Clusters share capacity reports through the table: the deployed run, with its ports in memory."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,27 +20,30 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House
-from tests.parts import replace
 
 IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
 ROLE = "arn:aws:iam::123456789012:role/evenkeel"
 
 
 def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> list[NodeGroup]:
-    """Zone a buys it; the others buy where nobody has trouble."""
+    """Zone a buys it; the others buy what no cluster fails to get."""
     return [
         replace(
-            group,
-            offering=offering
-            if group.identity.zone == "a" or offering is None
-            else replace(offering, zone=f"z{group.identity.zone}"),
+            group, offering=offering and replace(offering, zone=IN_A.zone if group.zone == "a" else f"z{group.zone}")
         )
         for group in groups
     ]
 
 
+def settled(*names: str) -> "Fleet":
+    """A fleet of these clusters after a first check of each."""
+    fleet = Fleet(*names)
+    fleet.check()
+    return fleet
+
+
 class Fleet:
-    """Clusters of one stack: one table, one clock, and every look looks up what is bought."""
+    """Clusters of one stack: one table, one clock, and every check looks up what is bought."""
 
     def __init__(self, *names: str, **fields: Any) -> None:
         self.clock = FakeClock()
@@ -63,21 +67,20 @@ class Fleet:
         ahead: int = 0,
         failure: FailureClass = FailureClass.CAPACITY,
     ) -> None:
-        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a look has followed."""
+        """An event reports a failure in zone a, by a clock that is so many minutes ahead, and a check follows."""
         versions = self.store.load(name).versions
         before = self.store.load(name).state.groups.get(key("a"), GroupState())
         at, now = self.clock.at + ahead * MINUTE, self.clock.at
         state = record_failure(before, at, failure, message, BackoffPolicy(), now=now)
         self.store.save_group(name, key("a"), state, versions)
-        self.look(name)
+        self.check(name)
 
-    def look(self, *names: str) -> None:
+    def check(self, *names: str) -> None:
         self.clock.at += timedelta(seconds=1)
         for name in names or self.apis:
             self.house.rebalance(name, "a test", plenty)
 
     def room(self, name: str) -> int:
-        """How many machines zone a may still get."""
         group = self.apis[name].groups[key("a")]
         assert group.bounds is not None
         return group.bounds.max - group.requested
@@ -87,161 +90,152 @@ class Fleet:
         group = self.apis[name].groups[key("a")]
         self.apis[name].change(key("a"), requested=group.requested + 1, running=group.running + arrives)
 
+    def rooms(self) -> list[int]:
+        return [self.room(name) for name in self.apis]
+
     def explained(self, name: str) -> str:
         return str(self.house.ask("explain", name, group="workers-a")["message"])
 
-    def said(self) -> OfferingState:
+    def stored(self) -> OfferingState:
         return self.store.offering(IN_A).state
 
 
-def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come() -> None:
-    fleet = Fleet("blue", "green", "red")
-    fleet.look()
-    assert [fleet.room(name) for name in ("blue", "green", "red")] == [2, 2, 2]
+def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> None:
+    fleet = settled("blue", "green", "red")
+    assert fleet.rooms() == [2, 2, 2]
     fleet.fails("blue")
-    fleet.look()
-    assert [fleet.room(name) for name in ("blue", "green", "red")] == [0, 1, 1]
+    fleet.check()
+    assert fleet.rooms() == [0, 1, 1]
     assert f"healthy: throttled: cluster blue could not get {IN_A}; one more machine" in fleet.explained("green")
     fleet.grows("green")
-    fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
-    assert fleet.said().reports == {}
-    fleet.look("red")
+    fleet.check("green")
+    assert "healthy: throttled" not in fleet.explained("green")
+    assert fleet.stored().reports == {}
+    fleet.check("red")
     assert fleet.room("red") == 2
-    assert "healthy: cautious" not in fleet.explained("red")
+    assert "healthy: throttled" not in fleet.explained("red")
 
 
 @pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
-def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_clocks_of_clusters_may_differ_by_minutes(ahead: int) -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue", ahead=ahead)
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.room("green") == 1
     fleet.grows("green")
-    fleet.look("green")
-    assert fleet.said().reports == {}
-    fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
+    fleet.check("green")
+    assert fleet.stored().reports == {}
+    fleet.check("green")
+    assert "healthy: throttled" not in fleet.explained("green")
 
 
-def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> None:
-    fleet = Fleet("blue", "green", "red")
-    fleet.look()
+def test_two_clusters_reports_fence_a_third() -> None:
+    fleet = settled("blue", "green", "red")
     fleet.fails("blue")
     fleet.fails("green")
-    fleet.look("red")
+    fleet.check("red")
     assert fleet.room("red") == 0
     assert "cluster blue and 1 other could not get" in fleet.explained("red")
     assert fleet.house.ask("status", "red")["pools"][0]["groups"][0]["state"] == "fenced"
     fleet.clock.at += 6 * MINUTE
-    fleet.look("red")
+    fleet.check("red")
     assert fleet.room("red") == 1
 
 
-@pytest.mark.parametrize("failure", [FailureClass.QUOTA, FailureClass.CONFIGURATION, FailureClass.TIMEOUT])
-def test_only_a_failure_of_capacity_is_reported_to_other_clusters(failure: FailureClass) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
-    fleet.fails("blue", failure=failure)
-    fleet.look("green")
-    assert fleet.said().reports == {}
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (FailureClass.QUOTA, "no room"),
+        (FailureClass.CONFIGURATION, "no room"),
+        (FailureClass.TIMEOUT, "no room"),
+        (FailureClass.CAPACITY, "InsufficientFreeAddressesInSubnet: not enough free addresses in subnet"),
+        (FailureClass.CAPACITY, "SpotMaxPriceTooLow: your price is too low"),
+    ],
+)
+def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureClass, message: str) -> None:
+    fleet = settled("blue", "green")
+    fleet.fails("blue", message, failure=failure)
+    fleet.check("green")
+    assert fleet.store.offerings() == {}
     assert fleet.room("green") == 2
 
 
-def test_a_clusters_own_report_never_warns_that_cluster() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_clusters_own_report_does_not_throttle_it() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look()
+    fleet.check()
     assert fleet.store.load("blue").state.groups[key("a")].throttled_requested is None
     assert fleet.store.load("green").state.groups[key("a")].throttled_requested == 2
 
 
-def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:
+def test_without_reports_nothing_is_written_or_read() -> None:
     fleet = Fleet("blue", "green")
     for _ in range(4):
-        fleet.look()
+        fleet.check()
     fleet.store.journal.entries.clear()
-    fleet.look()
+    fleet.check()
     assert fleet.store.journal.entries == ["load", "offerings"] * 2
 
 
-def test_trouble_that_goes_on_is_told_once() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_lasting_failure_is_reported_once() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
     for _ in range(3):
-        fleet.look()
+        fleet.check()
     fleet.store.journal.entries.clear()
-    fleet.look()
+    fleet.check()
     assert "save OFFERING" not in fleet.store.journal.entries
     assert "save GROUP" not in fleet.store.journal.entries
 
 
 @pytest.mark.parametrize("sharing", [False, "anonymous"])
-def test_who_shares_nothing_says_nothing_and_who_is_anonymous_no_name(sharing: object) -> None:
+def test_a_cluster_that_shares_nothing_or_no_name_is_not_named(sharing: object) -> None:
     fleet = Fleet("green")
     fleet.add("blue", share_offerings=sharing)
-    fleet.look()
+    fleet.check()
     fleet.fails("blue")
-    fleet.look()
+    fleet.check()
     assert fleet.room("green") == (1 if sharing else 2)
     assert "blue" not in fleet.explained("green")
     assert ("another cluster could not get" in fleet.explained("green")) == bool(sharing)
-    assert "blue" not in str(fleet.said())
+    assert "blue" not in str(fleet.stored())
 
 
-def test_who_shares_nothing_hears_nothing() -> None:
+def test_a_cluster_that_shares_nothing_reads_no_reports() -> None:
     fleet = Fleet("blue")
     fleet.add("green", share_offerings=False)
-    fleet.look()
+    fleet.check()
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.room("green") == 2
 
 
-def test_a_group_whose_offering_is_not_known_takes_no_part() -> None:
+def test_a_group_of_an_unknown_offering_takes_no_part() -> None:
     fleet = Fleet("blue")
     fleet.add("green", buying(zones((2, 2, 2), bounds=[(0, 9)] * 3), offering=None))
-    fleet.look()
+    fleet.check()
     fleet.fails("green")
     assert fleet.store.offerings() == {}
     fleet.fails("blue")
-    fleet.look("green")
-    assert "healthy: cautious" not in fleet.explained("green")
+    fleet.check("green")
+    assert "healthy: throttled" not in fleet.explained("green")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "InsufficientFreeAddressesInSubnet: not enough free addresses in subnet",
-        "SpotMaxPriceTooLow: your price is too low",
-    ],
-)
-def test_what_is_a_clusters_own_affair_is_not_told(message: str) -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
-    fleet.fails("blue", message)
-    assert fleet.store.offerings() == {}
-
-
-def test_one_server_has_one_voice_whatever_its_records_are_called() -> None:
+def test_two_records_of_one_server_count_once() -> None:
     fleet = Fleet("blue")
     fleet.add("azure", access={"kind": "kubeconfig", "secret": "evenkeel/blue"})
     fleet.add("green")
-    fleet.look()
+    fleet.check()
     fleet.fails("blue")
     fleet.clock.at += MINUTE
     fleet.fails("azure")
-    fleet.look("green")
+    fleet.check("green")
     assert fleet.room("green") == 1
-    assert len(fleet.said().reports) == 1
+    assert len(fleet.stored().reports) == 1
 
 
-def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
+    fleet = settled("blue", "green")
     broken: list[str] = []
 
     def conflict(sort_key: str) -> None:
@@ -255,55 +249,52 @@ def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
     assert len(broken) == 4
     fleet.store.before_write.clear()
     assert fleet.store.offerings() == {}
-    fleet.look("blue")
-    assert [word.cluster for word in fleet.said().reports.values()] == ["blue"]
+    fleet.check("blue")
+    assert [report.cluster for report in fleet.stored().reports.values()] == ["blue"]
 
 
 @pytest.mark.parametrize("known", [[], ["red"]])
-def test_a_word_that_somebody_else_has_said_meanwhile_stays(known: list[str]) -> None:
-    fleet = Fleet("blue")
-    fleet.look()
-    words = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
+def test_a_concurrent_report_of_another_cluster_stays(known: list[str]) -> None:
+    fleet = settled("blue")
+    reports = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
-        fleet.store.save_offering(IN_A, OfferingState(reports={name: words[name] for name in known}), None)
+        fleet.store.save_offering(IN_A, OfferingState(reports={name: reports[name] for name in known}), None)
 
-    def green_was_faster(sort_key: str) -> None:
+    def write_first(sort_key: str) -> None:
         if sort_key.startswith("OFFERING"):
-            fleet.store.save_offering(IN_A, OfferingState(reports=words), fleet.store.offering(IN_A).version)
+            fleet.store.save_offering(IN_A, OfferingState(reports=reports), fleet.store.offering(IN_A).version)
         else:
-            fleet.store.before_write.append(green_was_faster)
+            fleet.store.before_write.append(write_first)
 
-    fleet.store.before_write.append(green_was_faster)
+    fleet.store.before_write.append(write_first)
     fleet.fails("blue")
-    assert sorted(word.cluster for word in fleet.said().reports.values()) == ["blue", "green", *known]
+    assert sorted(report.cluster for report in fleet.stored().reports.values()) == ["blue", "green", *known]
 
 
-def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_an_arrival_that_was_not_written_is_written_by_the_next_check() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     fleet.grows("green")
     original, fleet.store.save_offering = fleet.store.save_offering, broken  # type: ignore[method-assign]
-    fleet.look("green")
-    assert fleet.said().reports
+    fleet.check("green")
+    assert fleet.stored().reports
     fleet.store.save_offering = original  # type: ignore[method-assign]
-    fleet.look("green")
-    assert fleet.said().reports == {}
+    fleet.check("green")
+    assert fleet.stored().reports == {}
 
 
 def broken(*_: object) -> None:
     raise StateConflictError("the record has been written since it was read")
 
 
-def test_words_that_cannot_be_read_leave_every_warning_as_it_is_and_hold_nobody_up() -> None:
-    fleet = Fleet("blue", "green")
-    fleet.look()
+def test_unreadable_reports_keep_every_throttle() -> None:
+    fleet = settled("blue", "green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     before = fleet.store.load("green").state.groups
     original, fleet.store.offerings = fleet.store.offerings, throttled  # type: ignore[method-assign]
-    fleet.look("green")
+    fleet.check("green")
     assert (fleet.store.load("green").state.groups, fleet.room("green")) == (before, 1)
     assert "throttled: another cluster could not get" in fleet.explained("green")
     fleet.store.offerings = original  # type: ignore[method-assign]
@@ -313,19 +304,18 @@ def throttled() -> Any:
     raise StateUnavailableError("table: throttled")
 
 
-def test_a_hundred_clusters_that_fail_at_once_write_three_words() -> None:
+def test_a_hundred_failing_clusters_write_three_reports() -> None:
     names = [f"cluster-{i}" for i in range(100)]
-    fleet = Fleet(*names)
-    fleet.look()
+    fleet = settled(*names)
     fleet.store.journal.entries.clear()
     for name in names:
         fleet.fails(name)
-    fleet.look()
+    fleet.check()
     assert fleet.store.journal.count("save OFFERING") == 3
-    assert len(fleet.said().reports) == 3
+    assert len(fleet.stored().reports) == 3
 
 
-def test_the_first_look_at_a_failure_that_only_a_machine_tells_asks_what_it_could_not_get() -> None:
+def test_a_check_reads_offerings_of_troubled_zones() -> None:
     asked: list[Buyer | None] = []
 
     class Watched(FakeCluster):
@@ -335,9 +325,9 @@ def test_the_first_look_at_a_failure_that_only_a_machine_tells_asks_what_it_coul
 
     fleet = Fleet("blue", "green")
     fleet.clusters["green"] = Watched(buying(zones((2, 2, 2))))
-    fleet.look("green")
+    fleet.check("green")
     fleet.fails("blue")
-    fleet.look("green")
+    fleet.check("green")
     assert [buyer and buyer.troubled for buyer in asked] == [frozenset(), frozenset({"euc1-az2"})]
 
 
@@ -378,10 +368,10 @@ def test_an_offering_has_one_name_everywhere(
     assert (None if offering is None else str(offering)) == expected
     if offering is not None:
         assert Offering.read(str(offering)) == offering
-        heard = buyer_of(record(**fields), {offering: OfferingState()})
-        assert heard is not None
-        assert heard.is_concerned(zone)
-        assert not heard.is_concerned("ap-south-1b")
+        receiver = buyer_of(record(**fields), {offering: OfferingState()})
+        assert receiver is not None
+        assert receiver.is_concerned(zone)
+        assert not receiver.is_concerned("ap-south-1b")
 
 
 @pytest.mark.parametrize(("zone_ids", "place"), [({}, "euc1-az3"), ({"euc1-az2": ZONE}, "euc1-az2")])
@@ -395,15 +385,13 @@ def test_a_nodes_zone_id_counts_where_the_record_has_none(zone_ids: dict[str, st
     ("known", "concerned"),
     [(None, True), ({}, False), ({IN_A: OfferingState()}, True), ({replace(IN_A, zone="euc1-az9"): None}, False)],
 )
-def test_a_cluster_is_concerned_by_reports_about_its_zones_and_by_reports_that_cannot_be_read(
-    known: dict[Offering, Any] | None, concerned: bool
-) -> None:
+def test_a_cluster_is_affected_by_reports_about_its_zones(known: dict[Offering, Any] | None, concerned: bool) -> None:
     zone_ids = {"euc1-az2": ZONE}
     assert is_affected(record(zone_ids=zone_ids), known, [ZONE]) is concerned
     assert not is_affected(record(zone_ids=zone_ids, share_offerings=False), known, [ZONE])
 
 
-def test_the_voice_is_the_servers_and_not_the_names() -> None:
+def test_the_reporter_is_identified_by_its_server() -> None:
     assert voice_of(record("blue")) == voice_of(record("green"))
     assert voice_of(record()) != voice_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
 
@@ -420,27 +408,27 @@ def warned(group: NodeGroup, reports: int = 1, **fields: Any) -> GroupState | No
     return apply_reports(group, state, state, reported, NOW, BackoffPolicy())
 
 
-def test_a_machine_that_is_on_its_way_when_a_warning_begins_does_not_end_it() -> None:
-    state = warned(group("a", 3, running=2))
-    assert state is not None
-    assert state.throttled_requested == 3
-
-
-def test_a_warning_follows_a_group_that_becomes_smaller() -> None:
-    state = warned(group("a", 3), throttled_requested=5)
-    assert state is not None
-    assert state.throttled_requested == 3
-
-
-def test_a_warning_fences_once_however_many_reports_follow() -> None:
-    ends = NOW + MINUTE
-    state = warned(group("a", 3), reports=2, throttled_requested=3, throttled_until=ends)
-    assert state is not None
-    assert state.throttled_until == ends
+@pytest.mark.parametrize(
+    ("member", "fields", "expected"),
+    [
+        pytest.param(group("a", 3, running=2), {}, {"throttled_requested": 3}, id="a machine on its way"),
+        pytest.param(group("a", 3), {"throttled_requested": 5}, {"throttled_requested": 3}, id="a smaller group"),
+        pytest.param(
+            group("a", 3),
+            {"reports": 2, "throttled_requested": 3, "throttled_until": NOW + MINUTE},
+            {"throttled_until": NOW + MINUTE},
+            id="a throttled group is fenced once",
+        ),
+        pytest.param(group("a", 3, frozen_because=stated("paused")), {}, None, id="a frozen group"),
+    ],
+)
+def test_reports_throttle_a_group(member: NodeGroup, fields: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    state = warned(member, **fields)
+    assert (state and {name: getattr(state, name) for name in expected or {}}) == expected
 
 
 @pytest.mark.parametrize("is_ended", [True, False])
-def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: bool) -> None:
+def test_a_failure_that_a_machine_has_ended_is_not_reported(is_ended: bool) -> None:
     state = GroupState(
         failures=1,
         last_failure=NOW - 5 * MINUTE,
@@ -454,18 +442,18 @@ def test_a_failure_whose_fence_a_machine_has_ended_is_not_reported(is_ended: boo
 
 
 @pytest.mark.parametrize("minutes", [(3, 1), (1, 3)])
-def test_of_two_groups_that_buy_the_same_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
+def test_of_two_groups_of_one_offering_the_later_failure_is_reported(minutes: tuple[int, int]) -> None:
     bought = [replace(group(zone, 3), offering=IN_A) for zone in "ab"]
     states = {
         each.key: record_failure(GroupState(), NOW - ago * MINUTE, FailureClass.CAPACITY, "no room", BackoffPolicy())
         for each, ago in zip(bought, minutes, strict=True)
     }
-    word = experiences(bought, states, NOW)[IN_A].report
-    assert word is not None
-    assert word.failed_at == NOW - MINUTE
+    report = experiences(bought, states, NOW)[IN_A].report
+    assert report is not None
+    assert report.failed_at == NOW - MINUTE
 
 
-def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> None:
+def test_a_report_is_forgotten_like_an_own_failure() -> None:
     policy = BackoffPolicy()
     state = OfferingState(
         reports={"server": CapacityReport(failed_at=NOW, until=NOW + timedelta(days=9), cluster="blue")}
@@ -474,19 +462,13 @@ def test_a_report_is_forgotten_as_a_failure_of_the_clusters_own_would_be() -> No
     assert standing(state, NOW + policy.forget_after + MINUTE, policy) == []
 
 
-def test_a_frozen_group_is_not_warned() -> None:
-    assert warned(replace(group("a", 3), frozen_because=stated("paused"))) is None
-
-
-def test_of_two_deliveries_the_later_one_answers() -> None:
+def test_the_later_of_two_deliveries_counts() -> None:
     early, late = (OfferingState(delivered_at=NOW + minutes * MINUTE) for minutes in (0, 5))
     assert merged(early, late) == merged(late, early) == late
 
 
 @pytest.mark.parametrize(("access", "place"), [({}, "own/eu-central-1a"), ({"role_arn": ROLE}, None)])
-def test_a_role_may_be_of_another_account_so_its_zones_have_no_known_place(
-    access: dict[str, str], place: str | None
-) -> None:
+def test_the_zones_of_a_role_have_no_known_account(access: dict[str, str], place: str | None) -> None:
     eks = record("blue", access={"kind": "eks", "name": "blue", "region": "eu-central-1", **access})
     assert Places.of([]).place(eks, "eu-central-1a") == place
 
@@ -500,7 +482,7 @@ def test_a_zone_has_the_id_on_which_all_records_of_the_account_agree(others: lis
 
 
 @pytest.mark.parametrize("seen", [{"last_success": NOW}, {"ended": (NOW,)}, {}])
-def test_a_machine_that_comes_after_a_failure_of_the_groups_own_ends_the_warning(seen: dict[str, Any]) -> None:
+def test_a_machine_after_an_own_failure_ends_the_throttle(seen: dict[str, Any]) -> None:
     before = GroupState(throttled_requested=5)
     reported = [CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE)]
     state = apply_reports(group("a", 5, running=4), before, replace(before, **seen), reported, NOW, BackoffPolicy())

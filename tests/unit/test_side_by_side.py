@@ -1,4 +1,4 @@
-"""Tasks on threads: really at the same time, all of them to their end, and what went wrong is raised then."""
+"""Tasks on threads run at the same time and to their end; the first error is raised then."""
 
 from functools import partial
 from threading import Barrier, current_thread
@@ -21,7 +21,7 @@ def test_as_many_as_there_are_threads_run_at_the_same_time() -> None:
     assert sorted(met) == list(range(THREADS))
 
 
-def test_what_a_task_raises_comes_after_all_have_ended_and_the_first_in_order_counts() -> None:
+def test_the_first_error_is_raised_after_all_tasks_have_ended() -> None:
     done = []
 
     def task(number: int) -> None:

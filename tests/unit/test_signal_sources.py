@@ -1,4 +1,4 @@
-"""A source of signals is one file and one rule: what is there is heard, and what lacks its other half is named."""
+"""A source of signals is one file and one rule of the template, and neither may be missing."""
 
 import importlib
 import importlib.util
@@ -57,9 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(f"{sources.__name__}.{path.stem}", None)
 
 
-def test_a_source_that_is_put_into_the_folder_is_heard_by_the_function(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_in_the_folder_is_read_by_the_function(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "test")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "test")
     spec = importlib.util.spec_from_file_location("_app", ROOT / "functions" / "provisioning_failure" / "app.py")
@@ -101,7 +99,7 @@ class LambdaContext:
         return 60_000
 
 
-def test_a_file_of_the_folder_without_rows_is_named_when_the_function_starts(folder: Path) -> None:
+def test_a_source_without_rows_is_named_at_the_start(folder: Path) -> None:
     (folder / "empty_handed.py").write_text('"""Nothing."""\n', encoding="utf-8")
     importlib.invalidate_caches()
     with pytest.raises(AttributeError, match="empty_handed"):
@@ -138,14 +136,14 @@ def lacking(rows: set[tuple[str, str]], others: set[tuple[str, str]]) -> set[tup
     return {row for row in rows if not any(all(map(fnmatchcase, row, other)) for other in others)}
 
 
-def test_whatever_a_source_reads_is_let_through_by_a_rule_of_the_template() -> None:
+def test_every_source_has_a_rule_of_the_template() -> None:
     read = set(sources.ROWS) - set(ignored_on_purpose.ROWS)
     ruled = {row for pattern in patterns().values() for row in rows_of(pattern)}
     assert not lacking(read, ruled), "template.yaml has no rule for these"
 
 
 @pytest.mark.parametrize("rule", patterns())
-def test_whatever_a_rule_lets_through_has_a_source_that_reads_it(rule: str) -> None:
+def test_every_rule_of_the_template_has_a_source(rule: str) -> None:
     assert not lacking(rows_of(patterns()[rule]), set(sources.ROWS)), f"no file of sources/ reads what {rule} sends"
     assert rows_of(patterns()[rule]).isdisjoint(ignored_on_purpose.ROWS)
 

@@ -1,4 +1,4 @@
-"""`evenkeel simulate`: what is printed and drawn, histories replayed, and bad input as one line per fault."""
+"""`evenkeel simulate`: output, pictures, replayed histories, and one line per invalid value."""
 
 import json
 import re
@@ -58,16 +58,15 @@ def faults(*arguments: str, stdin: str | None = None) -> list[str]:
     return result.stderr.splitlines()
 
 
-def test_without_a_strategy_the_scenarios_own_is_run(small: str) -> None:
-    told = json.loads(simulate(small, "-o", "json").stdout)
-    assert (told["scenario"], told["duration"]) == ("small", 1800)
-    assert [run["strategy"] for run in told["runs"]] == ["Balanced"]
-
-
-def test_a_strategy_is_named_as_everywhere_else(small: str) -> None:
+def test_a_scenario_runs_with_its_own_or_the_named_strategy(small: str) -> None:
+    result = simulate(small, "-o", "json")
+    answer = json.loads(result.stdout)
+    assert (answer["scenario"], answer["duration"]) == ("small", 1800)
+    assert [run["strategy"] for run in answer["runs"]] == ["Balanced"]
+    assert simulate("-", "-o", "json", stdin=SMALL).stdout == result.stdout
     for name, expected in [("equitable", "Backward-Compatible"), ("laxgreedy", "Lax-Greedy"), ("static", "static")]:
-        told = json.loads(simulate(small, "--strategy", name, "-o", "json").stdout)
-        assert [run["strategy"] for run in told["runs"]] == [expected]
+        answer = json.loads(simulate(small, "--strategy", name, "-o", "json").stdout)
+        assert [run["strategy"] for run in answer["runs"]] == [expected]
 
 
 def test_the_table_has_a_row_per_run_and_fits_a_narrow_terminal(small: str) -> None:
@@ -77,11 +76,7 @@ def test_the_table_has_a_row_per_run_and_fits_a_narrow_terminal(small: str) -> N
     assert "…" not in result.stdout
 
 
-def test_a_scenario_comes_from_standard_input_too(small: str) -> None:
-    assert simulate("-", stdin=SMALL).stdout == simulate(small).stdout
-
-
-def test_fences_and_decisions_are_told_with_their_moments(small: str) -> None:
+def test_fences_and_decisions_have_times(small: str) -> None:
     (run,) = json.loads(simulate(small, "-o", "json").stdout)["runs"]
     assert run["fenced"][0]["zone"] == "b"
     assert 600 < run["fenced"][0]["from"] < run["fenced"][0]["until"] <= 1800
@@ -90,10 +85,10 @@ def test_fences_and_decisions_are_told_with_their_moments(small: str) -> None:
     assert all(one["pool"] == "workers" for one in run["decisions"])
 
 
-def test_a_scenario_without_an_autoscaler_runs_evenkeels_strategies_only() -> None:
+def test_without_an_autoscaler_only_evenkeels_strategies_run() -> None:
     alone = SMALL + "autoscaler: {enabled: false}\n"
-    told = json.loads(simulate("-", "--strategy", "all", "-o", "json", stdin=alone).stdout)
-    assert [run["strategy"] for run in told["runs"]] == ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"]
+    answer = json.loads(simulate("-", "--strategy", "all", "-o", "json", stdin=alone).stdout)
+    assert [run["strategy"] for run in answer["runs"]] == ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"]
     assert faults("-", "--strategy", "static", stdin=alone) == [
         "evenkeel: --strategy is 'static': small has no autoscaler: leave --strategy out"
     ]
@@ -108,9 +103,9 @@ pods: [{name: web, cpu: 1, count: [{at: 0s, pods: 8}, {at: 5m, pods: 14}], max_u
 """
 
 
-def test_with_pods_evenkeel_runs_in_the_autoscalers_place_and_no_number_is_written() -> None:
-    told = json.loads(simulate("-", "--strategy", "serverless", "-o", "json", stdin=PODS).stdout)
-    (run,) = told["runs"]
+def test_with_pods_evenkeel_replaces_the_autoscaler() -> None:
+    answer = json.loads(simulate("-", "--strategy", "serverless", "-o", "json", stdin=PODS).stdout)
+    (run,) = answer["runs"]
     assert (run["strategy"], run["measures"]["pods"]["ordered"]) == ("serverless", 2)
     assert faults("-", "--strategy", "no-autoscaler", stdin=PODS) == [
         "evenkeel: --strategy is 'no-autoscaler': few has no demand in numbers: leave --strategy out"
@@ -120,7 +115,7 @@ def test_with_pods_evenkeel_runs_in_the_autoscalers_place_and_no_number_is_writt
     ]
 
 
-def test_the_table_of_pods_has_columns_of_its_own_and_says_what_they_are() -> None:
+def test_the_table_of_pods_has_its_own_columns() -> None:
     arguments = ["simulate", "-", "--strategy", "all"]
     quote = CliRunner().invoke(app, arguments, input=PODS, env={"COLUMNS": "80"}).stdout
     for text in ("ordered", "evicted", "pod-minutes without a node", "\nserverless "):
@@ -129,7 +124,7 @@ def test_the_table_of_pods_has_columns_of_its_own_and_says_what_they_are() -> No
     assert "no-autoscaler" not in quote
 
 
-def test_a_picture_of_pods_shows_who_waits(tmp_path: Path) -> None:
+def test_a_picture_of_pods_shows_pending_pods(tmp_path: Path) -> None:
     import matplotlib
 
     file = tmp_path / "few.svg"
@@ -151,7 +146,7 @@ def test_the_same_run_draws_the_same_bytes(small: str, tmp_path: Path, ending: s
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_picture_names_its_axes_its_zones_and_its_fences(small: str, tmp_path: Path) -> None:
+def test_a_picture_names_its_axes_zones_and_fences(small: str, tmp_path: Path) -> None:
     import matplotlib
 
     file = tmp_path / "small.svg"
@@ -167,18 +162,12 @@ def test_a_picture_names_its_axes_its_zones_and_its_fences(small: str, tmp_path:
 # Bad input
 
 
-def test_a_misspelt_strategy_leads_to_the_nearest(small: str) -> None:
+def test_an_invalid_option_is_one_line(small: str, tmp_path: Path) -> None:
     (line,) = faults(small, "--strategy", "Balnced")
     assert line.startswith("evenkeel: --strategy is 'Balnced': no such strategy: choose one of own, all, Lax-Greedy, ")
     assert line.endswith("; did you mean Balanced?")
-
-
-def test_a_picture_of_another_kind_is_refused_before_anything_runs(small: str) -> None:
     (line,) = faults(small, "--plot", "small.jpg")
     assert line == "evenkeel: --plot is 'small.jpg': name a file that ends in .png or .svg"
-
-
-def test_a_picture_that_cannot_be_written_is_one_line(small: str, tmp_path: Path) -> None:
     (line,) = faults(small, "--plot", str(tmp_path / "nowhere" / "small.svg"))
     assert line.endswith("small.svg: cannot be written: No such file or directory")
 
@@ -195,13 +184,13 @@ def test_a_picture_that_cannot_be_written_is_one_line(small: str, tmp_path: Path
         (SMALL.replace("30m", "32d"), "duration is '32d': longer than 31 days"),
     ],
 )
-def test_a_bad_scenario_is_one_line_per_fault(text: str, says: str) -> None:
+def test_an_invalid_scenario_is_one_line_per_fault(text: str, says: str) -> None:
     lines = faults("-", stdin=text)
     assert all(line.startswith("evenkeel: standard input: ") for line in lines)
     assert says in lines[0]
 
 
-def test_a_file_that_is_not_there_or_no_json_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_file_is_one_line(tmp_path: Path) -> None:
     assert faults(str(tmp_path / "none.yaml"))[0].endswith("none.yaml: cannot be read: No such file or directory")
     broken = tmp_path / "history.json"
     broken.write_text("{", encoding="utf-8")
@@ -211,7 +200,7 @@ def test_a_file_that_is_not_there_or_no_json_is_one_line(tmp_path: Path) -> None
 # Progress
 
 
-def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     def quote(patience: float) -> str:
         error = StringIO()
         monkeypatch.setattr(command, "Console", lambda **_: Console(file=error, force_terminal=True))
@@ -252,7 +241,7 @@ def history(**changed: Any) -> dict[str, Any]:
     }
 
 
-def test_a_history_becomes_zones_that_failed_and_demand_that_was_requested(tmp_path: Path) -> None:
+def test_a_history_becomes_failing_zones_and_demand(tmp_path: Path) -> None:
     found = scenario_of(history(), "history.json")
     assert (found.name, found.start, found.duration) == ("history of blue", NOW, 3600)
     (pool,) = found.pools
@@ -266,7 +255,7 @@ def test_a_history_becomes_zones_that_failed_and_demand_that_was_requested(tmp_p
     assert all(not zone.capacity for zone in found.zones[1:])
 
 
-def test_what_people_asked_for_stands_in_a_history_and_moves_no_node() -> None:
+def test_operator_actions_in_a_history_have_no_effect() -> None:
     asked = {"id": "x", "at": rfc3339(NOW), "cluster": "blue", "cause": "pause", "by": None, "what": "blue is paused"}
     assert scenario_of(history(decisions=[asked, *history()["decisions"]]), "f") == scenario_of(history(), "f")
     with pytest.raises(ConfigError, match=r"decisions\.0\.pool is missing"):
@@ -276,9 +265,9 @@ def test_what_people_asked_for_stands_in_a_history_and_moves_no_node() -> None:
 def test_a_history_is_replayed_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "history.json"
     file.write_text(json.dumps(history()), encoding="utf-8")
-    told = json.loads(simulate(str(file), "-o", "json").stdout)
-    assert told["scenario"] == "history of blue"
-    (run,) = told["runs"]
+    answer = json.loads(simulate(str(file), "-o", "json").stdout)
+    assert answer["scenario"] == "history of blue"
+    (run,) = answer["runs"]
     assert run["fenced"][0]["zone"] == "a"
     assert 300 < run["fenced"][0]["from"] < 400
 
@@ -295,24 +284,21 @@ def test_a_failures_class_survives_the_history(kind: FailureClass, code: str) ->
     assert [(step.at, step.nodes) for step in first.capacity] == [(0, 0), (3600, None)]
 
 
-def test_a_zone_that_an_operator_fenced_is_fenced_in_the_replay() -> None:
-    decisions = [
-        decided(0 * MINUTE, zones([1, 1, 1])),
-        decided(5 * MINUTE, zones([1, 1, 1]), impaired=("b",)),
-        decided(30 * MINUTE, zones([1, 1, 1])),
-    ]
+def test_an_operators_fence_is_in_the_replay() -> None:
+    impaired = ((0, ()), (5, ("b",)), (30, ()))
+    decisions = [decided(at * MINUTE, zones([1, 1, 1]), impaired=zones_of) for at, zones_of in impaired]
     (fence,) = scenario_of(history(decisions=decisions), "history.json").fences
     assert (fence.zone, fence.start, fence.until) == ("b", 300, 1800)
 
 
-def test_pools_of_one_name_in_two_namespaces_stay_two() -> None:
+def test_pools_of_one_name_in_two_namespaces_are_two() -> None:
     other = [replace(group, key=replace(group.key, namespace="other")) for group in zones([2, 2, 2])]
     decisions = [decided(0 * MINUTE, zones([1, 1, 1])), decided(MINUTE, other)]
     found = scenario_of(history(decisions=decisions), "history.json")
     assert [pool.name for pool in found.pools] == ["default.workers", "other.workers"]
 
 
-def test_a_history_that_begins_within_an_outage_begins_with_the_nodes_that_ran() -> None:
+def test_a_history_begins_with_the_running_nodes() -> None:
     failed = {key(zone): in_backoff(FailureClass.CAPACITY) for zone in "abc"}
     decisions = [decided(0 * MINUTE, zones([3, 3, 3], [1, 1, 1]), states=failed)]
     found = scenario_of(history(decisions=decisions), "history.json")
@@ -321,25 +307,25 @@ def test_a_history_that_begins_within_an_outage_begins_with_the_nodes_that_ran()
     assert run["measures"]["unmet"] == 1, "of all zones none gives a machine, and nine are wanted"
 
 
-def test_a_history_of_a_release_that_does_not_say_what_ran_is_read_as_before() -> None:
-    told = json.loads(json.dumps(history()))
-    for decision in told["decisions"]:
+def test_a_history_without_running_nodes_is_read() -> None:
+    answer = json.loads(json.dumps(history()))
+    for decision in answer["decisions"]:
         for group in decision["pool"]["groups"]:
             del group["running"]
-    found = scenario_of(told, "history.json")
+    found = scenario_of(answer, "history.json")
     assert found.start_of(found.pools[0]) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_wrong_file_of_any_size_is_told_with_its_first_faults() -> None:
+def test_a_large_invalid_file_is_reported_with_its_first_faults() -> None:
     wrong = {"demand": [{"no such field": 1}] * 20_000}
     lines = faults("-", stdin=json.dumps(wrong))
     assert len(lines) == 51
-    told = re.fullmatch(r"evenkeel: standard input: (\d+) more values are bad", lines[-1])
-    assert told
-    assert int(told[1]) > 19_950
+    answer = re.fullmatch(r"evenkeel: standard input: (\d+) more values are bad", lines[-1])
+    assert answer
+    assert int(answer[1]) > 19_950
 
 
-def test_a_history_without_a_pool_or_with_a_bad_value_is_one_line() -> None:
+def test_an_invalid_history_is_one_line() -> None:
     with pytest.raises(ConfigError, match="decisions holds no valid pool: record a longer time"):
         scenario_of(history(decisions=[]), "history.json")
     with pytest.raises(ConfigError, match="to is not after from"):
@@ -351,7 +337,7 @@ def test_a_history_without_a_pool_or_with_a_bad_value_is_one_line() -> None:
 # What the page says
 
 
-def test_the_scenarios_on_the_pages_are_valid_and_use_every_field() -> None:
+def test_documented_scenarios_are_valid_and_use_every_field() -> None:
     pages = {"simulate.md": "scenario.yaml", "simulate-pods.md": "pods.yaml"}
     used: set[str] = set()
     for page, name in pages.items():
@@ -367,7 +353,7 @@ SHOWN = [text for page in ("simulate", "simulate-pods") for _, text in blocks(RO
 
 
 @pytest.mark.parametrize("quote", SHOWN)
-def test_every_command_on_the_page_prints_what_the_page_shows(
+def test_every_documented_command_prints_what_the_page_shows(
     quote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The strategies touch every group a few times, and not once for each other group."""
+"""The strategies read every group a few times, whatever the number of groups."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.builders import drafted, group, numbers
 
 
 class Counted(Draft):
-    """A draft that counts how often anybody reads its numbers."""
+    """A draft that counts how often its numbers are read."""
 
     reads = 0
 

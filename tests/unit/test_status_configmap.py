@@ -1,4 +1,4 @@
-"""A cluster's status in a ConfigMap of its own, where the record asks for it: news only, bounded, and no harm."""
+"""A cluster's status is in a ConfigMap where the record asks for it: changes only, and bounded."""
 
 import json
 from datetime import timedelta
@@ -30,7 +30,7 @@ def said(house: House) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_it_is_written_by_who_asks_for_it_once_for_each_news_and_also_in_dry_run(dry_run: bool) -> None:
+def test_the_status_is_written_once_for_each_change(dry_run: bool) -> None:
     house = House(dry_run=dry_run, status_configmap=PLACE)
     house.settle()
     house.runs(5)
@@ -43,22 +43,22 @@ def test_it_is_written_by_who_asks_for_it_once_for_each_news_and_also_in_dry_run
     assert dry_run is (house.cluster.applied == [])
 
 
-def test_nobody_else_has_one() -> None:
+def test_without_the_field_no_status_is_written() -> None:
     house = House(UNEVEN)
     house.runs(3)
     assert house.cluster.quote == []
     assert house.store.cluster_healths().get("demo", ClusterHealth()).published_status is None
 
 
-def test_what_was_written_is_what_it_says_to_stand() -> None:
+def test_the_status_has_the_written_bounds() -> None:
     house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
     house.settle()
-    quote = {group["name"]: (group["min"], group["max"]) for group in said(house)[-1]["pools"][0]["groups"]}
-    stands = {str(key): found.bounds for key, found in house.cluster.groups.items()}
-    assert quote == {name: (bounds.min, bounds.max) for name, bounds in stands.items() if bounds is not None}
+    shown = {group["name"]: (group["min"], group["max"]) for group in said(house)[-1]["pools"][0]["groups"]}
+    groups = house.cluster.groups.items()
+    assert shown == {str(key): (group.bounds.min, group.bounds.max) for key, group in groups if group.bounds}
 
 
-def test_a_look_finds_that_it_is_to_be_written_and_does_not_write_it() -> None:
+def test_a_check_requests_the_run_that_writes_the_status() -> None:
     house = House(dry_run=False)
     house.settle()
     before = house.store.load("demo")
@@ -73,7 +73,7 @@ def test_a_look_finds_that_it_is_to_be_written_and_does_not_write_it() -> None:
     assert not any(found is None for found in house.queue.settled.values()), "it is no news any more"
 
 
-def test_a_cluster_that_has_one_comes_to_rest_like_any_other() -> None:
+def test_a_cluster_with_a_status_settles() -> None:
     rests = []
     for place in (None, PLACE):
         house = House(dry_run=False, status_configmap=place)
@@ -85,7 +85,7 @@ def test_a_cluster_that_has_one_comes_to_rest_like_any_other() -> None:
     assert rests == [True, True]
 
 
-def test_what_is_refused_hurts_nothing_and_is_tried_four_times_an_hour_at_most() -> None:
+def test_a_refused_status_is_retried_four_times_an_hour_at_most() -> None:
     house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
     house.cluster.takes_status = False
     house.settle()
@@ -104,7 +104,7 @@ def test_what_is_refused_hurts_nothing_and_is_tried_four_times_an_hour_at_most()
     assert len(house.cluster.quote) == tried + 1, "until it is taken"
 
 
-def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
+def test_a_status_that_a_killed_run_did_not_write_is_written_later() -> None:
     house = House(dry_run=True, status_configmap=PLACE)
 
     def killed(_place: str, _text: str) -> bool:
@@ -120,7 +120,7 @@ def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
     assert house.store.cluster_healths()["demo"].published_status.tried_at is None  # type: ignore[union-attr]
 
 
-def test_another_place_is_another_writing() -> None:
+def test_a_status_is_written_again_for_another_place() -> None:
     document = {"cluster": "demo"}
     quote = is_to_be_shown(None, document, PLACE, NOW)
     there = PublishedStatus(print=quote.print)
@@ -130,51 +130,25 @@ def test_another_place_is_another_writing() -> None:
     assert is_to_be_shown(quote, document, PLACE, NOW + 15 * MINUTE).tried_at == NOW + 15 * MINUTE
 
 
-def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() -> None:
-    def document(missing: int, said: str) -> dict[str, Any]:
-        incident = Incident(
-            kind=IncidentKind.MISSING,
-            since=NOW,
-            pool="ns/workers",
-            zones=("a",),
-            missing=missing,
-            failure_class=FailureClass.CAPACITY,
-            said=said,
-        )
-        cluster_health = with_pending_changes(ClusterHealth().with_incidents([incident]))
-        plan = House(UNEVEN).run().plan
-        assert plan is not None
-        return status_document("demo", plan, {}, cluster_health, ())
-
-    first = document(8, "token=abc")
-    assert first["incidents"] == [
-        {
-            "kind": "missing",
-            "pool": "ns/workers",
-            "since": "2026-01-15T12:00:00Z",
-            "zones": ["a"],
-            "missing": 8,
-            "class": "capacity",
-        }
-    ]
-    assert "token" not in json.dumps(first)
-
-
-def test_while_a_number_of_missing_nodes_wanders_nothing_new_is_said() -> None:
+def test_incidents_have_no_text_of_the_cloud_and_change_rarely() -> None:
     def incident(missing: int) -> Incident:
-        return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing)
+        fields = {"zones": ("a",), "failure_class": FailureClass.CAPACITY, "said": "token=abc"}
+        return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing, **fields)  # type: ignore[arg-type]
 
-    told = with_pending_changes(ClusterHealth().with_incidents([incident(8)]))
+    health = with_pending_changes(ClusterHealth().with_incidents([incident(8)]))
     plan = House(UNEVEN).run().plan
     assert plan is not None
     documents = [
-        status_document("demo", plan, {}, with_pending_changes(told.with_incidents([incident(missing)])), ())
+        status_document("demo", plan, {}, with_pending_changes(health.with_incidents([incident(missing)])), ())
         for missing in (8, 9, 7, 16)
     ]
+    shown = {"kind": "missing", "pool": "ns/workers", "since": "2026-01-15T12:00:00Z", "zones": ["a"]}
+    assert documents[0]["incidents"] == [{**shown, "missing": 8, "class": "capacity"}]
+    assert "token" not in json.dumps(documents)
     assert [each["incidents"][0]["missing"] for each in documents] == [8, 8, 8, 16]
 
 
-def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_of_a_large_and_hostile_cluster_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [group(f"{'x' * 240}-{i}", 1, bounds=(0, 9)) for i in range(300)]
     house = House(groups, dry_run=True)
     plan = house.run().plan
@@ -191,7 +165,7 @@ def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.Monk
     assert status_document("demo", plan, {}, ClusterHealth(), ())["pools"][0]["groups"] == []
 
 
-def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
+def test_the_published_status_is_stored_across_releases() -> None:
     assert read_stored(ClusterHealth, "{}", "x").published_status is None
     newer = '{"published_status": {"print": "a", "by": "somebody"}}'
     assert read_stored(ClusterHealth, newer, "x").published_status == PublishedStatus(print="a")
@@ -205,13 +179,13 @@ def test_a_place_is_a_namespace_and_a_name(place: object) -> None:
         read_model(ClusterRecord, {**RECORD, "id": "demo", "status_configmap": place}, "record")
 
 
-def test_who_unregisters_is_told_what_stays() -> None:
+def test_unregistering_names_the_configmap_that_stays() -> None:
     house = House(dry_run=True, status_configmap=PLACE)
     house.run()
     assert "kubectl delete configmap --namespace evenkeel evenkeel-status" in house.ask("unregister")["message"]
 
 
-def test_the_right_is_to_one_object_that_comes_with_it() -> None:
+def test_the_role_allows_to_patch_one_configmap() -> None:
     text = (ROOT / "deploy" / "kubernetes" / "rbac-status.yaml").read_text(encoding="utf-8")
     status, role, binding = yaml.safe_load_all(text)
     name, namespace = status["metadata"]["name"], status["metadata"]["namespace"]

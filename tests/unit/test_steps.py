@@ -1,4 +1,4 @@
-"""The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
+"""The steps of a pool are data, and safety follows everything that decides a number."""
 
 from datetime import datetime
 
@@ -82,13 +82,13 @@ def test_a_fifth_strategy_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-def test_whatever_a_strategy_says_what_is_published_is_safe(strategy: Strategy) -> None:
+def test_published_bounds_are_safe_under_any_strategy(strategy: Strategy) -> None:
     wild = replace(strategy, size=lambda pool: [Size(99, -99, Reason.of(Rule.SAID, text="wild")) for _ in pool.groups])
     found = pool_plan(zones((1, 2, 0)), numbers(0, 9, wild))
     assert [plan.bounds for plan in found.groups] == [Bounds(plan.requested, plan.requested) for plan in found.groups]
 
 
-def test_a_capability_plugs_in_at_named_points_and_is_planned_again_with_what_it_has_learned() -> None:
+def test_a_capability_plugs_in_at_named_points() -> None:
     seen: list[tuple[str, int]] = []
 
     def step(pool: PoolDraft) -> None:

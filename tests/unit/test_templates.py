@@ -1,4 +1,4 @@
-"""Node templates: what an annotation says wins, field by field, and labels and taints are read or refused."""
+"""Node templates: annotations override, field by field, and labels and taints are read or refused."""
 
 from fractions import Fraction
 
@@ -31,7 +31,7 @@ def test_a_template_is_complete_with_cpu_and_memory(capacity: dict[str, int], co
 
 
 @given(templates, templates, names)
-def test_the_stronger_wins_field_by_field_and_the_weaker_fills_what_it_leaves(stronger, weaker, name) -> None:
+def test_the_stronger_template_overrides_the_weaker_by_field(stronger, weaker, name) -> None:
     both = merged(stronger, weaker)
     for field in ("capacity", "labels"):
         strong, weak = getattr(stronger, field), getattr(weaker, field)
@@ -43,7 +43,7 @@ def test_the_stronger_wins_field_by_field_and_the_weaker_fills_what_it_leaves(st
 
 
 @given(templates, templates)
-def test_of_each_key_and_effect_one_taint_is_left_the_strongest(stronger, weaker) -> None:
+def test_the_strongest_taint_of_each_key_and_effect_is_kept(stronger, weaker) -> None:
     said = {taint[::2]: taint for taint in (*weaker.taints, *stronger.taints)}
     found = merged(stronger, weaker).taints
     assert len(found) == len(said)
@@ -69,7 +69,7 @@ def test_a_taint_keeps_its_place_when_the_stronger_changes_its_value() -> None:
         ("annotations", "annotations", "annotations"),
     ],
 )
-def test_both_sources_are_named_the_stronger_first(stronger: str, weaker: str, source: str) -> None:
+def test_the_stronger_source_is_named_first(stronger: str, weaker: str, source: str) -> None:
     assert merged(NodeTemplate(source=stronger), NodeTemplate(source=weaker)).source == source
 
 
@@ -99,7 +99,7 @@ def test_labels_are_read_between_commas(text: str, labels: dict[str, str]) -> No
         ("Example.com/a=b", {"Example.com/a": "b"}, "is no key"),
     ],
 )
-def test_an_odd_label_is_read_as_cluster_autoscaler_reads_it_and_told(
+def test_an_invalid_label_is_read_as_by_cluster_autoscaler_and_reported(
     text: str, labels: dict[str, str], says: str
 ) -> None:
     found, (problem,) = read_labels(text)
@@ -137,7 +137,7 @@ def test_taints_are_read_between_commas_one_per_key_and_effect(text: str, found:
         ("a=-:NoSchedule", (), "'a=-:NoSchedule' is no taint"),
     ],
 )
-def test_an_odd_taint_is_read_as_cluster_autoscaler_reads_it_and_told(
+def test_an_invalid_taint_is_read_as_by_cluster_autoscaler_and_reported(
     text: str, found: tuple[Taint, ...], says: str
 ) -> None:
     taints, (problem,) = read_taints(text)
@@ -146,14 +146,14 @@ def test_an_odd_taint_is_read_as_cluster_autoscaler_reads_it_and_told(
 
 
 @given(st.text() | st.text("ab=:,/ -.NoSchedule"))
-def test_whatever_is_told_of_any_text_is_one_line(text: str) -> None:
+def test_a_problem_of_any_text_is_one_line(text: str) -> None:
     for read in (read_labels, read_taints):
         _, problems = read(text)
         assert all(problem.isprintable() for problem in problems)
 
 
 @pytest.mark.parametrize("text", ["=" * 100_000, "a." * 50_000 + "=b", "-" * 100_000 + "/a=b"])
-def test_a_long_text_is_told_of_at_once(text: str) -> None:
+def test_a_problem_of_a_long_text_is_short(text: str) -> None:
     for read in (read_labels, read_taints):
         _, problems = read(text)
         assert problems

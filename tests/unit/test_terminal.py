@@ -1,4 +1,4 @@
-"""What reaches a terminal or a page says what it says, and orders nothing; JSON stays the same JSON."""
+"""No text controls a terminal or a page, and JSON stays the same JSON."""
 
 import json
 import re
@@ -50,12 +50,12 @@ MEANT = {"action", "state", "at", "now", "since", "until", "outcome", "cause"}
 
 
 def obeyed(text: str) -> set[str]:
-    """The characters in it that a terminal would obey, or that it cannot show."""
+    """Return the characters that control a terminal, or that it cannot show."""
     return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
 
 
 @given(EVIL)
-def test_a_text_becomes_one_line_without_orders(text: str) -> None:
+def test_a_text_becomes_one_line_without_control_characters(text: str) -> None:
     quote = printable(text)
     assert obeyed(quote) == set()
     assert printable(quote) == quote
@@ -63,7 +63,7 @@ def test_a_text_becomes_one_line_without_orders(text: str) -> None:
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" ")))
-def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
+def test_a_text_without_control_characters_is_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
@@ -79,7 +79,7 @@ def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
         ("grün 有 ✓ →", "grün 有 ✓ →"),
     ],
 )
-def test_what_stays_can_be_read(text: str, quote: str) -> None:
+def test_the_rest_of_a_text_is_readable(text: str, quote: str) -> None:
     assert printable(text) == quote
 
 
@@ -101,7 +101,7 @@ def answers() -> list[dict[str, Any]]:
 
 
 @given(EVIL, st.integers(40, 200))
-def test_no_answer_of_a_stack_orders_a_terminal_about(answers: list[dict[str, Any]], evil: str, width: int) -> None:
+def test_no_answer_of_a_stack_controls_a_terminal(answers: list[dict[str, Any]], evil: str, width: int) -> None:
     for answer in answers:
         quote = StringIO()
         print_answer(spoilt(answer, evil), Console(file=quote, width=width))
@@ -109,7 +109,7 @@ def test_no_answer_of_a_stack_orders_a_terminal_about(answers: list[dict[str, An
 
 
 @given(EVIL)
-def test_no_plan_orders_a_terminal_about(evil: str) -> None:
+def test_no_plan_controls_a_terminal(evil: str) -> None:
     groups = [group("a", 4), group(f"b{evil}", 1), group("c", pool=None, key=key("c", pool=f"p{evil}"))]
     planned = plan(Observation(groups=tuple(groups)), ClusterState(), numbers(3, 12), NOW)
     quote = StringIO()
@@ -118,7 +118,7 @@ def test_no_plan_orders_a_terminal_about(evil: str) -> None:
 
 
 @given(EVIL)
-def test_no_fault_orders_a_terminal_about_and_each_is_one_line(evil: str) -> None:
+def test_no_fault_controls_a_terminal_and_each_is_one_line(evil: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         told: list[str] = []
         patched.setattr(typer, "echo", lambda text, err=False: told.append(text))
@@ -130,7 +130,7 @@ def test_no_fault_orders_a_terminal_about_and_each_is_one_line(evil: str) -> Non
 
 
 @given(st.recursive(EVIL, lambda inner: st.lists(inner) | st.dictionaries(EVIL, inner), max_leaves=5))
-def test_json_is_the_same_json_and_orders_nothing(value: object) -> None:
+def test_json_is_the_same_json_and_controls_nothing(value: object) -> None:
     with pytest.MonkeyPatch.context() as patched:
         told: list[str] = []
         patched.setattr(typer, "echo", told.append)
@@ -145,7 +145,7 @@ def _sources() -> Iterator[tuple[str, str]]:
             yield file.name, file.read_text(encoding="utf-8")
 
 
-def test_commands_speak_to_the_terminal_by_those_functions_alone() -> None:
+def test_commands_write_to_the_terminal_only_by_those_functions() -> None:
     for name, source in _sources():
         for call in re.findall(r"(?:typer|click)\.s?echo\(.*", source):
             assert call == "typer.echo(history)", f"{name}: {call}"  # JSON in ASCII, by json.dumps

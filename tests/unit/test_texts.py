@@ -1,4 +1,4 @@
-"""Every reason, problem and incident has a text, every text names facts of its rule, and no decision reads a text."""
+"""Every reason, problem and incident has a text with facts of its rule, and no decision reads a text."""
 
 import ast
 import json
@@ -87,7 +87,7 @@ def given_facts() -> Iterator[tuple[str, str, set[str], bool]]:
     [("rules", Rule), ("problems", ProblemKind), ("incidents", IncidentKind)],
     ids=["rules", "problems", "incidents"],
 )
-def test_every_kind_has_its_text_and_every_text_its_kind(section: str, kinds: type[StrEnum]) -> None:
+def test_every_kind_has_one_text(section: str, kinds: type[StrEnum]) -> None:
     assert set(texts()[section]) == {kind.value for kind in kinds}
 
 
@@ -125,7 +125,7 @@ def test_data_files_are_in_the_wheel_and_in_the_plugin() -> None:
 
 
 @pytest.mark.parametrize("kind", IncidentKind)
-def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind: IncidentKind) -> None:
+def test_every_kind_of_incident_has_words_remedy_and_command(kind: IncidentKind) -> None:
     incident = Incident(kind=kind, since=NOW, pool="" if kind.of_cluster else "cluster-api/prod/workers", missing=3)
     assert incidents.incident_words(incident, NOW)
     assert not incidents.todo(incident).endswith(".")
@@ -136,7 +136,7 @@ def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind
 
 
 @pytest.mark.parametrize("failure_class", [*FailureClass, None])
-def test_every_class_of_failure_has_something_to_do_about_it(failure_class: FailureClass | None) -> None:
+def test_every_class_of_failure_has_a_remedy(failure_class: FailureClass | None) -> None:
     incident = Incident(kind=IncidentKind.MISSING, since=NOW, pool="p", missing=1, failure_class=failure_class)
     assert incidents.todo(incident)
 
@@ -178,7 +178,7 @@ def test_a_template_is_filled_in(template: str, facts: dict[str, Fact], text: st
 
 
 def plans() -> Iterator[dict[str, Any]]:
-    """Plans in which many rules speak: fences, moves, caps, minima, overshoots, requests that nobody can meet."""
+    """Plans in which many rules speak: fences, moves, caps, minima, overshoots, requests without room."""
     for strategy in STRATEGIES:
         for on_failure in OnFailure:
             policy = numbers(4, 12, strategy, on_failure)
@@ -194,20 +194,18 @@ def plans() -> Iterator[dict[str, Any]]:
 
 
 def replace_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the texts of all rules and problems."""
     noise = {section: {kind: f"noise {kind}" for kind in texts()[section]} for section in ("rules", "problems")}
     changed = {**texts(), **noise}
     monkeypatch.setattr(english, "texts", lambda: changed)
 
 
 def without_words(value: Any) -> Any:
-    """An answer without its sentences."""
     if isinstance(value, dict):
         return {name: without_words(part) for name, part in value.items() if name not in SENTENCES}
     return [without_words(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def test_other_words_change_nothing_but_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_texts_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(plans())
     replace_texts(monkeypatch)
     after = list(plans())
@@ -219,7 +217,7 @@ def test_other_words_change_nothing_but_words(monkeypatch: pytest.MonkeyPatch) -
 
 
 def story() -> list[Any]:
-    """What a stack does and answers while a zone fails, somebody asks for nodes, and a pool is invalid."""
+    """Return what a stack does and answers while a zone fails, nodes are requested, and a pool is invalid."""
     house = House(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
     house.fail("a")
     house.ask("scale-up", nodes=2, pool="workers", id="r1")
@@ -237,7 +235,7 @@ def story() -> list[Any]:
     ]
 
 
-def test_other_words_change_nothing_that_a_stack_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_texts_change_nothing_that_a_stack_does(monkeypatch: pytest.MonkeyPatch) -> None:
     before = story()
     replace_texts(monkeypatch)
     after = story()

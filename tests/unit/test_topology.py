@@ -1,5 +1,6 @@
-"""Bounds in a Cluster's topology: held where the record gives no leave to write them, and applied where it does."""
+"""Bounds in a Cluster's topology are held without the record's consent, and applied with it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,24 +24,25 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of, reques
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES, Object
-from tests.parts import replace
 
 PLACE = "spec.topology.workers.machineDeployments[{}].metadata.annotations"
 ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
 
 
 def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fields: Any) -> NodeGroup:
-    """A group whose bounds stand in a Cluster's topology."""
     found = owned(zone, Bounds(*bounds), requested=nodes, uid="uid-of-the-cluster")
-    assert found.owner.numbers is not None
+    assert found.owner is not None
     ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")
     field = f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]"
-    owner = replace(found.owner.numbers, ref=ref, max_field=field, needs_consent=True)
+    owner = replace(found.owner, ref=ref, max_field=field, needs_consent=True)
     return replace(found, owner=owner, **fields)
 
 
 def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
     return House(groups or [topology(zone) for zone in "abc"], **{"pools": [], **fields})
+
+
+UNEVEN = [topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)]
 
 
 def wants(*, leave: bool = False, autoscaler: bool = True, **fields: Any) -> Policy:
@@ -50,11 +52,11 @@ def wants(*, leave: bool = False, autoscaler: bool = True, **fields: Any) -> Pol
 # -- held
 
 
-def test_bounds_that_are_held_stay_and_the_pool_says_whose_they_are_and_what_would_let_us_write_them() -> None:
+def test_held_bounds_stay_and_the_pool_names_owner_and_consent() -> None:
     found = pool_plan([topology("a", nodes=4), topology("b", nodes=0)], wants(minimum=0, maximum=8))
     assert [plan.bounds for plan in found.groups] == [Bounds(0, 4), Bounds(0, 4)]
     assert not any(plan.changes for plan in found.groups)
-    (problem,) = [text for text in problems_of(found.report.problems) if "write_topology" in text]
+    (problem,) = [text for text in problems_of(found.problems) if "write_topology" in text]
     assert "Cluster default/demo" in problem
     for zone in "ab":
         assert f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]" in problem
@@ -62,39 +64,34 @@ def test_bounds_that_are_held_stay_and_the_pool_says_whose_they_are_and_what_wou
         assert f"deploy/kubernetes/cluster-api/{file}" in problem or file in problem
 
 
-def test_it_is_told_once() -> None:
-    found = house()
+@pytest.mark.parametrize("leave", [False, True])
+def test_held_bounds_are_reported_once_and_written_with_consent(leave: bool) -> None:
+    found = house(UNEVEN, write_topology=leave)
     found.runs(3)
-    assert found.cluster.applied == []
     told = [decision for decision in found.decisions() if "bounds-held" in str(decision["pool"]["problemRules"])]
+    assert bool(found.cluster.applied) is leave
+    if leave:
+        assert all(patch.bounds is not None for patch in found.cluster.applied)
+        assert told == []
+        return
     assert len(told) == len(found.decisions()) == 1
     found.queue.requests.clear()
     found.looks()
     assert found.queue.requests == {}
 
 
-def test_a_switch_that_the_record_has_lets_the_same_pool_be_written() -> None:
-    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
-    found.run()
-    assert found.cluster.applied
-    assert all(patch.bounds is not None for patch in found.cluster.applied)
-    assert not any("bounds-held" in str(decision) for decision in found.decisions())
-
-
-def test_below_pool_minimum_replicas_are_raised_inside_the_bounds_that_stand() -> None:
+def test_below_pool_minimum_replicas_rise_inside_held_bounds() -> None:
     found = house(
         [topology("a", (0, 2)), topology("b", (0, 9)), topology("c", (0, 9))], pools=[{"name": "workers", "min": 9}]
     )
     found.runs(2)
-    assert [one.requested for one in found.cluster.groups.values()] == [2, 4, 3] or [
-        one.requested for one in found.cluster.groups.values()
-    ] == [2, 3, 4]
+    assert [one.requested for one in found.cluster.groups.values()] in ([2, 4, 3], [2, 3, 4])
     assert all(patch.bounds is None for patch in found.cluster.applied)
     assert [one.bounds for one in found.cluster.groups.values()] == [Bounds(0, 2), Bounds(0, 9), Bounds(0, 9)]
 
 
 @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
-def test_beside_an_autoscaler_what_is_stuck_stays_since_without_a_fence_it_would_be_ordered_there_again(
+def test_beside_an_autoscaler_stuck_replicas_stay_in_held_bounds(
     on_failure: OnFailure,
 ) -> None:
     stuck = topology("a", nodes=4, running=1)
@@ -108,7 +105,7 @@ def test_beside_an_autoscaler_what_is_stuck_stays_since_without_a_fence_it_would
     assert fence_first(failing) is None
 
 
-def test_where_nobody_else_orders_machines_what_is_stuck_moves_inside_the_bounds() -> None:
+def test_without_an_autoscaler_stuck_replicas_move_inside_held_bounds() -> None:
     groups = [topology("a", nodes=4, running=1), topology("b", (0, 3)), topology("c", (0, 9))]
     found = pool_plan(groups, wants(autoscaler=False, minimum=0, maximum=16, on_failure=OnFailure.MOVE), fenced="a")
     assert requested(found) == (1, 3, 4) or requested(found) == (1, 2, 5)
@@ -116,18 +113,21 @@ def test_where_nobody_else_orders_machines_what_is_stuck_moves_inside_the_bounds
         assert [patch.bounds for patch in patches(plan)] == [None] * len(patches(plan))
 
 
-def test_more_than_the_pool_should_have_is_not_taken_back_from_groups_that_go_on_offering_it() -> None:
-    found = pool_plan([topology("a", nodes=4, running=1), topology("b")], wants(minimum=0, maximum=3))
-    assert requested(found) == (4, 2)
+def test_nodes_above_the_pool_maximum_stay_in_groups_with_held_bounds() -> None:
+    pool = pool_plan([topology("a", nodes=4, running=1), topology("b")], wants(minimum=0, maximum=3))
+    assert requested(pool) == (4, 2)
+    assert pool.valid
+    assert [problem.kind for problem in pool.problems] == [ProblemKind.BOUNDS_HELD, ProblemKind.OVER_COMMITTED]
+    assert pool.remembered.desired_bounds == {}
 
 
-def test_beside_groups_of_ours_the_room_that_is_held_open_is_spoken_for() -> None:
+def test_room_in_held_bounds_is_taken_from_the_other_groups() -> None:
     ours = group("b", 2, bounds=(0, 9))
     found = pool_plan([topology("a", (0, 6), nodes=2), ours], wants(minimum=12, maximum=12))
     assert sum(plan.bounds.max for plan in found.groups if plan.bounds) <= 12
 
 
-def test_a_group_that_requests_more_than_the_bounds_allow_is_lowered_without_touching_them() -> None:
+def test_replicas_above_held_bounds_fall_without_the_bounds() -> None:
     plan = GroupPlan(
         group=replace(topology("a", (0, 2), nodes=5), bounds_held=True),
         state=State.FENCED,
@@ -150,7 +150,7 @@ def test_a_group_that_requests_more_than_the_bounds_allow_is_lowered_without_tou
     on_failure=st.sampled_from(OnFailure),
     autoscaler=st.booleans(),
 )
-def test_whatever_the_pool_is_like_bounds_that_are_held_stay_and_replicas_never_leave_them(
+def test_held_bounds_stay_and_contain_the_replicas_of_any_pool(
     replicas: list[int],
     tops: list[int],
     running: list[int],
@@ -169,7 +169,7 @@ def test_whatever_the_pool_is_like_bounds_that_are_held_stay_and_replicas_never_
         autoscaler=autoscaler, minimum=minimum, maximum=minimum + extra, strategy=strategy, on_failure=on_failure
     )
     found = pool_plan(groups, policy, fenced=fenced)
-    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.identity.zone)), strict=True):
+    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.zone)), strict=True):
         assert plan.bounds == before.bounds
         assert before.bounds is not None
         assert before.bounds.min <= plan.requested <= before.bounds.max
@@ -181,8 +181,8 @@ def test_whatever_the_pool_is_like_bounds_that_are_held_stay_and_replicas_never_
 # -- switched off again, and restored
 
 
-def test_switched_off_it_gets_what_was_wanted_there_back_and_then_is_held() -> None:
-    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
+def test_switched_off_the_desired_bounds_return_and_are_held() -> None:
+    found = house(UNEVEN, write_topology=True)
     found.runs(2)
     assert any(one.bounds != Bounds(0, 4) for one in found.cluster.groups.values())
     register_again(found.store, found.record.model_copy(update={"write_topology": None}))
@@ -193,21 +193,21 @@ def test_switched_off_it_gets_what_was_wanted_there_back_and_then_is_held() -> N
     assert not state.desired_bounds
 
 
-def test_held_bounds_of_which_nothing_is_ours_are_what_is_wanted_whatever_we_once_wrote_there() -> None:
-    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
+def test_held_bounds_without_our_marks_are_desired() -> None:
+    found = house(UNEVEN, write_topology=True)
     found.runs(2)
     ours = found.cluster.groups[topology("b").key].bounds
     assert ours is not None
     register_again(found.store, found.record.model_copy(update={"write_topology": False}))
     found.settle()
     for one in list(found.cluster.groups.values()):
-        assert one.owner.numbers is not None
-        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner.numbers, bounds=ours))
+        assert one.owner is not None
+        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner, bounds=ours))
     (pool,) = found.ask("status")["pools"]
     assert pool["max"] == 3 * ours.max
 
 
-def test_restoring_a_group_of_which_only_a_mark_is_ours_leaves_its_bounds_alone() -> None:
+def test_a_restore_of_a_mark_keeps_held_bounds() -> None:
     found = house([topology("a", move="01JH0000000000000000000000"), topology("b"), topology("c")])
     found.ask("restore")
     found.run()
@@ -216,11 +216,11 @@ def test_restoring_a_group_of_which_only_a_mark_is_ours_leaves_its_bounds_alone(
     assert (patch.bounds, patch.plan.reasons[0].rule) == (Bounds(0, 4), Rule.RESTORED_WITHOUT_BOUNDS)
 
 
-def test_who_wrote_the_key_before_is_named_where_it_is_taken_and_only_there() -> None:
+def test_the_writer_before_us_is_named_where_bounds_are_taken() -> None:
     def by(zone: str, manager: str, nodes: int) -> NodeGroup:
         one = topology(zone, nodes=nodes)
-        assert one.owner.numbers is not None
-        return replace(one, owner=replace(one.owner.numbers, set_by=manager))
+        assert one.owner is not None
+        return replace(one, owner=replace(one.owner, set_by=manager))
 
     found = pool_plan([by("a", "flux", 4), by("b", "", 0)], wants(leave=True, minimum=0, maximum=8))
     (first, second) = found.groups
@@ -229,6 +229,10 @@ def test_who_wrote_the_key_before_is_named_where_it_is_taken_and_only_there() ->
 
 
 # -- read and applied
+
+
+def owned_item() -> Object:
+    return objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
 
 
 def cluster_of(*names: str, fields: Any = None) -> Object:
@@ -255,78 +259,53 @@ def applied_fields(manager: str, operation: str, **entries: list[str]) -> Object
     return {"manager": manager, "operation": operation, "fieldsV1": tree, "time": "2026-01-01T00:00:00Z"}
 
 
-def test_an_entry_that_names_neither_bound_leaves_them_to_the_deployment() -> None:
-    item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
-    cluster = cluster_of("a")
-    cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"] = {"x": "y"}
-    item["metadata"]["annotations"] = {}
-    (found,) = read(item, cluster)
-    assert (found.owner_object, found.group.owner.two_objects, found.group.owner.numbers) == (None, False, None)
-
-
-def test_an_entry_that_names_one_bound_owns_both() -> None:
-    item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
-    cluster = cluster_of("a")
-    del cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"][CLUSTER_API.min_key]
+def test_an_entry_owns_both_bounds_if_it_names_one() -> None:
+    item, cluster = owned_item(), cluster_of("a")
+    (entry,) = cluster["spec"]["topology"]["workers"]["machineDeployments"]
+    del entry["metadata"]["annotations"][CLUSTER_API.min_key]
     (found,) = read(item, cluster)
     assert (found.owner_object is not None, found.group.bounds) == (True, Bounds(0, 9))
+    entry["metadata"]["annotations"], item["metadata"]["annotations"] = {"x": "y"}, {}
+    (found,) = read(item, cluster)
+    assert (found.owner_object, found.group.two_objects, found.group.owner) == (None, False, None)
 
 
-def test_of_two_entries_with_one_name_the_first_counts() -> None:
-    item, cluster = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", "a")
+def test_the_first_of_two_entries_of_one_name_counts() -> None:
+    item, cluster = owned_item(), cluster_of("a", "a")
     entries = cluster["spec"]["topology"]["workers"]["machineDeployments"]
     for entry, most in zip(entries, ("5", "7"), strict=True):
         entry["metadata"] = {"annotations": {CLUSTER_API.min_key: "0", CLUSTER_API.max_key: most}}
     (found,) = read(item, cluster)
-    assert found.group.owner.numbers is not None
-    assert found.group.owner.numbers.bounds == Bounds(0, 5)
+    assert found.group.owner is not None
+    assert found.group.owner.bounds == Bounds(0, 5)
 
 
-def test_a_key_that_somebody_applies_to_the_topology_does_not_freeze_its_group() -> None:
+def test_a_key_applied_to_the_topology_does_not_freeze_its_group() -> None:
     fields = [applied_fields("flux", "Apply", a=[CLUSTER_API.max_key])]
-    (found,) = read(objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", fields=fields))
-    assert found.group.managers.bounds_applied_by == ""
-    assert found.group.owner.numbers is not None
-    assert (found.group.owner.numbers.set_by, found.group.owner.numbers.needs_consent) == ("flux", True)
+    (found,) = read(owned_item(), cluster_of("a", fields=fields))
+    assert found.group.bounds_applied_by == ""
+    assert found.group.owner is not None
+    assert (found.group.owner.set_by, found.group.owner.needs_consent) == ("flux", True)
 
 
-def test_every_apply_holds_all_that_is_ours_in_the_cluster_and_nothing_else() -> None:
+def test_every_apply_has_exactly_our_fields_of_the_cluster() -> None:
     fields = [
         applied_fields("evenkeel", "Apply", a=[CLUSTER_API.max_key, "gone"], b=[CLUSTER_API.max_key]),
         applied_fields("evenkeel", "Update", c=[CLUSTER_API.max_key]),
         applied_fields("flux", "Apply", b=["team.example/keep"], c=[CLUSTER_API.min_key]),
     ]
-    (found,) = read(
-        objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", "b", "c", fields=fields)
-    )
+    (found,) = read(owned_item(), cluster_of("a", "b", "c", fields=fields))
     assert found.owner_object is not None
     body = found.owner.applied(found.owner_object, found.scalable, {CLUSTER_API.min_key: "1"})
-    assert body == {
-        "spec": {
-            "topology": {
-                "workers": {
-                    "machineDeployments": [
-                        {
-                            "name": "a",
-                            "metadata": {"annotations": {CLUSTER_API.max_key: "9", CLUSTER_API.min_key: "1"}},
-                        },
-                        {"name": "b", "metadata": {"annotations": {CLUSTER_API.max_key: "9"}}},
-                    ]
-                }
-            }
-        }
-    }
+    assert body["spec"]["topology"]["workers"]["machineDeployments"] == [
+        {"name": "a", "metadata": {"annotations": {CLUSTER_API.max_key: "9", CLUSTER_API.min_key: "1"}}},
+        {"name": "b", "metadata": {"annotations": {CLUSTER_API.max_key: "9"}}},
+    ]
+    assert ([*body], [*body["spec"]], [*body["spec"]["topology"]]) == (["spec"], ["topology"], ["workers"])
 
 
 @pytest.mark.parametrize(
     "fields", [None, [], "x", [5], [{"manager": "evenkeel", "operation": "Apply"}], [{"fieldsV1": 3}]]
 )
-def test_who_owns_what_is_read_from_whatever_stands_there(fields: Any) -> None:
+def test_malformed_managed_fields_own_nothing(fields: Any) -> None:
     assert applied_by_us({"metadata": {"managedFields": fields}}, ENTRIES) == []
-
-
-def test_problem_kinds_are_lived_with() -> None:
-    found = pool_plan([topology("a"), topology("b")], wants(minimum=0, maximum=8))
-    assert found.mode.valid
-    assert [problem.kind for problem in found.report.problems] == [ProblemKind.BOUNDS_HELD]
-    assert found.remembered.desired_bounds == {}

@@ -1,4 +1,4 @@
-"""Where a connection may lead, how long it may take, how much may come out of it; without a network."""
+"""Connections lead to allowed addresses only, and their time and size are bounded."""
 
 import gzip
 import io
@@ -7,6 +7,7 @@ import ssl
 import threading
 import zlib
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import urllib3
@@ -16,12 +17,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.addresses import ForbiddenAddressError, check_address, connect
 from evenkeel.adapters.kubernetes.client import transport
 from evenkeel.adapters.kubernetes.client.lists import read_json
-from evenkeel.adapters.kubernetes.client.transport import (
-    Allowance,
-    TooMuchError,
-    UnusableAnswerError,
-    read_body,
-)
+from evenkeel.adapters.kubernetes.client.transport import Allowance, TooMuchError, UnusableAnswerError, read_body
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.1.1", "0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.170.2"),
@@ -45,15 +41,15 @@ ALLOWED = [
 
 class TestAddresses:
     @pytest.mark.parametrize("address", FORBIDDEN)
-    def test_no_cluster_is_at_an_address_of_this_machine_or_of_the_clouds_own(self, address: str) -> None:
+    def test_addresses_of_this_machine_and_the_cloud_are_forbidden(self, address: str) -> None:
         with pytest.raises(ForbiddenAddressError, match=r"api\.demo leads to"):
             check_address("api.demo", address, allow_loopback=False)
 
     @pytest.mark.parametrize("address", ALLOWED)
-    def test_private_networks_are_where_clusters_are(self, address: str) -> None:
+    def test_private_networks_are_allowed(self, address: str) -> None:
         check_address("api.demo", address, allow_loopback=False)
 
-    def test_the_sandboxes_own_setting_allows_loopback_and_nothing_else(self) -> None:
+    def test_the_sandboxes_setting_allows_only_loopback(self) -> None:
         for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
             check_address("localhost", address, allow_loopback=True)
         for address in ("169.254.169.254", "0.0.0.0", "::", "fe80::1", "fd00:ec2::254", "::ffff:169.254.169.254"):
@@ -61,7 +57,7 @@ class TestAddresses:
                 check_address("localhost", address, allow_loopback=True)
 
     @given(st.ip_addresses(network="169.254.0.0/16") | st.ip_addresses(network="127.0.0.0/8"))
-    def test_an_address_is_the_same_in_whatever_form_ipv6_writes_it(self, address: Any) -> None:
+    def test_a_forbidden_address_is_forbidden_in_every_ipv6_form(self, address: Any) -> None:
         number = int(address)
         for form in (f"::ffff:{address}", f"64:ff9b::{address}", f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1"):
             with pytest.raises(ForbiddenAddressError):
@@ -69,39 +65,24 @@ class TestAddresses:
 
 
 class Network:
-    """What names resolve to, and who is connected to."""
+    """Answers of the resolver, and the addresses that connections are made to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
         self.answers = list(answers)
         self.connected: list[str] = []
-        network = self
-
-        class Socket:
-            def __init__(self, *_: Any) -> None:
-                pass
-
-            def setsockopt(self, *_: Any) -> None:
-                pass
-
-            def settimeout(self, seconds: float) -> None:
-                pass
-
-            def connect(self, address: tuple[str, int]) -> None:
-                network.connected.append(address[0])
-
-            def close(self) -> None:
-                pass
+        wire = MagicMock()
+        wire.connect.side_effect = lambda address: self.connected.append(address[0])
 
         def resolve(host: str, port: int, **_: Any) -> list[Any]:
-            found = self.answers.pop(0)
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+            addresses = self.answers.pop(0)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        monkeypatch.setattr(socket, "socket", Socket)
+        monkeypatch.setattr(socket, "socket", lambda *_: wire)
 
 
 class TestNames:
-    def test_a_name_is_resolved_once_and_the_connection_goes_to_the_address_that_was_looked_at(
+    def test_a_name_is_resolved_once_and_connected_to_the_checked_address(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         network = Network(monkeypatch, ["10.0.0.7"], ["169.254.169.254"])
@@ -109,18 +90,18 @@ class TestNames:
         assert network.connected == ["10.0.0.7"]
         assert network.answers == [["169.254.169.254"]], "a second question could have another answer"
 
-    def test_one_forbidden_address_among_others_is_reason_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_forbidden_address_among_others_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         network = Network(monkeypatch, ["10.0.0.7", "127.0.0.1"])
         with pytest.raises(ForbiddenAddressError):
             connect("mixed.example", 443, 3, allow_loopback=False)
         assert network.connected == []
 
-    def test_a_name_that_is_none_is_not_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_name_is_not_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: host.encode("idna"))
         with pytest.raises(socket.gaierror, match="no name of a host"):
             connect("a" * 64 + ".example", 443, 3, allow_loopback=False)
 
-    def test_a_resolver_that_is_late_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_late_resolver_is_not_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         never = threading.Event()
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait())
         with pytest.raises(TimeoutError, match="not resolved in time"):
@@ -135,13 +116,11 @@ def answer(body: bytes, **headers: str) -> urllib3.HTTPResponse:
 
 class TestBodies:
     @given(st.binary(max_size=3000).map(lambda data: data * 50))
-    def test_a_body_is_what_was_packed(self, body: bytes) -> None:
+    def test_a_body_is_unpacked(self, body: bytes) -> None:
         assert read_body(answer(body), Allowance()) == body
         assert read_body(answer(gzip.compress(body), content_encoding="gzip"), Allowance()) == body
 
-    def test_two_gigabytes_in_two_megabytes_are_refused_after_what_is_allowed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_compression_bomb_is_refused_at_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         unpacked = 0
 
         class Counted(Allowance):
@@ -159,17 +138,17 @@ class TestBodies:
             read_body(answer(bomb, content_encoding="gzip"), Counted())
         assert unpacked <= 64 * 2**20 + 2**16
 
-    def test_a_plain_body_is_counted_too_and_so_are_pages_together(self) -> None:
+    def test_plain_bodies_and_pages_count_together(self) -> None:
         allowance = Allowance(size=2**20)
         read_body(answer(b" " * 600_000), allowance)
         with pytest.raises(UnusableAnswerError, match="it is larger than 1 MiB"):
             read_body(answer(b" " * 600_000), allowance)
 
-    def test_json_that_is_small_and_becomes_large_in_memory_is_refused_before_it_is_read(self) -> None:
+    def test_json_with_too_many_values_is_refused_before_it_is_parsed(self) -> None:
         with pytest.raises(UnusableAnswerError, match="it holds more than 3000000 values"):
             read_body(answer(b"[" + b"[]," * 2_000_000 + b"[]]"), Allowance())
 
-    def test_what_cannot_hold_too_many_values_is_not_counted(self) -> None:
+    def test_values_are_counted_only_where_they_may_be_too_many(self) -> None:
         smallest = b"[" + b"0," * 500 + b"0]"
         read_body(answer(smallest), Allowance(size=len(smallest), values=len(smallest) // 2 + 1))
         with pytest.raises(TooMuchError, match="it holds more than 400 values"):
@@ -184,12 +163,12 @@ class TestBodies:
             (b"{}", "gzip, gzip", "packed otherwise than with gzip"),
         ],
     )
-    def test_what_is_not_packed_as_was_asked_is_refused(self, body: bytes, encoding: str, says: str) -> None:
+    def test_another_encoding_is_refused(self, body: bytes, encoding: str, says: str) -> None:
         with pytest.raises(UnusableAnswerError, match=says):
             read_body(answer(body, content_encoding=encoding), Allowance())
 
 
-def test_a_sockets_time_is_for_all_its_pieces_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sockets_timeout_is_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 100.0
     given: list[float | None] = []
     monkeypatch.setattr(transport, "monotonic", lambda: at)
@@ -206,6 +185,6 @@ def test_a_sockets_time_is_for_all_its_pieces_together(monkeypatch: pytest.Monke
         wire.recv_into(bytearray(1))
 
 
-def test_half_a_character_in_an_answer_becomes_one_that_can_be_stored() -> None:
+def test_half_a_character_in_an_answer_is_replaced() -> None:
     answer = read_json(b'{"message": ["a\\ud800b", "\\ud83d\\ude00"]}')
     assert answer == {"message": ["a?b", "\U0001f600"]}

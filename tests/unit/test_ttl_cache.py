@@ -1,4 +1,4 @@
-"""What many threads want at once is asked for once, and whoever wants something else is not held up."""
+"""Threads that want one value share one request, and other keys are not blocked."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_fifty_threads_ask_once(shared: Shared[str]) -> None:
     assert service.asked == 1
 
 
-def test_a_key_that_hangs_holds_up_nobody_who_wants_another(shared: Shared[str]) -> None:
+def test_a_hanging_key_does_not_block_another(shared: Shared[str]) -> None:
     hanging, quick = Service(), Service()
     hanging.gate.clear()
     with ThreadPoolExecutor(FIFTY) as threads:
@@ -80,9 +80,7 @@ def test_a_key_that_hangs_holds_up_nobody_who_wants_another(shared: Shared[str])
     assert hanging.asked == 1
 
 
-def test_a_failure_is_shared_by_all_who_wait_and_for_seconds_by_those_who_come_later(
-    shared: Shared[str], clock: FakeClock
-) -> None:
+def test_a_failure_is_shared_for_some_seconds(shared: Shared[str], clock: FakeClock) -> None:
     service = Service(AccessError("no"))
     assert outcomes([lambda: shared.get("a", service)] * FIFTY) == ["failed: no"] * FIFTY
     assert service.asked == 1
@@ -95,7 +93,7 @@ def test_a_failure_is_shared_by_all_who_wait_and_for_seconds_by_those_who_come_l
     assert shared.get("a", service) == "value-2"
 
 
-def test_what_nobody_foresaw_ends_for_those_who_wait_as_well(shared: Shared[str]) -> None:
+def test_an_unexpected_error_ends_every_waiting_call(shared: Shared[str]) -> None:
     service = Service(ZeroDivisionError("never told"))
     service.gate.clear()
     with ThreadPoolExecutor(2) as threads:
@@ -108,9 +106,7 @@ def test_what_nobody_foresaw_ends_for_those_who_wait_as_well(shared: Shared[str]
         assert isinstance(second.exception(20), AccessError | ZeroDivisionError)
 
 
-def test_a_question_whose_thread_was_left_behind_is_asked_again_by_the_next(
-    shared: Shared[str], clock: FakeClock
-) -> None:
+def test_a_call_replaces_one_that_was_left_behind(shared: Shared[str], clock: FakeClock) -> None:
     frozen = Service()
     frozen.gate.clear()
     with ThreadPoolExecutor(1) as threads:
@@ -122,7 +118,7 @@ def test_a_question_whose_thread_was_left_behind_is_asked_again_by_the_next(
         left_behind.result(20)
 
 
-def test_a_value_is_kept_for_as_long_as_it_can_be(shared: Shared[str], clock: FakeClock) -> None:
+def test_a_value_is_kept_until_it_expires(shared: Shared[str], clock: FakeClock) -> None:
     service = Service()
     values = []
     for _ in range(3):
@@ -131,7 +127,7 @@ def test_a_value_is_kept_for_as_long_as_it_can_be(shared: Shared[str], clock: Fa
     assert values == ["value-1", "value-1", "value-2"]
 
 
-def test_a_refused_value_is_replaced_once_for_all_whom_it_was_refused(shared: Shared[str]) -> None:
+def test_a_refused_value_is_replaced_once(shared: Shared[str]) -> None:
     service = Service()
     first = shared.get("a", service)
     assert outcomes([lambda: shared.get("a", service, first)] * FIFTY) == ["value-2"] * FIFTY
@@ -139,7 +135,7 @@ def test_a_refused_value_is_replaced_once_for_all_whom_it_was_refused(shared: Sh
     assert service.asked == 2
 
 
-def test_what_is_over_is_not_kept_for_ever(shared: Shared[str], clock: FakeClock) -> None:
+def test_expired_values_are_removed(shared: Shared[str], clock: FakeClock) -> None:
     for number in range(300):
         shared.get(number, Service())
     clock.at += 2 * MINUTE

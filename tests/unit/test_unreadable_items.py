@@ -1,4 +1,4 @@
-"""One item of the table that cannot be read concerns its own cluster, offering or alert, and nothing else."""
+"""An unreadable item of the table affects its own cluster, offering or alert only."""
 
 import json
 import logging
@@ -222,7 +222,7 @@ def _text(house: House, pk: str, sk: str) -> str:
 ATTRIBUTES = attributes()
 
 
-def test_every_kind_of_item_is_among_them() -> None:
+def test_every_kind_of_item_is_spoilt() -> None:
     kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
     assert kinds == {
         *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
@@ -231,7 +231,7 @@ def test_every_kind_of_item_is_among_them() -> None:
 
 
 @pytest.mark.parametrize(("pk", "sk", "name"), ATTRIBUTES)
-def test_any_attribute_of_any_type_concerns_its_own_cluster_alone(
+def test_a_spoilt_attribute_affects_only_its_own_cluster(
     undisturbed: Mapping[str, Any], pk: str, sk: str, name: str
 ) -> None:
     logging.disable(logging.CRITICAL)
@@ -251,7 +251,7 @@ def test_any_attribute_of_any_type_concerns_its_own_cluster_alone(
 
 
 class TestByName:
-    def test_a_decision_that_cannot_be_read_stands_in_the_history_beside_the_others(self) -> None:
+    def test_an_unreadable_decision_is_in_the_history(self) -> None:
         house = House()
         house.spoil("CLUSTER#bent", f"DECISION#{DECISION}", "record", {"S": "{"})
         unreadable, paused = house._asked("history", "bent")["actions"]
@@ -262,12 +262,10 @@ class TestByName:
         explained = " ".join(house._asked("explain", "bent")["history"])
         assert f"DECISION#{DECISION}: not JSON" in explained, explained
 
-    def test_a_decision_of_another_shape_leaves_the_others_in_explain(self) -> None:
+    def test_a_decision_of_another_shape_is_in_explain_status_and_page(self) -> None:
         explained = House()._asked("explain", "bent")["history"]
         assert [line for line in explained if "pause, asked for by jane" in line]
         assert [line for line in explained if f"decision {DECISION}" in line]
-
-    def test_a_decision_of_another_shape_stands_among_the_actions_of_a_status_and_of_its_page(self) -> None:
         status = House()._asked("status", "bent")
         paused, named = status["actions"]
         assert (paused["cause"], named["cause"], status["decisions"]) == ("pause", "unreadable", [])
@@ -278,7 +276,7 @@ class TestByName:
         assert "pause by jane" in out.getvalue()
 
     @pytest.mark.parametrize("sk", ["META", "HEALTH"])
-    def test_a_cluster_says_in_the_list_of_all_that_it_cannot_be_read(self, sk: str) -> None:
+    def test_an_unreadable_cluster_is_in_the_list_of_all(self, sk: str) -> None:
         house = House()
         pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("VERDICTS", "CLUSTER#bent")
         house.spoil(pk, sk, "record", {"BOOL": True})
@@ -286,9 +284,7 @@ class TestByName:
         assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["incidents"])
 
     @pytest.mark.parametrize("sk", ["LEASE", f"POOL#{POOL}", f"GROUP#{KEY}", "META#CONTROL"])
-    def test_a_cluster_whose_state_cannot_be_read_is_not_loaded(
-        self, sk: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_cluster_with_unreadable_state_is_not_loaded(self, sk: str, caplog: pytest.LogCaptureFixture) -> None:
         house = House()
         name = {"LEASE": "fence", f"GROUP#{KEY}": "state"}.get(sk, "record")
         house.spoil("CLUSTER#bent", sk, name, None)
@@ -298,14 +294,14 @@ class TestByName:
         if sk != "LEASE":
             assert expected in caplog.text
 
-    def test_a_lease_that_nobody_of_ours_has_written_is_none(self) -> None:
+    def test_a_foreign_lease_is_none(self) -> None:
         house = House()
         key = {"pk": {"S": "CLUSTER#bent"}, "sk": {"S": "LEASE"}}
         house.client.table.put({**key, "state": {"S": "{}"}, "revision": {"N": "1"}})
         assert house.store.load("bent").fencing_token == 0
         assert house.store.take_lease("bent", "run", 0, NOW, NOW + MINUTE).fencing_token == 1
 
-    def test_an_alert_is_sent_again_where_nobody_can_read_what_was_sent(self) -> None:
+    def test_an_alert_is_sent_again_where_its_memory_is_unreadable(self) -> None:
         house = House()
         house.spoil("ALERTED#slack", "bent", "order", {"L": []})
         assert house.alerts.last_notified("slack", "bent") == LastNotified(version=1)
@@ -313,14 +309,14 @@ class TestByName:
         with pytest.raises(StateUnavailableError, match="ALERTED#slack bent: version has type L"):
             house.alerts.last_notified("slack", "bent")
 
-    def test_a_kept_token_that_cannot_be_read_is_named_and_not_quoted(self) -> None:
+    def test_an_unreadable_token_is_named_and_not_quoted(self) -> None:
         house = House()
         house.spoil("CLUSTER#bent", "ACCESS#writes", "record", {"S": '{"sealed": "c2VjcmV0"}'})
         with pytest.raises(AccessError, match="ACCESS#writes: seed is missing") as refusal:
             house.tokens.load("bent", writes=True)
         assert "c2VjcmV0" not in str(refusal.value)
 
-    def test_a_dry_run_with_a_decision_that_nobody_can_read_begins_anew(self) -> None:
+    def test_a_dry_run_starts_again_after_an_unreadable_decision(self) -> None:
         house = House()
         house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
         known = Known.of(house.store, "bent", NOW + MINUTE)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -36,15 +37,18 @@ from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, key, stated, zones
 from tests.fakes import NOW, plenty, record
 from tests.house import NUMBERS, RECORD, House
-from tests.parts import replace
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
 
 
 def two_pools() -> House:
-    """Pools workers and others, of three zones each."""
     groups = [*zones((2, 2, 2), bounds=[(0, 9)] * 3), *zones((2, 2, 2), bounds=[(0, 9)] * 3, pool="others")]
     return House(groups, pools=[*NUMBERS, {"name": "others", "min": 3, "max": 12}])
+
+
+def shrink_before_growth() -> House:
+    """Zone a's max falls from 9 to 4, and only then may those of b and c rise from 2."""
+    return House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
 
 
 def outage(**fields: Any) -> House:
@@ -61,25 +65,27 @@ def fenced() -> House:
     return house
 
 
+def wait_two_minutes(house: House) -> None:
+    house.clock.at += 2 * MINUTE
+
+
 @pytest.fixture
 def house() -> House:
     return House()
 
 
 class TestRebalance:
-    def test_a_run_writes_every_group_that_the_plan_changes_and_records_it_once(self, house: House) -> None:
+    def test_a_run_writes_every_changed_group_records_it_once_and_checks_again(self, house: House) -> None:
         outcome = house.run()
         assert outcome.written == len(house.cluster.applied) == 3
         assert sum(maximum for _, maximum in house.bounds()) == 12
         (decision,) = house.decisions()
-        assert decision["cluster"] == "demo"
-        assert decision["cause"] == "a test"
-        assert decision["dryRun"] is False
+        assert (decision["cluster"], decision["cause"], decision["dryRun"]) == ("demo", "a test", False)
         assert house.outcomes() == ["written"] * 3
-        assert house.bus.types == ["Node Groups Rebalanced"]
-        assert house.bus.published[0][1] == decision
+        assert house.bus.published == [("Node Groups Rebalanced", decision)]
+        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
 
-    def test_a_quiet_run_is_one_query_and_one_look_and_nothing_else(self, house: House) -> None:
+    def test_a_run_without_changes_reads_once_and_writes_nothing(self, house: House) -> None:
         house.settle()
         before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
         house.journal.entries.clear()
@@ -88,11 +94,7 @@ class TestRebalance:
         assert outcome.message == "demo: nothing to write"
         assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
 
-    def test_whoever_wrote_asks_for_a_second_look(self, house: House) -> None:
-        house.run()
-        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
-
-    def test_a_dry_run_records_what_it_would_write_once_and_writes_nothing(self) -> None:
+    def test_a_dry_run_records_each_plan_once_and_writes_nothing(self) -> None:
         house = House(stack_dry_run=True)
         messages = [house.run().message for _ in range(3)]
         assert messages == ["demo: dry run: would write 3 node groups"] * 3
@@ -102,10 +104,6 @@ class TestRebalance:
         (decision,) = house.decisions()
         assert decision["dryRun"] is True
         assert house.outcomes() == ["planned"] * 3
-
-    def test_a_dry_run_records_again_when_its_plan_has_changed(self) -> None:
-        house = House(stack_dry_run=True)
-        house.run()
         house.scale("a", 5)
         house.run()
         assert len(house.decisions()) == 2
@@ -113,37 +111,36 @@ class TestRebalance:
     @pytest.mark.parametrize(
         ("stack", "cluster", "dry"), [(True, None, True), (True, False, False), (False, True, True)]
     )
-    def test_a_clusters_own_dry_run_goes_before_the_stacks(self, stack: bool, cluster: bool | None, dry: bool) -> None:
+    def test_a_clusters_dry_run_overrides_the_stacks(self, stack: bool, cluster: bool | None, dry: bool) -> None:
         house = House(stack_dry_run=stack, dry_run=cluster)
         assert house.run().dry_run is dry
         assert bool(house.cluster.applied) is not dry
 
-    def test_a_paused_cluster_is_not_even_looked_at(self) -> None:
-        house = House(paused=True)
+    def test_a_paused_cluster_is_not_read_until_the_pause_ends(self) -> None:
+        house = House(paused=True, paused_until=NOW + 2 * MINUTE)
         assert house.run().message == "demo: paused, nothing looked at"
         assert house.cluster.looks == 0
-
-    def test_a_pause_ends_by_itself(self) -> None:
-        house = House(paused=True, paused_until=NOW + 2 * MINUTE)
-        assert house.run().written == 0
         assert house.run().written == 3
 
-    def test_a_cluster_that_nobody_registered_is_an_error_of_the_message(self) -> None:
+    def test_an_unregistered_cluster_is_an_error(self) -> None:
         with pytest.raises(UnknownClusterError):
             House().rebalance("other", "a test", plenty)
 
-    def test_a_bad_record_is_reported_and_nothing_is_looked_at(self, house: House) -> None:
+    def test_an_invalid_record_is_reported_and_the_cluster_is_not_read(self, house: House) -> None:
         house.store.plant("demo", '{"id": "demo", "flavours": ["mesos"]}')
         outcome = house.run()
         assert outcome.unreachable
         assert "record of cluster demo: flavours.0 is 'mesos'" in outcome.message
         assert house.cluster.looks == 0
 
-    @pytest.mark.parametrize(
-        "error", [ClusterUnavailableError("page 2 broke off"), AccessError("secret cannot be read")]
-    )
-    def test_a_cluster_that_cannot_be_read_is_reported_and_left_alone(self, house: House, error: EvenkeelError) -> None:
-        house.cluster.unreadable = error
+    @pytest.mark.parametrize("opens", [True, False])
+    @pytest.mark.parametrize("error", [ClusterUnavailableError("page 2 broke off"), AccessError("no secret")])
+    def test_a_cluster_that_cannot_be_read_is_reported_and_not_written(self, error: EvenkeelError, opens: bool) -> None:
+        house = House()
+        if opens:
+            house.cluster.unreadable = error
+        else:
+            house.clusters.by_id["demo"] = error
         outcome = house.run()
         assert outcome.unreachable
         assert outcome.message == f"demo: not looked at: {error}"
@@ -151,13 +148,9 @@ class TestRebalance:
         assert house.journal.count("apply") == 0
         assert house.queue.second_looks == []
 
-    def test_a_cluster_that_cannot_be_opened_is_reported_the_same(self, house: House) -> None:
-        house.clusters.by_id["demo"] = AccessError("user.exec is refused")
-        assert house.run().message == "demo: not looked at: user.exec is refused"
-
 
 class TestRebalanceWithoutTheTable:
-    def test_wherever_the_table_goes_away_no_patch_follows(self) -> None:
+    def test_no_patch_follows_a_lost_table(self) -> None:
         whole = House()
         calls_before = whole.store.calls
         whole.run()
@@ -170,63 +163,52 @@ class TestRebalanceWithoutTheTable:
             only_the_timer_is_lost = answered == calls - 1
             with contextlib.nullcontext() if only_the_timer_is_lost else pytest.raises(StateUnavailableError):
                 house.run()
-            asked = house.journal.entries
-            assert "apply" not in asked[asked.index("no answer") :]
+            calls_made = house.journal.entries
+            assert "apply" not in calls_made[calls_made.index("no answer") :]
+            assert answered or house.cluster.looks == 0
             # the run after it, with the table back, ends where the undisturbed one does
             house.store.away_from = None
             house.clock.at += 10 * MINUTE
             house.run()
             assert house.bounds() == whole.bounds()
 
-    def test_with_no_table_at_all_the_cluster_is_not_looked_at(self, house: House) -> None:
-        house.store.away_from = 0
-        with pytest.raises(StateUnavailableError):
-            house.run()
-        assert house.cluster.looks == 0
-
-    def test_the_bounds_before_us_are_saved_before_the_first_patch(self) -> None:
+    def test_bounds_are_adopted_before_the_first_patch_and_never_again(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]))
         house.run()
-        asked = house.journal.entries
-        assert asked.index("save POOL") < asked.index("apply")
-        adopted = house.state.pools[POOL_ID].adopted
-        assert adopted == {str(key("a")): Bounds(1, 9), str(key("b")): Bounds(0, 8), str(key("c")): Bounds(1, 7)}
-
-    def test_bounds_of_our_own_never_become_the_adopted_ones(self, house: House) -> None:
-        house.run()
-        before = house.state.pools[POOL_ID].adopted
+        calls = house.journal.entries
+        assert calls.index("save POOL") < calls.index("apply")
+        adopted = {str(key("a")): Bounds(1, 9), str(key("b")): Bounds(0, 8), str(key("c")): Bounds(1, 7)}
+        assert house.state.pools[POOL_ID].adopted == adopted
         house.scale("a", 4)
         house.run()
-        assert house.state.pools[POOL_ID].adopted == before
+        assert house.state.pools[POOL_ID].adopted == adopted
 
 
 class TestRebalanceBesideOthers:
-    def test_a_conflict_leads_to_a_new_look_and_a_new_plan(self, house: House) -> None:
-        def somebody_scales(patch: Patch) -> None:
+    def test_a_conflict_leads_to_a_new_check_and_a_new_plan(self, house: House) -> None:
+        def scale_out(patch: Patch) -> None:
             house.answer_writes(None)
             house.cluster.change(patch.plan.group.key, requested=4, running=4)
 
-        house.cluster.before_apply = somebody_scales
+        house.cluster.before_apply = scale_out
         outcome = house.run()
         assert (house.cluster.looks, outcome.conflicts) == (2, 1)
-        assert all(
-            group.bounds is not None and group.requested <= group.bounds.max for group in house.cluster.groups.values()
-        )
+        assert all(group.bounds and group.requested <= group.bounds.max for group in house.cluster.groups.values())
         assert sum(maximum for _, maximum in house.bounds()) == 12
 
-    def test_there_are_at_most_three_new_plans(self, house: House) -> None:
+    def test_a_run_plans_again_at_most_three_times(self, house: House) -> None:
         house.answer_writes(ConflictError("somebody was faster"))
         outcome = house.run()
         assert (house.cluster.looks, outcome.conflicts, outcome.written) == (4, 3, 0)
         assert house.outcomes()[0].startswith("conflict: ") or "conflict: somebody was faster" in house.outcomes()
 
-    def test_a_cluster_that_another_run_writes_is_left_to_it(self, house: House) -> None:
+    def test_a_cluster_under_another_runs_lease_is_not_written(self, house: House) -> None:
         house.store.take_lease("demo", "another", 0, NOW, NOW + 10 * MINUTE)
         with pytest.raises(LeaseHeldError):
             house.run()
         assert house.cluster.applied == []
 
-    def test_a_run_that_slept_through_anothers_plans_again(self, house: House) -> None:
+    def test_a_run_plans_again_after_another_run_has_written(self, house: House) -> None:
         def another_run(sort_key: str) -> None:
             lease = house.store.take_lease("demo", "another", 0, house.clock.at, house.clock.at + MINUTE)
             house.store.give_back_lease("demo", lease, house.clock.at)
@@ -236,62 +218,41 @@ class TestRebalanceBesideOthers:
         assert outcome.conflicts == 1
         assert outcome.written == 3
 
-    def test_an_error_that_nobody_foresaw_ends_that_write_and_the_lease_is_given_back(self, house: House) -> None:
+    def test_an_unexpected_error_ends_its_write_and_releases_the_lease(self, house: House) -> None:
         house.answer_writes(ZeroDivisionError())
         assert house.run().written == 0
         assert any("ZeroDivisionError while it was written" in said for said in house.outcomes())
         house.answer_writes(None)
         assert house.run().written == 3
 
-    def test_without_time_for_a_patch_none_is_begun(self, house: House) -> None:
+    def test_no_patch_starts_without_time_for_it(self, house: House) -> None:
         outcome = house.run(lambda: 13.0)
         assert outcome.written == 0
         assert "not tried: no time left" in house.outcomes()
         assert house.run().written == 3
 
-    def test_when_marking_the_machines_took_all_the_time_the_replicas_stay(self) -> None:
+    def test_replicas_stay_when_marking_machines_takes_all_the_time(self) -> None:
         house = outage()
-
-        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-            house.clock.at += 2 * MINUTE
-
-        house.cluster.mark = slow  # type: ignore[method-assign]
+        house.cluster.mark = lambda *_: wait_two_minutes(house)  # type: ignore[method-assign]
         assert house.run().written == 0
         assert house.cluster.groups[key("a")].requested == 4
         assert "not tried: no time left" in house.outcomes()
 
-    def test_after_the_lease_has_run_out_nothing_more_is_patched(self, house: House) -> None:
-        def slow(patch: Patch) -> None:
-            house.clock.at += 2 * MINUTE
-
-        house.cluster.before_apply = slow
+    def test_no_patch_follows_the_end_of_the_lease(self, house: House) -> None:
+        house.cluster.before_apply = lambda _: wait_two_minutes(house)
         assert house.run().written == 1
 
 
 class TestRebalanceRefused:
-    def test_a_refused_write_is_reported_with_its_reason_and_not_tried_again(self, house: House) -> None:
-        tried = house.answer_writes(RejectedError("422 spec.replicas: too many"), "workers-b")
-        outcome = house.run()
-        assert outcome.rejected == 1
-        assert tried.count("workers-b") == 1
-        assert "rejected: 422 spec.replicas: too many" in house.outcomes()
-        assert outcome.metrics()["Rejected"] == 1
-
-    def test_nobody_gets_the_room_of_a_group_whose_shrink_was_refused(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
-        tried = house.answer_writes(RejectedError("no"), "workers-a")
+    @pytest.mark.parametrize("error", [RejectedError("no"), ClusterUnavailableError("no answer")])
+    def test_no_group_grows_into_room_whose_release_has_failed(self, error: EvenkeelError) -> None:
+        house = shrink_before_growth()
+        tried = house.answer_writes(error, "workers-a")
         house.run()
         assert tried[0] == "workers-a"
         assert [maximum for _, maximum in house.bounds()] == [9, 2, 2]
 
-    def test_nothing_grows_when_the_answer_to_a_shrink_before_it_was_lost(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
-        tried = house.answer_writes(ClusterUnavailableError("no answer"), "workers-a")
-        house.run()
-        assert tried == ["workers-a"]
-        assert house.bounds() == [(0, 9), (0, 2), (0, 2)]
-
-    def test_the_others_of_its_pool_are_fenced_all_the_same(self) -> None:
+    def test_other_groups_of_its_pool_are_still_fenced(self) -> None:
         house = House(zones((2, 4, 2), running=(2, 1, 2), bounds=[(0, 30), (0, 6), (0, 6)]))
         house.fail("b")
         house.answer_writes(RejectedError("422 no"), "workers-a")
@@ -301,100 +262,93 @@ class TestRebalanceRefused:
         assert house.bounds()[1][1] == 1
         assert house.outcomes()[0] == "rejected: 422 no"
 
-    def test_for_good_it_does_not_make_its_pool_be_written_to_and_fro(self) -> None:
+    def test_a_lasting_refusal_does_not_make_its_pool_oscillate(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 2), (0, 5), (0, 5)]), pools=[{"name": "workers", "max": 12}])
         tried = house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
-        told, patched, asked = len(house.decisions()), len(tried), len(house.queue.second_looks)
+        decisions, patches, checks = len(house.decisions()), len(tried), len(house.queue.second_looks)
         house.runs(4)
-        assert (len(house.decisions()), len(tried)) == (told, patched)
-        assert len(house.queue.second_looks) - asked == 2, "30 and 60 s after the second look, and then no more"
+        assert (len(house.decisions()), len(tried)) == (decisions, patches)
+        assert len(house.queue.second_looks) - checks == 2, "30 and 60 s after the second check, and then no more"
         assert [maximum for _, maximum in house.bounds()] == [2, 5, 5]
 
-    def test_it_is_tried_again_after_five_minutes_and_told_again_only_where_the_reason_is_another(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
+    def test_it_is_retried_every_five_minutes_and_recorded_again_for_another_reason(self) -> None:
+        house = shrink_before_growth()
         tried = house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
-        told = len(house.decisions())
+        decisions = len(house.decisions())
         house.runs(20)
-        assert (tried.count("workers-a"), len(house.decisions())) == (5, told)
+        assert (tried.count("workers-a"), len(house.decisions())) == (5, decisions)
         house.answer_writes(RejectedError("422 another"), "workers-a")
         house.runs(5)
-        assert (len(house.decisions()), house.outcomes()[0]) == (told + 1, "rejected: 422 another")
+        assert (len(house.decisions()), house.outcomes()[0]) == (decisions + 1, "rejected: 422 another")
 
-    def test_once_it_is_taken_all_is_as_if_it_had_never_been_refused(self) -> None:
-        house, whole = (House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)])) for _ in range(2))
-        whole.run()
+    def test_an_accepted_retry_leaves_the_same_bounds_as_no_refusal(self) -> None:
+        house, undisturbed = shrink_before_growth(), shrink_before_growth()
+        undisturbed.run()
         house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
         house.answer_writes(None)
         house.clock.at += 5 * MINUTE
         house.run()
-        assert house.bounds() == whole.bounds()
+        assert house.bounds() == undisturbed.bounds()
         assert house.group_state().write_refused_at is None
 
-    def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
+    def test_a_conflict_in_another_pool_does_not_retry_a_rejected_write(self) -> None:
         house = two_pools()
         tried: list[GroupKey] = []
         conflicts = iter([ConflictError("somebody was faster")])
 
         def answer(patch: Patch) -> None:
             tried.append(patch.plan.group.key)
-            if patch.plan.group.identity.pool_label == "others":
+            if patch.plan.group.pool_label == "others":
                 raise RejectedError("no")
             for error in conflicts:
                 raise error
 
         house.cluster.before_apply = answer
         outcome = house.run()
-        assert outcome.conflicts == 1
-        assert outcome.written == 3
+        assert (outcome.conflicts, outcome.written, outcome.rejected, outcome.metrics()["Rejected"]) == (1, 3, 3, 3)
         refused = [name for name in tried if name.name.startswith("others")]
         assert sorted(refused) == [key(zone, pool="others") for zone in "abc"]
 
-    def test_one_pools_refusal_does_not_stop_another_pool(self) -> None:
-        house = two_pools()
-        house.answer_writes(RejectedError("no"), "others")
-        assert house.run().written == 3
-
-    def test_whoever_does_not_know_whether_it_wrote_asks_for_a_second_look(self, house: House) -> None:
+    def test_a_lost_answer_to_a_write_requests_a_second_check(self, house: House) -> None:
         house.answer_writes(ClusterUnavailableError("no answer"))
         outcome = house.run()
         assert (outcome.written, outcome.doubtful) == (0, True)
         assert house.queue.second_looks == [("demo", "second look after a write", 15)]
 
     @pytest.mark.parametrize("error", [ClusterUnavailableError("connection reset"), AccessError("secret is gone")])
-    def test_a_cluster_lost_half_way_is_reported_and_the_next_run_ends_right(self, error: EvenkeelError) -> None:
-        whole = House()
-        whole.run()
-        house = House()
-        lost = iter([None, error])
+    def test_a_cluster_lost_during_the_writes_is_reported_and_completed(self, error: EvenkeelError) -> None:
+        house, undisturbed = House(), House()
+        undisturbed.run()
+        answers = iter([None, error])
 
         def answer(patch: Patch) -> None:
-            if (incident := next(lost, None)) is not None:
-                raise incident
+            if (lost := next(answers, None)) is not None:
+                raise lost
 
         house.cluster.before_apply = answer
         outcome = house.run()
         assert outcome.unreachable
-        assert outcome.written == 2  # what is written after it does not rest on it
-        assert any(word.endswith(f": {error}") for word in house.outcomes())
+        assert outcome.written == 2  # the write after it does not depend on it
+        assert any(text.endswith(f": {error}") for text in house.outcomes())
         assert house.run().unreachable is False
-        assert house.bounds() == whole.bounds()
+        assert house.bounds() == undisturbed.bounds()
 
 
 class TestRebalanceFailures:
-    def test_a_fenced_group_gives_up_what_it_cannot_get_and_its_machines_are_marked_first(self) -> None:
+    def test_a_fenced_group_releases_stuck_replicas_after_marking_their_machines(self) -> None:
         house = outage()
         outcome = house.run()
         assert house.cluster.groups[key("a")].requested == 2
         assert house.cluster.groups[key("a")].bounds == Bounds(1, 2)
-        assert [patch.plan.group.identity.zone for patch in house.cluster.marked] == ["a"]
+        assert [patch.plan.group.zone for patch in house.cluster.marked] == ["a"]
         asked = house.journal.entries
         assert asked.index("mark") < asked.index("apply")
         assert outcome.metrics()["GroupsFenced"] == 1
 
-    def test_machines_launched_after_the_failure_end_the_backoff_and_that_is_remembered(self) -> None:
+    def test_machines_launched_after_the_failure_end_the_backoff(self) -> None:
         house = fenced()
         house.run()
 
@@ -411,7 +365,7 @@ class TestRebalanceFailures:
         assert state.last_success == house.clock.at
         assert not state.is_failing
 
-    def test_a_state_that_was_written_meanwhile_is_read_again(self) -> None:
+    def test_a_state_that_changed_during_the_run_is_read_again(self) -> None:
         house = fenced()
 
         def second_failure(sort_key: str) -> None:
@@ -435,10 +389,10 @@ class TestFencesFirst:
         for pool in ("workers", "others"):
             for found in zones((5, 5, 2), running=(2, 2, 2), bounds=[(0, 9)] * 3):
                 stuck = [
-                    Machine(name=f"{pool}-{found.identity.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
+                    Machine(name=f"{pool}-{found.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
                     for i in range(found.requested)
                 ]
-                key_ = key(found.identity.zone or "", pool=pool)
+                key_ = key(found.zone or "", pool=pool)
                 groups.append(replace(found, pool_label=pool, key=key_, machines=tuple(stuck)))
         house = House(groups, pools=[{"name": pool, "max": 18} for pool in ("workers", "others")])
         state = record_failure(GroupState(), house.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -458,7 +412,7 @@ class TestFencesFirst:
         )
         return house, seen
 
-    def test_every_fence_is_written_before_the_first_machine_is_marked(self) -> None:
+    def test_every_fence_precedes_the_first_mark_and_each_group_is_marked_once(self) -> None:
         house, seen = self.outage()
         house.run()
         dead = {f"{pool}-{zone}" for pool in ("workers", "others") for zone in "ab"}
@@ -467,8 +421,11 @@ class TestFencesFirst:
         for name in dead:
             assert seen.index(f"mark {name}") < seen.index(f"shrink {name}")
             assert house.cluster.groups[key(name[-1], pool=name[:-2])].requested == 2
+        house.runs(4)
+        marks = [what for what in seen if what.startswith("mark")]
+        assert len(marks) == len(set(marks)) == 4
 
-    def test_a_run_that_has_time_for_no_mark_has_published_every_fence_and_the_next_goes_on(self) -> None:
+    def test_a_run_without_time_for_marks_publishes_every_fence(self) -> None:
         house, seen = self.outage()
         mark = house.cluster.mark
         left = iter([60.0] * 400)
@@ -489,15 +446,9 @@ class TestFencesFirst:
         assert not any(what.startswith("fence") and what[-1] in "ab" for what in seen), "they stand already"
         assert {found.requested for found in house.cluster.groups.values()} == {2}
 
-    def test_each_group_is_marked_once(self) -> None:
-        house, seen = self.outage()
-        house.runs(5)
-        marks = [what for what in seen if what.startswith("mark")]
-        assert len(marks) == len(set(marks)) == 4
-
 
 class TestDeleteMarks:
-    """The table knows of a mark before it is set, and one that is left behind on a machine that lives is taken off."""
+    """A mark is stored before it is set, and a stale mark is removed."""
 
     @staticmethod
     def house() -> House:
@@ -506,7 +457,7 @@ class TestDeleteMarks:
         house.cluster.change(key("a"), machines=tuple(stuck))
         return house
 
-    def test_they_are_remembered_before_the_first_is_set(self) -> None:
+    def test_marks_are_stored_before_the_first_is_set(self) -> None:
         house = self.house()
         house.fail("a")
         known: list[tuple[str, ...]] = []
@@ -516,43 +467,33 @@ class TestDeleteMarks:
         house.run()
         assert known == [("m2", "m3")]
 
-    def test_a_table_that_goes_away_leaves_no_mark_that_nobody_knows_of(self) -> None:
+    def test_no_machine_is_marked_when_the_table_fails_before_the_mark_is_saved(self) -> None:
         house = self.house()
         house.fail("a")
 
-        def away(_: str) -> None:
-            house.store.away_from = 0
-
-        def when_groups_are_saved(sort_key: str) -> None:
+        def fail_at_group(sort_key: str) -> None:
             if sort_key == f"GROUP#{key('a')}":
-                away(sort_key)
+                house.store.away_from = 0
             else:
-                house.store.before_write.append(when_groups_are_saved)
+                house.store.before_write.append(fail_at_group)
 
-        house.store.before_write.append(when_groups_are_saved)
+        house.store.before_write.append(fail_at_group)
         with pytest.raises(StateUnavailableError):
             house.run()
         assert house.cluster.marked == []
 
-    def test_stale_ones_are_taken_off_and_forgotten(self) -> None:
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_stale_marks_are_removed_unless_the_group_is_frozen(self, frozen: bool) -> None:
         house = self.house()
-        house.scale("a", 4, machines=None)
+        house.scale("a", 4, machines=None, frozen_because=stated("paused") if frozen else None)
         house.store.save_group("demo", key("a"), GroupState(marked=("m2", "m3")), None)
         house.run()
-        assert house.cluster.unmarked == [(key("a"), ("m2", "m3"))]
-        assert house.group_state().marked == ()
-
-    def test_a_frozen_groups_marks_stay_until_it_may_be_written_again(self) -> None:
-        house = self.house()
-        house.scale("a", 4, frozen_because=stated("paused"))
-        house.store.save_group("demo", key("a"), GroupState(marked=("m2",)), None)
-        house.run()
-        assert house.cluster.unmarked == []
-        assert house.group_state().marked == ("m2",)
+        assert house.cluster.unmarked == ([] if frozen else [(key("a"), ("m2", "m3"))])
+        assert house.group_state().marked == (("m2", "m3") if frozen else ())
 
 
-class TestNothingFeedsItself:
-    """Looks, as a queue would deliver them, for two hours beside somebody who keeps writing over us or refuses us."""
+class TestNoFeedbackLoop:
+    """Two hours of checks, as a queue delivers them, beside another writer or a refusing API server."""
 
     @staticmethod
     def two_hours(house: House) -> None:
@@ -571,16 +512,16 @@ class TestNothingFeedsItself:
                 house.clock.at + timedelta(seconds=seconds) for _, _, seconds in house.queue.second_looks[asked:]
             ]
 
-    def test_replicas_that_are_put_back_are_contested_and_then_left_alone(self) -> None:
+    def test_replicas_that_another_writer_resets_become_contested(self) -> None:
         house = outage(on_failure="release")
         observe = house.cluster.observe
 
-        def gitops_was_here(closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
+        def gitops_resets(closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
             if house.cluster.groups[key("a")].requested != 4:
                 house.cluster.change(key("a"), requested=4, replicas_by="argocd")
             return observe(closely, buyer)
 
-        house.cluster.observe = gitops_was_here  # type: ignore[method-assign]
+        house.cluster.observe = gitops_resets  # type: ignore[method-assign]
         self.two_hours(house)
         state = house.group_state()
         assert (state.contested_replicas, state.contested_by) == (True, "argocd")
@@ -590,37 +531,31 @@ class TestNothingFeedsItself:
         assert house.cluster.looks <= 120 + 25
         assert len(house.cluster.applied) <= 20
 
-    def test_a_webhook_that_fails_costs_a_few_looks_an_hour_more_than_the_scans(self, house: House) -> None:
-        house.answer_writes(ClusterUnavailableError("500 the webhook does not answer"))
+    @pytest.mark.parametrize(
+        ("error", "checks"),
+        [(ClusterUnavailableError("500 the webhook does not answer"), 3 * 4), (RejectedError("422 no"), 120 // 5)],
+    )
+    def test_a_failing_webhook_costs_a_few_more_checks_an_hour(
+        self, house: House, error: EvenkeelError, checks: int
+    ) -> None:
+        house.answer_writes(error)
         self.two_hours(house)
-        assert house.cluster.looks <= 120 + 3 * 4
+        assert house.cluster.looks <= 120 + checks
         assert house.cluster.applied == []
-
-    def test_a_webhook_that_refuses_costs_no_look_more_than_the_scans(self, house: House) -> None:
-        house.answer_writes(RejectedError("422 no"))
-        self.two_hours(house)
-        assert house.cluster.looks <= 120 + 120 // 5
-        assert len(house.decisions()) <= 3
+        assert len(house.decisions()) <= (3 if isinstance(error, RejectedError) else 120)
 
 
-class TestWhatIsTold:
-    def test_that_a_group_is_well_again_is_told_once(self) -> None:
+class TestNotifications:
+    @pytest.mark.parametrize("fields", [{}, {"published": None}], ids=["", "another writer removed our annotation"])
+    def test_a_recovery_is_published_once(self, fields: dict[str, Any]) -> None:
         house = fenced()
         house.runs(7)
-        house.scale("a", 3)
+        house.scale("a", 3, **fields)
         house.runs(8)
         assert house.bus.types.count("Node Group Fenced") == 1
         assert house.bus.types.count("Node Group Recovered") == 1
 
-    def test_a_group_that_somebody_else_has_written_meanwhile_is_told_to_be_well_all_the_same(self) -> None:
-        house = fenced()
-        house.runs(7)
-        # its annotation is gone, and with it what was published for it
-        house.scale("a", 3, published=None)
-        house.runs(8)
-        assert house.bus.types.count("Node Group Recovered") == 1
-
-    def test_a_group_that_fails_again_is_told_again(self) -> None:
+    def test_a_second_failure_and_recovery_are_published_again(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
         for running in (3, 4):
             versions = house.store.load("demo").versions
@@ -628,17 +563,15 @@ class TestWhatIsTold:
             at = house.clock.at + MINUTE / 2
             failed = record_failure(known, at, FailureClass.CAPACITY, "no room", BackoffPolicy())
             house.store.save_group("demo", key("a"), failed, versions)
-            for _ in range(12):
-                house.run()
+            house.runs(12)
             house.scale("a", running)
-            for _ in range(3):
-                house.run()
+            house.runs(3)
         assert house.bus.types.count("Node Group Fenced") == 2
         assert house.bus.types.count("Node Group Recovered") == 2
 
 
-class TestAPoolThatIsRenamed:
-    def test_what_is_remembered_of_it_goes_with_it_and_stands_once(self) -> None:
+class TestRenamedPool:
+    def test_its_state_moves_to_the_new_name(self) -> None:
         house = House(
             zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]), pools=[*NUMBERS, {**NUMBERS[0], "name": "nodes"}]
         )
@@ -653,32 +586,29 @@ class TestAPoolThatIsRenamed:
         assert pools[POOL_ID].seen is None
 
 
-class TestAnOpenMove:
-    """What a move owes is remembered while a look says nothing of it."""
+class TestOpenMove:
+    """A move that owes replicas survives a check that does not see its groups."""
 
+    @pytest.fixture
     def house(self) -> House:
         house = House(zones((2, 2, 2), bounds=[(1, 9)] * 3), autoscaler="none")
         house.run()
-        remembered = house.store.load("demo")
-        owes = replace(remembered.state.pools[self.POOL], move=Move(id="interrupted", unplaced=2))
-        house.store.save_pool("demo", self.POOL, owes, remembered.versions)
+        stored = house.store.load("demo")
+        owes = replace(stored.state.pools[POOL_ID], move=Move(id="interrupted", unplaced=2))
+        house.store.save_pool("demo", POOL_ID, owes, stored.versions)
         return house
-
-    POOL = PoolId("cluster-api", "default", "", "workers")
 
     def requested(self, house: House) -> int:
         return sum(group.requested for group in house.cluster.groups.values())
 
-    def test_half_a_list_does_not_end_it(self) -> None:
-        house = self.house()
+    def test_a_partial_list_does_not_end_it(self, house: House) -> None:
         missing = {name: house.cluster.groups.pop(name) for name in (key("b"), key("c"))}
         house.run()
         house.cluster.groups |= missing
         house.run()
         assert self.requested(house) == 8
 
-    def test_a_label_that_is_gone_for_one_look_does_not_end_it(self) -> None:
-        house = self.house()
+    def test_a_label_that_is_missing_for_one_check_does_not_end_it(self, house: House) -> None:
         for label in (None, "workers"):
             for name in house.cluster.groups:
                 house.cluster.change(name, pool_label=label)
@@ -687,36 +617,24 @@ class TestAnOpenMove:
 
 
 class TestRebalanceBadPools:
-    def broken(self) -> House:
+    def test_an_invalid_pool_is_published_whenever_it_breaks_and_others_are_written(self) -> None:
         fault = Fault(object="MachineDeployment default/x", field="spec.replicas", value="'many'", problem="no number")
         house = two_pools()
-        house.cluster.change(key("b"), faults=(fault,))
-        return house
+        for breaks in (1, 2):
+            house.cluster.change(key("b"), faults=(fault,))
+            metrics = house.run().metrics()
+            house.runs(2)
+            details = [detail for detail_type, detail in house.bus.published if detail_type == "Pool Invalid"]
+            assert len(details) == breaks
+            assert details[-1]["pool"]["problems"] == [
+                "MachineDeployment default/x: spec.replicas is 'many': no number"
+            ]
+            assert metrics["PoolsInvalid"] == 1
+            assert breaks == 2 or {patch.plan.group.pool_label for patch in house.cluster.applied} == {"others"}
+            house.cluster.change(key("b"), faults=())
+            house.run()
 
-    def test_an_invalid_pool_is_left_alone_and_the_others_go_on(self) -> None:
-        house = self.broken()
-        outcome = house.run()
-        assert {patch.plan.group.identity.pool_label for patch in house.cluster.applied} == {"others"}
-        assert outcome.metrics()["PoolsInvalid"] == 1
-
-    def test_an_invalid_pool_is_told_once_with_object_field_and_value(self) -> None:
-        house = self.broken()
-        house.runs(3)
-        told = [detail for detail_type, detail in house.bus.published if detail_type == "Pool Invalid"]
-        assert len(told) == 1
-        assert told[0]["pool"]["problems"] == ["MachineDeployment default/x: spec.replicas is 'many': no number"]
-
-    def test_a_pool_that_is_mended_and_breaks_again_is_told_again(self) -> None:
-        house = self.broken()
-        faults = house.cluster.groups[key("b")].unreadable.faults
-        house.run()
-        house.cluster.change(key("b"), faults=())
-        house.run()
-        house.cluster.change(key("b"), faults=faults)
-        house.run()
-        assert house.bus.types.count("Pool Invalid") == 2
-
-    def test_a_starved_pool_is_told_once(self) -> None:
+    def test_a_starved_pool_is_published_once(self) -> None:
         house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
         for zone in "abc":
             house.fail(zone)
@@ -735,7 +653,7 @@ class TestRebalanceAlways:
         ),
         kill_at=st.none() | st.integers(0, 20),
     )
-    def test_whatever_goes_wrong_every_published_bound_holds_what_is_requested(
+    def test_published_bounds_contain_the_requested_nodes_under_any_failure(
         self,
         requested: list[int],
         waiting: list[int],
@@ -786,7 +704,7 @@ class TestRebalanceAlways:
         house.runs(4)
         patched = len(house.cluster.applied)
         house.run()
-        assert len(house.cluster.applied) == patched, "a world that nobody touches comes to rest"
+        assert len(house.cluster.applied) == patched, "a world without other writers comes to rest"
 
 
 class TestOperate:
@@ -794,7 +712,7 @@ class TestOperate:
     def house(self) -> House:
         return House(stack_dry_run=True)
 
-    def test_a_new_cluster_is_registered_in_dry_run_and_looked_at(self, house: House) -> None:
+    def test_a_new_cluster_is_registered_in_dry_run_and_checked(self, house: House) -> None:
         answer = house.ask("register", "new", record=RECORD)
         assert answer["ok"] is True
         assert answer["dryRun"] is True
@@ -806,16 +724,14 @@ class TestOperate:
         house.fail("a")
         answer = house.ask("register", record={**RECORD, "dry_run": False})
         assert answer["message"] == "demo is updated and switched on"
-        remembered = house.store.load("demo")
-        assert remembered.record.dry_run is False
-        assert remembered.record.pools == ()
-        assert key("a") in remembered.state.groups
-
-    def test_a_record_that_cannot_be_read_can_be_registered_again(self, house: House) -> None:
+        stored = house.store.load("demo")
+        assert stored.record.dry_run is False
+        assert stored.record.pools == ()
+        assert key("a") in stored.state.groups
         house.store.plant("demo", "{")
         assert house.ask("register", record=RECORD)["ok"] is True
 
-    def test_plan_answers_what_would_be_written_and_writes_nothing(self, house: House) -> None:
+    def test_plan_returns_the_changes_and_writes_nothing(self, house: House) -> None:
         house.journal.entries.clear()
         answer = house.ask("plan")
         assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
@@ -827,19 +743,15 @@ class TestOperate:
     def test_pause_and_resume(self, house: House) -> None:
         assert "until resumed" in house.ask("pause")["message"]
         assert house.ask("status")["paused"] is True
-        assert house.run().message == "demo: paused, nothing looked at"
         house.ask("resume")
         assert house.ask("status")["paused"] is False
         assert house.queue.clusters == ["demo"]
-
-    def test_a_pause_until_later_ends_then(self, house: House) -> None:
         answer = house.ask("pause", until="2026-01-15T14:00:00+01:00")
-        assert (
-            answer["message"] == "demo is paused until 2026-01-15T13:00:00Z: nothing is read from it or written to it"
-        )
-        assert house.ask("status")["pausedUntil"] == "2026-01-15T13:00:00Z"
+        until = "2026-01-15T13:00:00Z"
+        assert answer["message"] == f"demo is paused until {until}: nothing is read from it or written to it"
+        assert house.ask("status")["pausedUntil"] == until
 
-    def test_a_pause_that_somebody_crossed_is_a_conflict_told_to_people(self, house: House) -> None:
+    def test_a_pause_that_meets_another_write_is_a_conflict(self, house: House) -> None:
         house.store.before_write.append(lambda sort_key: house.store.plant("demo", record().model_dump_json()))
         with pytest.raises(StateConflictError) as caught:
             house.ask("pause")
@@ -849,11 +761,9 @@ class TestOperate:
         ("event", "says"),
         [
             ([], "event is no object"),
-            (None, "event is no object"),
             ({}, "action is 'None'"),
             ({"action": "dance", "cluster": "demo"}, "action is 'dance': choose one of"),
             ({"action": "statsu", "cluster": "demo"}, "action is 'statsu'; did you mean status?: choose one of"),
-            ({"action": {"a": 1}, "cluster": "demo"}, "action is "),
             ({"action": "x" * 300_000, "cluster": "demo"}, "choose one of"),
             ({"action": "plan"}, "cluster is 'None': name the cluster's id"),
             ({"action": "plan", "cluster": "*"}, "cluster '*' is not registered"),
@@ -863,7 +773,6 @@ class TestOperate:
                 {"action": "status", "cluster": "nobody"},
                 "cluster 'nobody' is not registered: export names those that are",
             ),
-            ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
             (
                 {"action": "pause", "cluster": "demo", "until": "soon"},
                 "pause: until is 'soon': no moment with a time zone",
@@ -886,7 +795,7 @@ class TestOperate:
             ({"action": "register", "cluster": "demo", "record": {**RECORD, "scan_interval": 90}}, "whole minutes"),
         ],
     )
-    def test_a_bad_event_is_answered_with_one_sentence(self, house: House, event: Any, says: str) -> None:
+    def test_an_invalid_event_is_answered_with_one_sentence(self, house: House, event: Any, says: str) -> None:
         with pytest.raises((BadRequestError, ConfigError)) as caught:
             house.operate(event, plenty)
         message = answer_of_error(caught.value)["message"]
@@ -895,14 +804,14 @@ class TestOperate:
         assert len(message) < 1000
         assert house.queue.clusters == []
 
-    def test_a_cluster_that_cannot_be_reached_is_a_sentence_of_the_plan(self, house: House) -> None:
+    def test_plan_of_an_unreachable_cluster_is_one_sentence(self, house: House) -> None:
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         with pytest.raises(ClusterUnavailableError) as caught:
             house.ask("plan")
         assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
 
 
-def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:
+def test_a_probing_group_is_healthy_after_three_hours_without_failures() -> None:
     house = fenced()
     house.run()
     house.clock.at += timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Grafana's dashboard and the queries of Logs Insights under deploy/ name what there is."""
+"""Grafana's dashboard and the queries of Logs Insights under deploy/ name metrics and fields that exist."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def targets() -> list[dict[str, Any]]:
     return [target for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
 
 
-def test_the_dashboard_draws_metrics_that_are_sent_by_their_dimensions() -> None:
+def test_the_dashboard_draws_metrics_that_are_sent() -> None:
     assert targets()
     for target in targets():
         dimensions = dict(target["dimensions"])
@@ -40,7 +40,7 @@ def test_the_dashboard_draws_metrics_that_are_sent_by_their_dimensions() -> None
         assert target["metricName"] in (OF_CLUSTERS if of_cluster else OF_STACK), target["metricName"]
 
 
-def test_what_a_cluster_has_of_its_own_is_what_looks_send_and_all_of_it_is_drawn() -> None:
+def test_all_metrics_of_a_cluster_are_sent_and_drawn() -> None:
     source = (ROOT / "layers/evenkeel/evenkeel/application/rebalancing/check.py").read_text(encoding="utf-8")
     body = source.partition("def metrics_of_clusters")[2].partition("return measured")[0]
     assert set(re.findall(r'"([A-Z][A-Za-z]+)"', body)) == OF_CLUSTERS
@@ -48,7 +48,7 @@ def test_what_a_cluster_has_of_its_own_is_what_looks_send_and_all_of_it_is_drawn
     assert drawn == OF_CLUSTERS
 
 
-def test_who_wants_a_variable_defines_it_and_none_is_asked_for_in_vain() -> None:
+def test_every_variable_is_defined_and_used() -> None:
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     text = json.dumps(DASHBOARD)
     used = set(re.findall(r"\$\{?([a-z]+)\b", text)) - {"__all"}
@@ -72,7 +72,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
     assert max(x for x, _ in cells) < 24
 
 
-def test_what_is_not_sent_without_the_dashboard_says_so() -> None:
+def test_a_panel_of_metrics_of_the_dashboard_option_names_it() -> None:
     for panel in DASHBOARD["panels"]:
         names = {target["metricName"] for target in panel.get("targets", []) if "cluster" not in target["dimensions"]}
         assert "WithDashboard=true" in panel.get("description", "") or names <= ALARMED, panel["title"]
@@ -87,7 +87,7 @@ WORDS = {"as", "by", "desc", "asc", "in", "and", "or", "not", "like"}
 
 
 def fields_of(query: str) -> set[str]:
-    """Fields of ours that a query reads: not what it names itself, nor what Insights has."""
+    """Return the fields that a query reads, without its own names and those of Insights."""
     text = re.sub(r'"[^"]*"', "", query)
     named = set(re.findall(r"\bas (\w+)", text))
     found = set(re.findall(r"(?<![@\w.])[a-z][\w.]*", text))
@@ -95,7 +95,7 @@ def fields_of(query: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=lambda path: path.stem)
-def test_a_query_reads_fields_that_are_logged_in_groups_that_there_are(path: Path) -> None:
+def test_a_query_reads_logged_fields_of_existing_log_groups(path: Path) -> None:
     what, groups, *lines = path.read_text(encoding="utf-8").splitlines()
     assert what.startswith("# ")
     logged = {f"/aws/lambda/${{AWS::StackName}}-{name}" for name in groups.removeprefix("# Log groups: ").split(", ")}
@@ -115,7 +115,7 @@ def test_a_query_reads_fields_that_are_logged_in_groups_that_there_are(path: Pat
             assert rest.split(".")[0] in DECISION, field
 
 
-def test_the_words_that_queries_compare_with_are_those_of_the_code() -> None:
+def test_queries_compare_with_words_of_the_code() -> None:
     texts = {path.stem: path.read_text(encoding="utf-8") for path in QUERIES}
     assert 'message = "decision"' in texts["decisions"]
     assert '_log.info("decision"' in CODE

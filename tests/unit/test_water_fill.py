@@ -1,4 +1,4 @@
-"""Levelling, on examples that can be checked by eye."""
+"""Levelling, on examples."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From pods, nodes and volumes as the API shows them to what placing reads: field by field, and nothing of the rest."""
+"""Pods, nodes and volumes are read field by field from the API's objects."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -45,7 +45,7 @@ def decoded(shape: Any, item: Mapping[str, Any]) -> Any:
 
 
 def pod_object(name: str = "web-1", **parts: Any) -> Object:
-    """A pod as `kubectl get -o json` shows it: with much that nobody reads."""
+    """A pod as `kubectl get -o json` shows it: with much that is not read."""
     spec = {
         "containers": [
             {
@@ -79,7 +79,7 @@ def read(item: Object, pods: Pods | None = None) -> Pod:
 
 
 class TestPods:
-    def test_a_pod_that_waits(self) -> None:
+    def test_a_pending_pod(self) -> None:
         waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": MADE}
         found = read(pod_object(status={"phase": "Pending", "conditions": [waiting]}, spec={"priority": 7}))
         assert (str(found), found.node, found.phase, found.priority) == ("prod/web-1", "", "Pending", 7)
@@ -89,7 +89,7 @@ class TestPods:
         asked = request_of(found)
         assert (asked["cpu"], asked["memory"]) == (250, 64 * 2**20)
 
-    def test_equal_pods_share_what_they_ask_for_whatever_their_tokens_and_nodes_are_called(self) -> None:
+    def test_equal_pods_share_their_needs(self) -> None:
         pods = Pods()
         first, second = (read(pod_object(name, spec={"nodeName": f"n-{name}"}), pods) for name in ("web-1", "web-2"))
         other = read(pod_object("web-3", spec={"tolerations": [{"operator": "Exists"}]}), pods)
@@ -97,7 +97,7 @@ class TestPods:
         assert first.labels is second.labels is other.labels
         assert (first.node, second.node) == ("n-web-1", "n-web-2")
 
-    def test_what_places_it_is_read_in_all_its_forms(self) -> None:
+    def test_every_placement_field_is_read(self) -> None:
         term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
         company = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}, "namespaceSelector": {}}
         needs = read(
@@ -138,12 +138,12 @@ class TestPods:
         assert needs.resources.pod_requests == {"cpu": Fraction(2)}
         assert (needs.gates, needs.resource_claims, needs.scheduler) == (("quota",), ("gpu",), "volcano")
 
-    def test_an_affinity_without_terms_is_there_and_matches_nothing(self) -> None:
+    def test_an_affinity_without_terms_matches_nothing(self) -> None:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
         assert read(pod_object(spec={"affinity": {"nodeAffinity": required}})).needs.node_terms == ()
         assert read(pod_object()).needs.node_terms is None
 
-    def test_containers_with_ports_sidecars_and_what_they_run_with(self) -> None:
+    def test_containers_have_ports_sidecars_and_resources(self) -> None:
         found = read(
             pod_object(
                 spec={
@@ -167,7 +167,7 @@ class TestPods:
         assert [item.stays for item in found.needs.resources.init_containers] == [True, False]
         assert found.needs.resources.resize_infeasible
 
-    def test_what_a_pod_that_is_resized_as_a_whole_has_and_was_granted(self) -> None:
+    def test_a_resized_pod_has_current_and_allocated_resources(self) -> None:
         whole = {"resources": {"requests": {"cpu": "2"}}}
         status = {
             "phase": "Running",
@@ -184,7 +184,7 @@ class TestPods:
         # Of a pod that asks for nothing as a whole, nobody reads it: its status would keep it from sharing its needs.
         assert read(pod_object(status=status)).needs == read(pod_object()).needs
 
-    def test_volumes_by_kind_with_the_claims_that_they_mean(self) -> None:
+    def test_volumes_have_kinds_and_claims(self) -> None:
         volumes = [
             {"name": "data", "persistentVolumeClaim": {"claimName": "pg"}},
             {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
@@ -200,13 +200,10 @@ class TestPods:
             PodVolume("", "newKind"),
         )
 
-    def test_a_field_that_nobody_here_knows_is_named(self) -> None:
-        assert read(pod_object(spec={"workloadRef": {"name": "gang"}})).needs.unread == ("workloadRef",)
-        assert read(pod_object()).needs.unread == ()
-
     @pytest.mark.parametrize(
         ("spec", "path"),
         [
+            ({"workloadRef": {"name": "gang"}}, "workloadRef"),
             ({"affinity": {"gpuAffinity": {"x": 1}}}, "affinity.gpuAffinity"),
             ({"affinity": {"nodeAffinity": {"forbidden": {}}}}, "affinity.nodeAffinity.forbidden"),
             (
@@ -234,17 +231,19 @@ class TestPods:
             ({"resources": {"shares": {}}}, "resources.shares"),
         ],
     )
-    def test_so_is_one_that_is_deeper_in_what_places_it(self, spec: dict[str, Any], path: str) -> None:
+    def test_an_unknown_field_of_its_placement_is_named(self, spec: dict[str, Any], path: str) -> None:
         reader = Pods()
+        plain = read(pod_object(), reader).needs
         assert [read(pod_object(spec=spec), reader).needs.unread for _ in range(2)] == [(path,), (path,)]
+        assert plain.unread == ()
 
-    def test_pods_that_differ_in_such_a_field_alone_do_not_share_their_needs(self) -> None:
+    def test_pods_that_differ_in_an_unknown_field_do_not_share_their_needs(self) -> None:
         reader = Pods()
         known, unknown = ({"name": "a", "resources": {"requests": {"cpu": "1"}, **more}} for more in ({}, {"new": 1}))
         found = [read(pod_object(spec={"containers": [one]}), reader).needs for one in (known, unknown)]
         assert [needs.unread for needs in found] == [(), ("containers[].resources.new",)]
 
-    def test_what_kubernetes_has_is_known_and_what_is_null_is_absent(self) -> None:
+    def test_known_fields_are_read_and_null_is_absent(self) -> None:
         selector = {"matchLabels": {"a": "b"}, "matchExpressions": [], "future": None}
         term = {
             "topologyKey": "zone",
@@ -282,7 +281,7 @@ class TestPods:
         absent = {"affinity": None, "topologySpreadConstraints": None, "resources": None}
         assert read(pod_object(spec={**absent, "containers": [{"name": "a", "resources": None}]})).needs.unread == ()
 
-    def test_of_annotations_only_those_that_somebody_reads(self) -> None:
+    def test_only_annotations_in_use_are_read(self) -> None:
         ca = "cluster-autoscaler.kubernetes.io"
         given = {f"{ca}/safe-to-evict": "false", f"{ca}/pod-scale-up-delay": "90s", "big": "x" * 1000}
         found = read(pod_object(metadata={"annotations": given}))
@@ -294,7 +293,7 @@ class TestPods:
     @pytest.mark.parametrize(
         "spec", [[], {"priority": "high"}, {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}]
     )
-    def test_what_is_no_pod_is_refused_and_never_guessed(self, spec: Any) -> None:
+    def test_an_invalid_pod_is_refused(self, spec: Any) -> None:
         with pytest.raises((msgspec.ValidationError, BadValueError)):
             read({**pod_object(), "spec": spec} if isinstance(spec, list) else pod_object(spec=spec))
 
@@ -311,19 +310,17 @@ NODE: Object = {
 }
 
 
-class TestTheOthers:
-    def test_a_node_belongs_to_the_machine_that_knows_its_name_or_its_id(self) -> None:
+class TestOtherObjects:
+    def test_a_node_belongs_to_the_machine_that_has_its_name_or_id(self) -> None:
         for name in ("n1", "aws:///a/i-1"):
             found = decoded(NodeShape, NODE).read({name: MachineNode(group=group_key(), deleting=True)})
             assert (found.group, found.deleting, found.ready) == (group_key(), True, True)
         stranger = decoded(NodeShape, NODE).read({})
         assert (stranger.group, stranger.deleting, stranger.taints) == (None, False, (Taint("gpu", "", "NoSchedule"),))
         assert stranger.allocatable == {"cpu": Fraction(392, 100)}
-
-    def test_a_node_that_says_nothing_of_itself_is_not_ready(self) -> None:
         assert not decoded(NodeShape, {"metadata": {"name": "n"}}).read({}).ready
 
-    def test_a_volume_with_its_driver_also_in_the_words_of_before_csi(self) -> None:
+    def test_a_volume_has_its_driver_also_before_csi(self) -> None:
         terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "z", "operator": "Exists"}]}]}}
         spec = {
             "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol"},
@@ -340,7 +337,7 @@ class TestTheOthers:
         assert older.read().driver == "ebs.csi.aws.com"
         assert older.read().terms is None
 
-    def test_a_claim_and_the_pod_that_it_was_made_for(self) -> None:
+    def test_a_claim_names_the_pod_it_was_made_for(self) -> None:
         metadata = {
             "name": "web-1-scratch",
             "namespace": "prod",
@@ -352,7 +349,7 @@ class TestTheOthers:
         assert (found.bound, found.lost, found.selected_node, found.for_pod) == (True, True, "n1", "web-1")
         assert (found.size, found.volume, found.selector) == (8 * 2**30, "pv", ())
 
-    def test_a_storage_class_that_waits_and_where_it_makes_volumes(self) -> None:
+    def test_a_storage_class_has_topologies_and_binding_mode(self) -> None:
         item = {
             "metadata": {"name": "gp2"},
             "provisioner": "kubernetes.io/aws-ebs",
@@ -363,16 +360,16 @@ class TestTheOthers:
         assert (found.waits, found.provisioner) == (True, "ebs.csi.aws.com")
         assert found.allowed_topologies == ((Requirement("zone", "In", ("a", "b")),),)
 
-    def test_limits_of_drivers_where_the_node_says_any(self) -> None:
-        drivers = [{"name": "ebs.csi.aws.com", "allocatable": {"count": 25}}, {"name": "efs.csi.aws.com"}]
+    def test_a_node_has_the_limits_of_its_drivers(self) -> None:
+        drivers = [
+            {"name": "ebs.csi.aws.com", "allocatable": {"count": 25}},
+            {"name": "efs.csi.aws.com"},
+            {"name": "local", "allocatable": {"count": 0}},
+        ]
         item = {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
-        assert decoded(CsiNodeShape, item).read() == ("n1", {"ebs.csi.aws.com": 25})
+        assert decoded(CsiNodeShape, item).read() == ("n1", {"ebs.csi.aws.com": 25, "local": 0})
 
-    def test_a_driver_that_takes_no_volume_there_is_not_one_without_a_limit(self) -> None:
-        item = {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "local", "allocatable": {"count": 0}}]}}
-        assert decoded(CsiNodeShape, item).read() == ("n1", {"local": 0})
-
-    def test_a_budget_that_nobody_has_counted_yet_allows_nothing(self) -> None:
+    def test_an_uncounted_budget_allows_nothing(self) -> None:
         named = {"name": "web", "namespace": "prod"}
         fresh = decoded(BudgetShape, {"metadata": named, "spec": {"selector": {}}}).read()
         assert (fresh.allowed, fresh.selector) == (0, ())

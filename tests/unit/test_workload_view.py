@@ -1,4 +1,4 @@
-"""A look at a workload cluster whose API server is made of pages: what is asked for, in which order, what is kept."""
+"""A check of a workload cluster: which lists are requested, in which order, and what is kept."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def waiting(name: str, **parts: Any) -> dict[str, Any]:
 
 
 class Pages:
-    """An API server that has one page of each list; of pods, one for who waits and one for who runs."""
+    """An API server that has one page of each list; of pods, one for pending and one for running ones."""
 
     name = "blue"
 
@@ -65,26 +65,12 @@ class Pages:
         return KubernetesWorkload(cast("Any", self), entry, plenty, **how)
 
 
-def test_a_pod_that_is_given_a_node_between_two_lists_is_seen_once_and_where_it_runs() -> None:
+def test_a_pod_in_both_lists_counts_once_and_where_it_runs() -> None:
     pages = Pages([waiting("web-1"), waiting("web-2")], [pod_object("web-1", spec={"nodeName": "n1"})])
     found = {pod.name: pod for pod in pages.view().read(dict, judges_nodes=False).pods}
     assert {name: pod.node for name, pod in found.items()} == {"web-1": "n1", "web-2": ""}
     assert found["web-1"].unscheduled is None
     assert pages.asked == ["pods", "pods", "nodes", "daemonsets"]
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        pod_object("new", status={"phase": "Pending"}),
-        waiting("going", metadata={"deletionTimestamp": "2026-01-15T11:59:00Z"}),
-    ],
-    ids=["not tried yet", "going"],
-)
-def test_nobody_who_waits_for_a_node_costs_one_list(held: dict[str, Any]) -> None:
-    pages = Pages([held], [pod_object("web", spec={"nodeName": "n1"})])
-    assert len(pages.view().read(dict, judges_nodes=False).pods) == 1
-    assert pages.asked == ["pods"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +86,7 @@ def test_nobody_who_waits_for_a_node_costs_one_list(held: dict[str, Any]) -> Non
     ],
     ids=lambda spec: next(iter(spec)),
 )
-def test_what_keeps_a_running_pod_from_being_placed_again_is_read_of_assigned_pods_too(spec: dict[str, Any]) -> None:
+def test_unplaceable_needs_are_read_of_assigned_pods(spec: dict[str, Any]) -> None:
     there = [pod_object("plain", spec={"nodeName": "n1"}), pod_object("odd", spec={"nodeName": "n1", **spec})]
     read = Pages([], there).view().read(dict, judges_nodes=True)
     assert {pod.name: unplaceable(pod) is None for pod in read.pods} == {"plain": True, "odd": False}
@@ -121,14 +107,24 @@ def test_volume_attachments_are_read_where_a_pod_has_a_volume() -> None:
     assert "volumeattachments" not in without.asked
 
 
-def test_machines_are_asked_for_only_where_nodes_are_read() -> None:
+@pytest.mark.parametrize(
+    "held",
+    [
+        pod_object("new", status={"phase": "Pending"}),
+        waiting("going", metadata={"deletionTimestamp": "2026-01-15T11:59:00Z"}),
+    ],
+    ids=["not tried yet", "going"],
+)
+def test_without_pods_that_wait_only_pods_are_listed(held: dict[str, Any]) -> None:
     def machines() -> dict[str, MachineNode]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not needed")
 
-    assert Pages([], []).view().read(machines, judges_nodes=False).nodes == ()
+    pages = Pages([held], [pod_object("web", spec={"nodeName": "n1"})])
+    workload = pages.view().read(machines, judges_nodes=False)
+    assert (len(workload.pods), workload.nodes, pages.asked) == (1, (), ["pods"])
 
 
-def test_the_role_that_ships_grants_what_a_whole_look_lists_and_nothing_else() -> None:
+def test_the_shipped_role_grants_exactly_what_a_full_check_lists() -> None:
     term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     claim = {"name": "d", "persistentVolumeClaim": {"claimName": "pg"}}
@@ -162,9 +158,7 @@ STATUS = {
         ({"cluster-autoscaler": {"spec": {"renewTime": 7}}}, None),
     ],
 )
-def test_an_autoscaler_shows_by_its_lease_or_its_status_that_it_is_at_work(
-    objects: dict[str, Any], second: int | None
-) -> None:
+def test_a_running_autoscaler_is_known_by_lease_or_status(objects: dict[str, Any], second: int | None) -> None:
     pages = Pages([waiting("web")], [])
     pages.objects = objects
     found = pages.view().read(dict, judges_nodes=False)
@@ -173,7 +167,7 @@ def test_an_autoscaler_shows_by_its_lease_or_its_status_that_it_is_at_work(
     assert found.autoscaler_at == expected
 
 
-def test_openshifts_autoscaler_signs_in_its_operators_namespace() -> None:
+def test_openshifts_autoscaler_has_its_lease_in_another_namespace() -> None:
     pages = Pages([waiting("web")], [])
     pages.objects = {"/apis/coordination.k8s.io/v1/namespaces/openshift-machine-api/leases/cluster-autoscaler": LEASE}
     assert pages.view(flavours=["cluster-api"]).autoscaler_at() is None
@@ -191,7 +185,7 @@ def test_openshifts_autoscaler_signs_in_its_operators_namespace() -> None:
     assert may == {(*path.split("/")[-3:], "get") for path in pages.got}
 
 
-def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_cluster_waits_until_it_is_checked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BESIDE_OTHERS", 2)
     pages = Pages([waiting(f"web-{number}") for number in range(3)], [])
     with pytest.raises(TooLargeError, match="while other clusters are checked too"):
@@ -200,23 +194,22 @@ def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_a_cluster_without_a_node_of_ours_is_another_one_only_if_a_machine_has_joined(joined: bool) -> None:
+def test_a_cluster_without_nodes_of_our_machines_is_another_one(joined: bool) -> None:
     machine = Machine(name="m1", uid="u1", has_node=joined, created_at=datetime(2026, 1, 15, tzinfo=UTC))
     pages = Pages([waiting("web")], [], nodes=[{"metadata": {"name": "control-plane"}}])
-    look = partial(
-        pages.view().read, lambda: {"aws:///a/i-1": MachineNode(group=key("a"), machine=machine)}, judges_nodes=True
-    )
+    machines = {"aws:///a/i-1": MachineNode(group=key("a"), machine=machine)}
+    read = partial(pages.view().read, lambda: machines, judges_nodes=True)
     if not joined:
-        assert [node.group for node in look().nodes] == [None]
+        assert [node.group for node in read().nodes] == [None]
         return
     with pytest.raises(ClusterUnavailableError, match="none of its 1 nodes is a machine"):
-        look()
+        read()
 
 
-def test_a_node_whose_machine_is_going_is_going_whatever_it_says_itself() -> None:
-    node = {"metadata": {"name": "n1"}, "spec": {"providerID": "aws:///a/i-1"}}
-    pages = Pages([waiting("web")], [], nodes=[node])
+def test_a_node_whose_machine_is_being_deleted_is_being_deleted() -> None:
+    nodes = [{"metadata": {"name": "n1"}, "spec": {"providerID": "aws:///a/i-1"}}]
     machines = {"aws:///a/i-1": MachineNode(group=key("a"), deleting=True)}
+    pages = Pages([waiting("web")], [], nodes=nodes)
     (found,) = pages.view().read(lambda: machines, judges_nodes=True).nodes
     assert (found.group, found.deleting) == (key("a"), True)
 
@@ -227,7 +220,7 @@ def daemon_set(name: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "kube-system", **metadata}, "spec": spec}
 
 
-def test_daemon_sets_are_read_as_the_pods_that_they_would_make() -> None:
+def test_daemon_sets_are_read_as_pods() -> None:
     going = daemon_set("going", deletionTimestamp="2026-01-15T12:00:00Z")
     pages = Pages([waiting("web-1")], [], daemonsets=[daemon_set("agent"), going])
     (found,) = pages.view().read(dict, judges_nodes=False).daemon_sets
@@ -235,7 +228,7 @@ def test_daemon_sets_are_read_as_the_pods_that_they_would_make() -> None:
     assert request_of(found)["cpu"] == 1500
 
 
-def test_where_daemon_sets_may_not_be_listed_the_rest_is_read() -> None:
+def test_without_the_right_to_list_daemon_sets_the_rest_is_read() -> None:
     class Refusing(Pages):
         def each_page(self, path: str, *args: Any, **rest: Any) -> Iterator[bytes]:
             if path.endswith("daemonsets"):

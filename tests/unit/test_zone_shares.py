@@ -1,4 +1,4 @@
-"""Zones that are paid for in advance: their own min, and weights as percentages of a pool."""
+"""Zones with their own min, and weights as percentages of a pool."""
 
 import pytest
 from hypothesis import given
@@ -27,14 +27,14 @@ def test_a_zones_own_min_is_its_first_share_of_pool_minimum() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_under_every_strategy_a_zone_keeps_what_it_has_of_its_own_min(strategy: Strategy) -> None:
+def test_a_zone_keeps_its_own_min_under_every_strategy(strategy: Strategy) -> None:
     groups = [group("a", 3, zone_min=4), group("b", 6), group("c", 6, zone_min=2)]
     found = pool_plan(groups, numbers(0, 30, strategy))
     assert minima(found) == (3, 0, 2)
     assert requested(found) == (3, 6, 6)
 
 
-def test_raised_to_pool_minimum_zones_with_a_min_of_their_own_come_first() -> None:
+def test_zones_with_their_own_min_are_raised_first() -> None:
     groups = [group("a", 0, zone_min=4), group("b", 0), group("c", 0)]
     assert requested(pool_plan(groups, numbers(6, 30))) == (4, 1, 1)
     assert requested(pool_plan(groups, numbers(3, 30))) == (3, 0, 0)
@@ -46,7 +46,7 @@ def test_a_fenced_zones_own_min_counts_what_runs() -> None:
     assert minima(pool_plan(groups, numbers(0, 30), fenced="a"))[0] == 2
 
 
-def test_why_the_min_is_what_it_is_is_said() -> None:
+def test_a_raised_min_has_a_reason() -> None:
     found = pool_plan([group("a", 3, zone_min=4), group("b", 6)], numbers(0, 30, STRATEGIES[0]))
     assert "min raised to 3: evenkeel.dev/zone-min is 4" in reasons(found, "a")
 
@@ -59,14 +59,14 @@ def test_headroom_is_levelled_by_percentages_of_the_pool() -> None:
 
 
 @pytest.mark.parametrize("weights", [("60", "50"), ("100", 1), ("70", "30", 2)])
-def test_percentages_that_leave_other_zones_nothing_make_the_pool_invalid(weights: tuple[int | str, ...]) -> None:
+def test_percentages_that_leave_no_share_make_the_pool_invalid(weights: tuple[int | str, ...]) -> None:
     found = pool_plan(weighed(*weights), numbers(0, 40))
     assert not found.mode.valid
     assert problems_of(found.report.problems)[0].startswith("evenkeel.dev/weight: the zones name 1")
 
 
 @given(st.lists(st.integers(1, 33), min_size=1, max_size=3), st.lists(st.integers(1, 1000), max_size=3))
-def test_zones_stand_to_each_other_as_their_percentages_do(percents: list[int], weights: list[int]) -> None:
+def test_shares_are_in_proportion_to_percentages(percents: list[int], weights: list[int]) -> None:
     groups = [group(f"p{i}", weight_percent=percent) for i, percent in enumerate(percents)]
     groups += [group(f"w{i}", weight=weight) for i, weight in enumerate(weights)]
     found, problems = with_shares(groups)
@@ -81,7 +81,7 @@ def test_zones_stand_to_each_other_as_their_percentages_do(percents: list[int], 
         )
 
 
-def test_without_percentages_weights_are_what_they_were() -> None:
+def test_without_percentages_weights_are_unchanged() -> None:
     groups = tuple(zones([1, 2, 3]))
     assert with_shares(groups) == (groups, [])
 
