@@ -46,7 +46,6 @@ POOL = "workers"
 
 
 def key(zone: str, *, pool: str = POOL, namespace: str = "default", flavour: str = "cluster-api") -> GroupKey:
-    """The name of the group that ``group`` makes for this zone."""
     return GroupKey(flavour, namespace, f"{pool}-{zone}")
 
 
@@ -92,7 +91,6 @@ def zones(
     bounds: Sequence[tuple[int, int]] | None = None,
     **fields: Any,
 ) -> list[NodeGroup]:
-    """One group per zone a, b, c... of one pool; further fields go to all of them."""
     return [
         group(
             "abcdefghijklmnop"[i],
@@ -111,7 +109,6 @@ def numbers(
     strategy: Strategy = BALANCED,
     on_failure: OnFailure = OnFailure.RELEASE,
 ) -> Policy:
-    """A cluster record that gives the pool its numbers."""
     return Policy(
         strategy=BALANCED,
         pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),),
@@ -119,7 +116,6 @@ def numbers(
 
 
 def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | None = None) -> PoolDraft:
-    """The draft of the one pool of these groups, before any step."""
     observation = Observation(groups=tuple(groups))
     (pool,), _ = find_pools(observation.groups, policy, {})
     assert isinstance(pool, Pool)
@@ -133,7 +129,6 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
-    """A group whose backoff still runs at NOW."""
     return GroupState(
         failures=failures,
         backoff_until=NOW + 4 * MINUTE,
@@ -182,7 +177,6 @@ def refused(group: NodeGroup, *ages: timedelta) -> NodeGroup:
 
 
 def offered(maximum: int, state: State = State.HEALTHY) -> PublishedBounds:
-    """What a look publishes for a group with this max."""
     return PublishedBounds(at=NOW, bounds=Bounds(0, maximum), state=state)
 
 
@@ -196,7 +190,6 @@ def plan_of(
     impaired: Collection[str] = (),
     adopted: Mapping[PoolId, PoolState] | None = None,
 ) -> Plan:
-    """``plan()`` at NOW; fenced, probing and impaired name zones."""
     groups = list(groups)
     known = dict(states or {})
     known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
@@ -206,24 +199,20 @@ def plan_of(
 
 
 def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:
-    """The plan of the only pool there is."""
     found = plan_of(groups, policy, **state)
     assert len(found.pools) == 1, f"expected one pool: {found.pools}, skipped {found.skipped}"
     return found.pools[0]
 
 
 def maxima(found: PoolPlan) -> tuple[int, ...]:
-    """Planned max per group, in zone order."""
     return tuple(plan.bounds.max for plan in found.groups if plan.bounds is not None)
 
 
 def minima(found: PoolPlan) -> tuple[int, ...]:
-    """Planned min per group, in zone order."""
     return tuple(plan.bounds.min for plan in found.groups if plan.bounds is not None)
 
 
 def requested(found: PoolPlan) -> tuple[int, ...]:
-    """Planned replicas per group, in zone order."""
     return tuple(plan.requested for plan in found.groups)
 
 
@@ -321,13 +310,11 @@ class Played:
         return pool
 
     def next_check(self) -> float | None:
-        """In how many seconds time alone may change something, after the last look."""
         moment = self.seen.look_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()
 
 
 def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
-    """Problems in the words that people read."""
     return tuple(map(problem_words, problems))
 
 

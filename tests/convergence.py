@@ -81,7 +81,6 @@ class Home:
 
     @property
     def why(self) -> str:
-        """What the last look says of converge, in words."""
         told = self.last.converging if self.last else None
         return sentence(told.why) if told is not None and told.why is not None else ""
 
@@ -95,12 +94,10 @@ class Home:
         self.groups[zone] = replace(self.groups[zone], **fields)  # type: ignore[arg-type]
 
     def scale(self, zone: str, replicas: int) -> None:
-        """Somebody else writes replicas: machines come, or the newest that are not being deleted go at once."""
         self.change(zone, requested=replicas)
         self._reconcile(zone)
 
     def boot(self, *zones: str) -> None:
-        """Machines that wait in these zones, or in all, have nodes."""
         for zone in zones or self.groups:
             self._put(zone, [replace(each, has_node=each.failure is None) for each in self.machines(zone)])
 
@@ -109,7 +106,6 @@ class Home:
         self._put(zone, [each if each.has_node else replace(each, failure=refused) for each in self.machines(zone)])
 
     def drain(self, *zones: str) -> None:
-        """Machines that are being deleted in these zones, or in all, are gone."""
         for zone in zones or self.groups:
             gone = [each for each in self.machines(zone) if each.deleting]
             self.went += [zone for each in gone if each.has_node]
@@ -149,7 +145,6 @@ class Home:
         raise AssertionError(f"{most} looks, and it still goes on: {self.requested} {self.memory}")
 
     def _awaits(self) -> bool:
-        """Whether time alone will have a step begin."""
         soon = self.last.converging if self.last else None
         return (
             soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")

@@ -27,8 +27,6 @@ from tests.timed import worker
 
 
 class World:
-    """An uneven pool with converge on."""
-
     def __init__(self, chance: random.Random) -> None:
         self.chance, self.clock = chance, FakeClock()
         self.made = 0

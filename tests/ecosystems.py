@@ -79,7 +79,6 @@ class Estate:
 
     # -- time
     def live(self, minutes: float) -> None:
-        """Loops of ten seconds of whoever lives there, and a run of ours each minute."""
         for _ in range(round(minutes * 6)):
             self.pass_by()
             if not self.clock.at.second:
@@ -99,7 +98,6 @@ class Estate:
         return summary
 
     def outage(self, pods: int, minutes: float = 6) -> None:
-        """A zone gives no more machines, and so many pods want a node, wherever it is."""
         self.run()
         self.cluster.cloud.take_away(DEAD)
         self.cluster.set_demand(POOL, pods)
@@ -107,7 +105,6 @@ class Estate:
 
     # -- what is there
     def pool(self) -> PoolPlan:
-        """The only pool, as the next run plans it."""
         plan = self.run().plan
         assert plan is not None
         (pool,) = plan.pools
@@ -126,7 +123,6 @@ class Estate:
 
     @property
     def autoscalers(self) -> list[tuple[int | None, int | None]]:
-        """The bounds that cluster-autoscaler goes by."""
         return [(view.minimum, view.maximum) for view in self.cluster.groups()]
 
     def nodes(self) -> set[str]:
@@ -140,11 +136,9 @@ class Estate:
         self.objects.patch(resource, metadata.get("namespace", ""), metadata["name"], patch, manager=manager)
 
     def writes(self) -> list[Request]:
-        """The patches of ours that were carried out."""
         return [request for request in self.cluster.api.requests if request.has_patched and request.user == "evenkeel"]
 
     def written(self) -> set[str]:
-        """Where they have written: plural and field, annotations by their names."""
         return {f"{plural} {field}" for request in self.writes() for plural, field in fields_of(request)}
 
     def dump(self, path: Path, *, without: tuple[str, ...] = ()) -> str:
@@ -231,11 +225,9 @@ class Karpenter:
         self._estate = estate
 
     def offers(self) -> list[Object]:
-        """The deployments that it would order from."""
         return [item for item in self._estate.all(CAPI_DEPLOYMENTS) if self._has_room(item)]
 
     def order(self, zone: str, nodes: int) -> None:
-        """A batch of nodes that want this zone; nothing where it has no offering."""
         for item in self.offers():
             if item["spec"]["template"]["spec"]["failureDomain"] == zone:
                 patch = {"spec": {"replicas": item["spec"]["replicas"] + nodes}}

@@ -470,10 +470,7 @@ STEPS = (
     ),
     Step(
         "03:05: what that does",
-        [
-            "The status of one cluster has which zone is held, until when, and who did it.",
-            "What runs goes on running.",
-        ],
+        ["The status of one cluster has which zone is held, until when, and who did it.", "What runs goes on running."],
         [f"evenkeel status --stack {STACK} --cluster web-5"],
         minutes=5,
     ),

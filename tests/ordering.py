@@ -129,7 +129,6 @@ class Town:
         self.bind()
 
     def bind(self) -> None:
-        """As a scheduler that knows cpu and zones."""
         for each in list(self.waiting):
             for name, there in self.nodes.items():
                 zone = each.needs.node_selector.get(ZONE, there.labels[ZONE])
@@ -142,7 +141,6 @@ class Town:
                     break
 
     def live(self, looks: int) -> int:
-        """Looks, and time between them. How many it took until nobody waited."""
         for number in range(looks):
             self.run()
             self.pass_time()
@@ -160,8 +158,6 @@ def _filler(name: str) -> Pod:
 
 
 class _Opened:
-    """Opens the one cluster there is, and what runs there."""
-
     def __init__(self, town: Town, life: Life) -> None:
         self._town, self._life = town, life
 

@@ -55,8 +55,6 @@ _NEEDS: dict[tuple[object, ...], Needs] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Make:
-    """What a machine becomes."""
-
     cpu: str = "4"
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -153,7 +151,6 @@ class VainWorld:
     # ---------------------------------------------------------------- the world
 
     def make(self, shape: Make) -> None:
-        """Machines become such nodes from now on."""
         self.makes = lambda _, __: shape
 
     def now(self) -> timedelta:
@@ -218,7 +215,6 @@ class VainWorld:
         return Pod(namespace="kube-system", name=name, created_at=self.clock.now(), needs=needs, owner=owner)
 
     def schedule(self) -> None:
-        """As controllers and a scheduler do: pods are made, DaemonSets' on every node, and placed where they fit."""
         nodes = {node.name: node for node in self.nodes() if node.ready and not node.deleting}
         there = set(self.cluster.nodes())
         for name, pod in list(self.pods.items()):
@@ -319,7 +315,6 @@ class VainWorld:
             self.schedule()
 
     def rename(self) -> None:
-        """Pods that wait go, and their controllers make others."""
         for name in [name for name, pod in self.pods.items() if not pod.node]:
             del self.pods[name]
 
@@ -340,8 +335,6 @@ def _cpu(pod: Pod) -> Fraction:
 
 
 class _Opened:
-    """Opens the one cluster there is, and what runs there."""
-
     def __init__(self, world: VainWorld, life: Life) -> None:
         self._world, self._life = world, life
 
@@ -449,7 +442,6 @@ def fixed_at_each_minute(world: VainWorld, minutes: int) -> list[int]:
 
 
 def _another_spec(world: VainWorld) -> None:
-    """The pods' template is changed, and the ReplicaSet makes them anew."""
     app = world.apps["web"]
     world.apps["web"] = replace(app, selects={}, tolerates=True, absent="", cpu="2")
     for name in [name for name, pod in world.pods.items() if pod.labels.get("app") == "web" and not pod.node]:

@@ -47,14 +47,11 @@ AFTERWARDS = 300  # a world that got what it wanted is watched for so long
 
 
 def moment(at: int) -> datetime:
-    """The simulated second as the clock that ``plan()`` is given."""
     return START + timedelta(seconds=at)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SimulatedMachine:
-    """A Machine object, and whether there is a node behind it."""
-
     name: str
     created: int
     launched: int
@@ -64,7 +61,6 @@ class SimulatedMachine:
     gone: bool = False
 
     def seen(self) -> Machine:
-        """As a look finds it."""
         failure = None
         if self.failed is not None:
             failure = MachineFailure(code="InsufficientInstanceCapacity", message="", at=moment(self.failed))
@@ -93,17 +89,14 @@ class Group:
 
     @property
     def zone(self) -> str:
-        """Its letter."""
         return ZONES[self.index]
 
     @property
     def key(self) -> GroupKey:
-        """Its name in state and plans."""
         return group_key(self.zone)
 
     @property
     def room(self) -> int:
-        """How many the autoscaler may add."""
         return max(0, self.bounds.max - self.requested)
 
     def coming(self, now: int) -> int:
@@ -115,15 +108,12 @@ class Group:
         )
 
     def changed(self) -> None:
-        """The object has a new resourceVersion."""
         self.version += 1
         self.seen = None
 
 
 @dataclass(kw_only=True)
 class Result:
-    """What came of a case."""
-
     case: Case
     met_at: int | None = None  # when the last pod of all had its node
     last_order: int | None = None  # when enough was requested for all pods, for the first time
@@ -137,12 +127,10 @@ class Result:
 
     @property
     def met(self) -> bool:
-        """Whether every pod has a node."""
         return self.met_at is not None
 
     @property
     def unevenness(self) -> int:
-        """Nodes of the fullest zone less those of the emptiest."""
         return max(self.running) - min(self.running)
 
 
@@ -153,8 +141,6 @@ class _Write:
 
 
 class Simulation:
-    """One case, run until its demand is met or patience ends."""
-
     def __init__(self, case: Case) -> None:
         self.case = case
         self.chance = random.Random(case.seed)
@@ -205,7 +191,6 @@ class Simulation:
         heapq.heappush(self._agenda, (max(when, self.now), self.chance.random(), next(self._numbers), what))
 
     def run(self) -> Result:
-        """To the end."""
         case = self.case
         for step in case.demand:
             if step.at:
@@ -237,7 +222,6 @@ class Simulation:
         return self.result
 
     def _note(self, what: str) -> None:
-        """A line of the trace: requested (and of them running, where fewer), and max, per zone."""
         each = [
             f"{g.requested}" + (f"({g.running})" if g.running != g.requested else "") + f"/{g.bounds.max}"
             for g in self.groups
@@ -317,7 +301,6 @@ class Simulation:
     # -- Cluster Autoscaler
 
     def _touch(self) -> None:
-        """Something has changed: the next loop may have something to do."""
         self._loop_not_before(self.now)
 
     def _loop_not_before(self, at: int) -> None:
@@ -360,7 +343,6 @@ class Simulation:
         return True
 
     def _shares(self, groups: Sequence[Group], pods: int) -> list[tuple[Group, int]]:
-        """One at a time to the smallest that has room."""
         added = dict.fromkeys(groups, 0)
         for _ in range(pods):
             able = [group for group in groups if added[group] < group.room]
@@ -394,7 +376,6 @@ class Simulation:
         self._touch()
 
     def _idle(self) -> list[Group]:
-        """The groups of which a node may go: nobody needs it, and the group is above its min."""
         spare = [max(0, group.running - pods) for group, pods in zip(self.groups, self.demand.bound, strict=True)]
         if sum(spare) <= self.demand.free:
             return []
@@ -420,7 +401,6 @@ class Simulation:
         self._at(self.now + (self.case.others or 0), self._others_look)
 
     def _hear(self, group: Group, at: int) -> None:
-        """A failure event: into the state, and a look."""
         state = record_failure(
             self.state.groups.get(group.key, GroupState()),
             moment(at),
@@ -459,7 +439,6 @@ class Simulation:
         return group.seen
 
     def _look(self, why: str) -> None:
-        """One look, and the writes that it leads to; one run at a time."""
         if self._writes:
             self._wanted_look = why
             return
@@ -539,5 +518,4 @@ class Simulation:
 
 
 def simulate(case: Case) -> Result:
-    """What comes of it."""
     return Simulation(case).run()

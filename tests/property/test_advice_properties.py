@@ -24,7 +24,6 @@ from tests.workloads import node, pod, selector, template
 
 @st.composite
 def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
-    """Some wait, some run, of a few sizes; some are bound to a zone, some nobody can judge."""
     found = []
     for number in range(draw(st.integers(0, 8))):
         fields: dict[str, Any] = {"cpu": draw(st.sampled_from(["100m", "1", "3", "64"]))}
@@ -41,7 +40,6 @@ def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
 
 @st.composite
 def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
-    """A cluster of node groups, and what runs on some of their nodes."""
     world = draw(clusters())
     members = tuple(
         replace(member, template=template()) if member.requested == 0 else member for member in world.observation.groups

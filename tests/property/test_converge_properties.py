@@ -18,6 +18,13 @@ from tests.converging import crash
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 
 
+def _live(home: Home, minutes: int) -> None:
+    for _ in range(minutes):
+        home.look(60)
+        home.boot()
+        home.drain()
+
+
 def _level(home: Home) -> bool:
     return max(home.requested) - min(home.requested) < 2
 
@@ -65,35 +72,11 @@ def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) 
         assert course == tuple(made[done:])
 
 
-happenings = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                "look",
-                "look",
-                "look",
-                "die",
-                "unclosed",
-                "boot",
-                "boot",
-                "drain",
-                "fail",
-                "word",
-                "well",
-                "grow",
-                "shrink",
-            ]
-        ),
-        st.integers(0, 3),
-        st.integers(1, 1200),
-    ),
-    max_size=60,
-)
+WHAT = ["look", "look", "look", "die", "unclosed", "boot", "boot", "drain", "fail", "word", "well", "grow", "shrink"]
+happenings = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(1, 1200)), max_size=60)
 
 
 class _Hostile:
-    """Plays what happens, and knows what may have gone because of others."""
-
     def __init__(self, home: Home) -> None:
         self.home = home
         self.others = 0  # what others have added to what is requested
@@ -119,7 +102,6 @@ class _Hostile:
         self.home.state = replace(self.home.state, zones=zones)
 
     def scale(self, zone: str, more: int) -> None:
-        """As an autoscaler would, within the bounds."""
         low, high = self.home.bounds(zone)
         before = self.home.groups[zone].requested
         after = min(max(before + more, low), high)
@@ -153,15 +135,9 @@ def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one
     # Left alone from here on, it comes to an end.
     hostile.words({})
     home.state = ClusterState(pools=home.state.pools)
-    for _ in range(60):
-        home.look(60)
-        home.boot()
-        home.drain()
+    _live(home, 60)
     home.policy = replace(home.policy, level=Level.OFF)
-    for _ in range(20):
-        home.look(60)
-        home.boot()
-        home.drain()
+    _live(home, 20)
     assert home.memory.step is None
     assert home.state.pools
     assert all(pool.move is None for pool in home.state.pools.values())
@@ -192,7 +168,6 @@ def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_do
 
 
 def _is_open(window: Window, now: datetime) -> bool:
-    """Return whether a moment is inside a window that began on the same day or the day before."""
     for days in (0, 1):
         begins = datetime.combine(now.date() - timedelta(days=days), window.start, now.tzinfo)
         ends = datetime.combine(begins.date(), window.end or time(), now.tzinfo)

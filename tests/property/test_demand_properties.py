@@ -18,12 +18,10 @@ BALANCED = (BALANCED,)
 
 
 def _room(member: NodeGroup) -> int:
-    """How far an autoscaler may grow the group."""
     return max(0, (member.bounds.max if member.bounds else 0) - member.requested)
 
 
 def _looked_at(world: World, seconds: float) -> World:
-    """The world after so many seconds and one look of ours."""
     world = replace(world, now=world.now + timedelta(seconds=seconds))
     observation, state = applied(world.plan(), world.state, world.now)
     return replace(world, observation=observation, state=state)

@@ -47,7 +47,6 @@ def without(text: str, parts: list[str]) -> str:
 
 
 def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
-    """Every number that a sentence may name."""
     requested = sum(one.requested for one in pool.groups)
     known: set[int | None] = {pool.min, pool.max, pool.headroom, requested}
     known |= {requested - pool.max} if pool.max is not None else set()

@@ -84,7 +84,6 @@ def test_what_is_exported_is_read_back_as_the_same_records(records: list[Cluster
 
 
 def _edited(record: ClusterRecord) -> st.SearchStrategy[ClusterRecord]:
-    """Another record, or this one with one field of another."""
     fields = [name for name in ClusterRecord.model_fields if name != "id"]
 
     def with_field(name: str, other: ClusterRecord) -> ClusterRecord:

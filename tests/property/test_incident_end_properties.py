@@ -6,6 +6,7 @@ come and go, and with an autoscaler refused orders are given up and ordered agai
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import product
 from random import Random
 
 import pytest
@@ -35,8 +36,6 @@ GIVES_UP_AFTER = timedelta(minutes=7)
 
 @dataclass
 class PoolWorld:
-    """One pool, its machines, what pods want, and an autoscaler where there is one."""
-
     groups: list[NodeGroup]
     policy: Policy
     on_failure: OnFailure
@@ -63,7 +62,6 @@ class PoolWorld:
         return sum(group.running for group in self.groups)
 
     def live(self) -> None:
-        """Twenty seconds of the cluster."""
         self.now += STEP
         self.groups = [self._reconciled(index, group) for index, group in enumerate(self.groups)]
         if self.policy.autoscaler:
@@ -72,7 +70,6 @@ class PoolWorld:
         self.well_since = (self.well_since or self.now) if is_well else None
 
     def _reconciled(self, index: int, group: NodeGroup) -> NodeGroup:
-        """The machines of a group, twenty seconds later."""
         machines = list(group.machines or ())
         while len(machines) < group.requested:
             self.made += 1
@@ -148,7 +145,6 @@ class PoolWorld:
             assert self.delivered or self.pods <= self.running or any(self.works), "no zone delivers"
 
     def pass_minutes(self, minutes: int) -> None:
-        """Minutes of the cluster, with a check at the end of each."""
         for _ in range(minutes):
             for _ in range(3):
                 self.live()
@@ -156,17 +152,11 @@ class PoolWorld:
 
 
 def pool_world(
-    zones_count: int,
-    *,
-    autoscaler: bool,
-    on_failure: OnFailure,
-    relaunches: bool,
-    chance: Random | None = None,
+    zones_count: int, *, autoscaler: bool, on_failure: OnFailure, relaunches: bool, chance: Random | None = None
 ) -> PoolWorld:
     groups = [
         replace(
-            group,
-            machines=tuple(Machine(name=f"{group.zone}{n}", has_node=True, created_at=NOW) for n in range(2)),
+            group, machines=tuple(Machine(name=f"{group.zone}{n}", has_node=True, created_at=NOW) for n in range(2))
         )
         for group in zones((2,) * zones_count, bounds=[(0, 6)] * zones_count)
     ]
@@ -193,13 +183,7 @@ def ask(world: PoolWorld, more: int) -> None:
             world.groups[index] = replace(world.groups[index], requested=world.groups[index].requested + 1)
 
 
-EVERY_POOL = [
-    pytest.param(count, autoscaler, on_failure, relaunches, id=f"{count}-{autoscaler}-{on_failure}-{relaunches}")
-    for count in (1, 2, 3)
-    for autoscaler in (True, False)
-    for on_failure in OnFailure
-    for relaunches in (True, False)
-]
+EVERY_POOL = list(product((1, 2, 3), (True, False), OnFailure, (True, False)))
 
 
 @pytest.mark.parametrize(("count", "autoscaler", "on_failure", "relaunches"), EVERY_POOL)

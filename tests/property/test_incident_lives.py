@@ -22,7 +22,6 @@ MINUTES = st.lists(
 
 
 def stand(house: House, what: str, whole: str) -> None:
-    """From now on it is so."""
     match what:
         case "short" | "shorter" | "well":
             running = {"short": 3, "shorter": 1, "well": 4}[what]

@@ -20,7 +20,6 @@ from tests.builders import NOW, in_backoff
 
 @st.composite
 def pools(draw: st.DrawFn) -> list[NodeGroup]:
-    """One MachinePool per zone, with more or fewer instances and nodes than are requested."""
     items: list[dict[str, Any]] = []
     for zone in objects.ZONES[: draw(st.integers(1, 3))]:
         requested, instances, nodes = (draw(st.integers(0, 8)) for _ in range(3))

@@ -32,7 +32,6 @@ def added(pool: PoolPlan) -> int:
 
 
 def limited(world: World, step: int | None, nodes: int) -> PoolPlan:
-    """Return the plan of a pool of which so many nodes are asked for."""
     rules = tuple(replace(rule, max_step=step) for rule in world.policy.pools)
     requests = (ScaleRequest(id="r", nodes=nodes, at=NOW, pool="workers"),)
     state = replace(world.state, scale_requests=requests)
@@ -95,36 +94,22 @@ def asked(town: Town) -> ScaleRequestRecord:
     return town.store.load("demo").scale_requests["more"]
 
 
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(1, 12))
-def test_a_request_is_carried_out_step_by_step_without_a_scan_and_answered_once(step: int, nodes: int) -> None:
-    town = Steps((), max_step=step)
-    ask(town, nodes)
+@settings(max_examples=45)
+@given(st.integers(1, 5), st.integers(1, 12), st.sampled_from(["request", "minimum", "pods"]))
+def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: str) -> None:
+    minimum = 3 + nodes if cause == "minimum" else 0
+    pods = [pod(f"p{i}", cpu="3") for i in range(nodes)] if cause == "pods" else []
+    town = Steps(pods, max_step=step, pools=[{"name": "workers", "min": minimum, "max": 30}])
+    if cause == "request":
+        ask(town, nodes)
     assert town.follow()
     assert max(town.runs) <= step
     assert town.requested == 3 + nodes
-    assert asked(town).done
-    assert asked(town).result.startswith(f"{nodes} node")
-    assert "could not be placed" not in asked(town).result
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(4, 15))
-def test_a_pool_is_raised_to_its_minimum_step_by_step_and_nothing_is_missing_meanwhile(step: int, minimum: int) -> None:
-    town = Steps((), max_step=step, pools=[{"name": "workers", "min": minimum, "max": 30}])
-    assert town.follow()
-    assert max(town.runs) <= step
-    assert town.requested == minimum
-    assert town.incidents == set()
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(1, 8))
-def test_pods_that_wait_get_their_nodes_step_by_step(step: int, waiting: int) -> None:
-    town = Steps([pod(f"p{i}", cpu="3") for i in range(waiting)], max_step=step)
-    assert town.follow()
-    assert max(town.runs) <= step
-    assert town.requested == 3 + waiting
+    assert town.incidents == set() or cause == "pods"
+    if cause == "request":
+        assert asked(town).done
+        assert asked(town).result.startswith(f"{nodes} node")
+        assert "could not be placed" not in asked(town).result
 
 
 @settings(max_examples=30)

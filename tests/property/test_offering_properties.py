@@ -267,20 +267,6 @@ def test_where_every_zone_is_lied_about_nothing_is_fenced(wanted: int, said: dic
     assert seconds_until_met(world, said) <= seconds_until_met(World(wanted, bound=False), {}) + PROVISION + 2 * LOOK
 
 
-def test_a_word_that_a_machine_has_answered_warns_nobody_again() -> None:
-    world, word = World(1, bound=True), CapacityReport(failed_at=NOW, until=NOW + 30 * MINUTE, cluster="blue")
-    said = OfferingState(reports={"A": word})
-    while world.now < 3600:
-        if world.now % LOOK == 0:
-            found = world.look(said)
-            (zone,) = [planned for planned in found.pools[0].groups if planned.group.zone == "a"]
-            if world.met:
-                assert zone.bounds is not None
-                assert zone.bounds.max > zone.requested + 1
-        world.step()
-    assert world.met
-
-
 def test_a_warning_is_no_failure_of_the_group() -> None:
     world = World(0, bound=False)
     word = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")

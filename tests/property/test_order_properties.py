@@ -27,7 +27,6 @@ ORDERS = st.sampled_from([DemandStage.SCALE_UP, DemandStage.FULL])
 
 @st.composite
 def waiting(draw: st.DrawFn, most: int = 12, cpu: Sequence[str] = ("500m", "1", "1500m", "2", "3")) -> tuple[Pod, ...]:
-    """Pods of a few kinds, some of them bound to a zone."""
     found: list[Pod] = []
     for kind in range(draw(st.integers(1, most))):
         fields: dict[str, Any] = {"cpu": draw(st.sampled_from(cpu))}

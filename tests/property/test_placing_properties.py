@@ -62,7 +62,6 @@ node_terms = st.none() | st.sampled_from(
 
 @st.composite
 def some_pods(draw: st.DrawFn, *, spread: bool = True, prefix: str = "p", nodes: tuple[str, ...] = ()) -> list[Pod]:
-    """A few pods of few kinds; on these nodes, or waiting."""
     found = []
     for kind in range(draw(st.integers(1, 4))):
         ports = (HostPort(80),) if draw(st.integers(0, 5)) == 0 else ()
@@ -247,7 +246,6 @@ def cores(asking: Pod) -> Fraction:
 
 
 def told(answer: Any) -> Any:
-    """An answer whose pools are in one order."""
     return replace(answer, pools=tuple(sorted(answer.pools, key=lambda pool: pool.pool)))
 
 

@@ -51,7 +51,6 @@ HELD = PRESERVED - NODES
 
 
 def machine(scalable: Object, number: int, kind: str, minutes: int) -> Object:
-    """A machine of this kind, as machine-controller-manager would show it."""
     phase, hours, asks, node_asks = KINDS[kind]
     item = objects.machine(scalable, number, node=False)
     notes = {key: value for key, value in ((PRESERVE, asks), (PRESERVE_OF_NODE, node_asks)) if value}
@@ -66,7 +65,6 @@ def machine(scalable: Object, number: int, kind: str, minutes: int) -> Object:
 
 @st.composite
 def zones(draw: st.DrawFn) -> tuple[list[NodeGroup], dict[str, list[Object]]]:
-    """The groups of a pool, and their machines by the name of their group."""
     groups, machines = [], {}
     for zone in objects.ZONES[: draw(st.integers(1, 3))]:
         found = draw(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 40)), max_size=6))

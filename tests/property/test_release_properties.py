@@ -136,7 +136,6 @@ def test_where_the_autoscaler_stays_away_evenkeel_orders_all_of_it(
 
 
 def stop(outage: Outage, way: str) -> None:
-    """Somebody has Evenkeel stop acting on the pool."""
     remembered = outage.store.load("demo")
     record, control = remembered.record, remembered.control
     match way:

@@ -69,7 +69,6 @@ class Reliefs(RuleBasedStateMachine):
 
     @rule(zone=st.sampled_from("abc"), nodes=st.integers(0, 6))
     def scale(self, zone: str, nodes: int) -> None:
-        """By cluster-autoscaler, within the shares that it knows."""
         share = shares(self.seed.copied, 3)["abc".index(zone)]
         self.seed.replicas[zone] = self.seed.running[zone] = min(nodes, share)
 

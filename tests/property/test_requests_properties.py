@@ -32,7 +32,6 @@ def _only(world: World, chosen: list[bool]) -> frozenset[str]:
 
 
 def _cap(member: NodeGroup) -> int:
-    """The most that anything lets a group request."""
     caps = [member.zone_max, member.worker_range and member.worker_range.max, member.bounds and member.bounds.max]
     return min((cap for cap in caps if cap is not None), default=2**31)
 
@@ -50,7 +49,6 @@ def _most_of(planned: GroupPlan) -> int:
 
 
 def _before(world: World) -> dict[str, int]:
-    """What is requested of each group when nobody asks for anything."""
     return {planned.group.key.name: planned.requested for planned in world.pool().groups}
 
 
@@ -103,7 +101,6 @@ def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: W
 
 
 def _kept(pool: PoolPlan) -> int:
-    """The room that frozen groups keep."""
     frozen = [planned.group for planned in pool.groups if planned.state is State.FROZEN]
     return sum(max(0, member.bounds.max - member.requested) for member in frozen if member.bounds is not None)
 

@@ -58,7 +58,6 @@ class Queue(Steps):
         self.pass_time()
 
     def until(self, is_so: Callable[[], bool], most: int) -> int:
-        """Return how many runs it took."""
         for number in range(most):
             if is_so():
                 return number

@@ -38,7 +38,6 @@ NAMESPACES = {"default": {"team": "red"}, "other": {}}
 
 
 def maybe(strategy: st.SearchStrategy[Any], *, seldom: bool = False) -> st.SearchStrategy[Any]:
-    """Nothing, more often than not."""
     nothing = st.none()
     return nothing | nothing | strategy if not seldom else nothing | nothing | nothing | nothing | strategy
 
@@ -287,7 +286,6 @@ def classes() -> list[Object]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Object, dict[str, list[Object]]]:
-    """A pod that waits, and a cluster as its API shows it."""
     found = [draw(nodes(number)) for number in range(draw(st.integers(1, 4)))]
     names = [item["metadata"]["name"] for item in found]
     standing = [draw(pods(f"r{number}", draw(st.sampled_from(names)))) for number in range(draw(st.integers(0, 5)))]

@@ -22,7 +22,6 @@ moments = st.timedeltas(timedelta(seconds=1), timedelta(days=3))
 
 
 def settled_house(running: tuple[int, int, int], numbers: tuple[int, int], strategy: str) -> House:
-    """A pool that all its machines run of, after all runs that it needs."""
     low, high = min(numbers), max(numbers)
     pools = [{"name": "workers", "min": low, "max": high, "strategy": strategy}]
     house = House(zones(running, bounds=[(0, 9)] * 3), pools=pools)
@@ -64,10 +63,7 @@ happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume"
     story=st.lists(st.tuples(happenings, st.sampled_from("abc"), st.integers(0, 9)), max_size=8),
 )
 def test_glances_ask_for_the_runs_that_looks_at_all_of_it_would_ask_for(
-    running: tuple[int, int, int],
-    numbers: tuple[int, int],
-    strategy: str,
-    story: list[tuple[str, str, int]],
+    running: tuple[int, int, int], numbers: tuple[int, int], strategy: str, story: list[tuple[str, str, int]]
 ) -> None:
     house = settled_house(running, numbers, strategy)
     quiet(house)
@@ -100,7 +96,6 @@ def quiet(house: House) -> None:
 
 
 def happen(house: House, what: str, zone: str, number: int) -> None:
-    """Whoever hears of a failure asks for a run."""
     group = house.cluster.groups[key(zone)]
     match what:
         case "order":

@@ -14,7 +14,6 @@ GIB = 1024**3
 
 
 def _floating(a: int, b: int, ratio: float) -> bool:
-    """Cluster Autoscaler's own arithmetic: floating point, of thousandths."""
     larger, smaller = max(float(a * 1000), float(b * 1000)), min(float(a * 1000), float(b * 1000))
     return larger - smaller <= larger * ratio
 

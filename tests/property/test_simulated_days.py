@@ -36,7 +36,6 @@ def kinds(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 @st.composite
 def days(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
-    """One or two pools in two or three zones, some of which run out of machines for a while."""
     zones = list("abc")[: draw(st.integers(2, 3))]
     outage = [{"at": "10m", "nodes": draw(st.integers(0, 3))}, {"at": f"{draw(st.integers(25, LAST))}m"}]
     size = {"cpu": 4, "memory": "16Gi"}

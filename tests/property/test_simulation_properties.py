@@ -18,7 +18,6 @@ LENGTH = 60  # minutes
 
 
 def spans(zones: list[str]) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """None or one span on one zone."""
     one = st.tuples(st.sampled_from(zones), st.integers(0, LENGTH - 10), st.integers(1, 40)).map(
         lambda drawn: {"zone": drawn[0], "from": f"{drawn[1]}m", "until": f"{drawn[1] + drawn[2]}m"}
     )
@@ -27,7 +26,6 @@ def spans(zones: list[str]) -> st.SearchStrategy[list[dict[str, Any]]]:
 
 @st.composite
 def steps(draw: st.DrawFn, most: int) -> list[dict[str, Any]]:
-    """Up to four steps, each with its moment."""
     moments = sorted(draw(st.lists(st.integers(0, LENGTH * 60), max_size=4, unique=True)))
     return [{"at": f"{at}s", "nodes": draw(st.integers(0, most))} for at in moments]
 
@@ -74,8 +72,6 @@ def scenarios(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
 
 
 class Watched(Run):
-    """A run that looks over Evenkeel's shoulder."""
-
     def look(self) -> None:
         before = {node for group in self.world.groups for node in group.nodes()}
         requested = {pool: sum(g.requested for g in groups) for pool, groups in self.world.of_pool.items()}
@@ -95,7 +91,6 @@ def run(scenario: Scenario, strategy: str) -> Record:
 
 
 def in_zone(zone: str, shot: Snapshot) -> int:
-    """Nodes that run there."""
     return sum(group.running for group in shot.groups if group.zone == zone)
 
 

@@ -39,7 +39,6 @@ class Recovering:
         return planned.bounds.max - self.running
 
     def _zone(self, waiting: int) -> NodeGroup:
-        """Its machines are listed; each was made when it was first waited for, or had come."""
         wanted = self.running + waiting
         self.made += [self.now] * (wanted - len(self.made))
         made = [Machine(name=str(i), has_node=i < self.running, created_at=self.made[i]) for i in range(wanted)]

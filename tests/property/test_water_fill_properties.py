@@ -34,14 +34,6 @@ def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Bucket], 
     assert water_fill(found, amount) == _node_by_node(found, amount)
 
 
-@given(vessels, st.integers(-3, 60))
-def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list[Bucket], amount: int) -> None:
-    dealt = water_fill(found, amount)
-    room = [max(0, vessel.room) for vessel in found]
-    assert sum(dealt) == max(0, min(amount, sum(room)))
-    assert all(0 <= given_ <= most for given_, most in zip(dealt, room, strict=True))
-
-
 sizes = st.one_of(st.integers(0, 12), st.integers(0, 2**31))
 even = st.builds(Bucket, level=sizes, room=sizes, weight=st.just(1), tie=st.integers(0, 3))
 

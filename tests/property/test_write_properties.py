@@ -46,8 +46,6 @@ class Api:
 
 @dataclass(frozen=True)
 class At:
-    """A clock that does not run."""
-
     def now(self) -> Any:
         return NOW
 
@@ -61,10 +59,7 @@ def maximum(bounds: Bounds | None) -> int:
 
 def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
     """Write the pool. Tasks that run side by side run in the order that ``order`` makes of them."""
-    api = Api(
-        refused,
-        {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups},
-    )
+    api = Api(refused, {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups})
 
     def together(tasks: Any) -> None:
         for task in order(list(tasks)):
