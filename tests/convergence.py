@@ -1,8 +1,4 @@
-"""A pool on its way home, played without any API: machines boot, drain and go; runs die between their patches.
-
-What a run does around a plan (journal, patches in order, marks, close) is done here as ``application.rebalancing.run``
-does it, each patch a step of its own. Whoever plays the autoscaler, people or the cloud calls the methods below.
-"""
+"""A pool that converges, played without an API: machines boot and drain, runs die between their patches."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +27,7 @@ def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy
         "blind": True,
         **{name: fields.pop(name) for name in list(fields) if name in vars(ConvergePolicy())},
     }
-    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**desired_bounds), **fields})  # type: ignore[arg-type]
+    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**desired_bounds), **fields})
 
 
 @dataclass
@@ -58,7 +54,6 @@ class Home:
             for _ in range(count):
                 self._make(zone, has_node=True, age=timedelta(days=2))
 
-    # -- what stands there
     @property
     def requested(self) -> tuple[int, ...]:
         return tuple(found.requested for found in self.groups.values())
@@ -75,9 +70,7 @@ class Home:
         return self.groups[zone].machines or ()
 
     def bounds(self, zone: str) -> tuple[int, int]:
-        found = self.groups[zone].bounds
-        assert found is not None
-        return found.min, found.max
+        return self.groups[zone].bounds.min, self.groups[zone].bounds.max
 
     @property
     def why(self) -> str:
@@ -85,13 +78,11 @@ class Home:
         return sentence(told.why) if told is not None and told.why is not None else ""
 
     def reasons(self, zone: str) -> str:
-        assert self.last is not None
         (found,) = (each for each in self.last.groups if each.group.zone == zone)
         return "; ".join(map(sentence, found.reasons))
 
-    # -- what others do
     def change(self, zone: str, **fields: object) -> None:
-        self.groups[zone] = replace(self.groups[zone], **fields)  # type: ignore[arg-type]
+        self.groups[zone] = replace(self.groups[zone], **fields)
 
     def scale(self, zone: str, replicas: int) -> None:
         self.change(zone, requested=replicas)
@@ -111,7 +102,6 @@ class Home:
             self.went += [zone for each in gone if each.has_node]
             self._put(zone, [each for each in self.machines(zone) if not each.deleting])
 
-    # -- what we do
     def look(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
         """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
         self.now += timedelta(seconds=seconds)
@@ -156,13 +146,11 @@ class Home:
     def _write(self, written: GroupPlan, id: str) -> None:
         zone = str(written.group.zone)
         before = self.groups[zone]
-        assert written.bounds is not None
         assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
         move = id if written.journal_delta and written.requested != before.requested else before.move
         self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
         self._reconcile(zone, {ref.name for ref in written.removes})
 
-    # -- machine controllers
     def _make(self, zone: str, *, has_node: bool = False, age: timedelta = timedelta(0)) -> None:
         self.made += 1
         name = f"{zone}-{self.made}"

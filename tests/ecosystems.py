@@ -1,19 +1,13 @@
-"""Clusters as their own tools make them, and Evenkeel beside them: owners' controllers, an autoscaler, a scan a minute.
-
-The real use case and the real Kubernetes adapter in simulated time, without a wire: thousands of simulated seconds take
-one of ours. A sentence of docs/flavours.md is played here, and the objects are asked whether it is true.
-"""
+"""Clusters of each ecosystem with Evenkeel beside them: owners' controllers, an autoscaler, a check a minute."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from evenkeel.adapters.kubernetes.owners.annotations import MEMBER
-from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.ports import Queue
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel_cli.simulation.autoscaler_model import Flags
@@ -77,7 +71,6 @@ class Estate:
         self.record = {"flavours": [self.cluster.flavour], "pools": pools, **_SWITCHES.get(kind, {}), **fields}
         register(self.memory, **self.record)
 
-    # -- time
     def live(self, minutes: float) -> None:
         for _ in range(round(minutes * 6)):
             self.pass_by()
@@ -91,9 +84,7 @@ class Estate:
 
     def run(self) -> RunSummary:
         clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
-        summary = worker(cast("ActionStore", self.memory), clusters, self.clock, cast("Queue", FakeQueue()))(
-            "demo", "a test", plenty
-        )
+        summary = worker(self.memory, clusters, self.clock, FakeQueue())("demo", "a test", plenty)
         assert (summary.unreachable, summary.rejected) == (False, 0), summary.message
         return summary
 
@@ -103,10 +94,8 @@ class Estate:
         self.cluster.set_demand(POOL, pods)
         self.live(minutes)
 
-    # -- what is there
     def pool(self) -> PoolPlan:
         plan = self.run().plan
-        assert plan is not None
         (pool,) = plan.pools
         return pool
 

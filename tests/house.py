@@ -76,7 +76,6 @@ class House:
         self.record_zone_shift = RecordZoneShift(**heard)
         self.request_scale = RequestScale(**heard)
 
-    # ---------------------------------------------------------------- acts
     def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
         answer = self.operate({"action": action, **({} if cluster is None else {"cluster": cluster}), **more}, plenty)
         json.dumps(answer)
@@ -142,7 +141,6 @@ class House:
     def scale(self, zone: str, nodes: int, **fields: Any) -> None:
         self.cluster.change(key(zone), requested=nodes, running=nodes, **fields)
 
-    # ---------------------------------------------------------------- what is known
     @property
     def record(self) -> Any:
         return self.store.load("demo").record

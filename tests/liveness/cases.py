@@ -1,7 +1,4 @@
-"""What a simulated pool and its surroundings are like, written down or drawn at random.
-
-A drawn case asks only for what can be had: see ``can_be_met``. All times are whole seconds from the start.
-"""
+"""A simulated pool and its surroundings, written down or drawn at random; times are seconds from the start."""
 
 import random
 from dataclasses import dataclass, fields, replace

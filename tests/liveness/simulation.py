@@ -184,8 +184,6 @@ class Simulation:
             frozen=any(span.holds(index, 0) for span in self.case.frozen),
         )
 
-    # -- time
-
     def _at(self, when: int, what: Callable[[], None]) -> None:
         """Let it happen; who goes first within one second is a matter of chance."""
         heapq.heappush(self._agenda, (max(when, self.now), self.chance.random(), next(self._numbers), what))
@@ -227,8 +225,6 @@ class Simulation:
             for g in self.groups
         ]
         self.result.trace.append(f"{self.now:>6} s  {' '.join(each):<40} {what}")
-
-    # -- pods and machines
 
     def _demand(self, step: Demand) -> None:
         self.demand = step
@@ -297,8 +293,6 @@ class Simulation:
         group.requested -= nodes
         group.changed()
         return running
-
-    # -- Cluster Autoscaler
 
     def _touch(self) -> None:
         self._loop_not_before(self.now)
@@ -389,8 +383,6 @@ class Simulation:
         group.requested -= 1
         group.changed()
         self._note(f"autoscaler: one node less in {group.zone}")
-
-    # -- Evenkeel
 
     def _scan(self) -> None:
         self._look("scan")

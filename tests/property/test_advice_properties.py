@@ -66,7 +66,7 @@ STAGES = st.sampled_from([DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.
 
 
 @given(looked_at())
-def test_what_is_planned_is_the_same_with_pods_and_without(seen: tuple[World, Workload]) -> None:
+def test_advice_changes_no_plan(seen: tuple[World, Workload]) -> None:
     world, workload = seen
     with_pods = planned(world, workload, DemandStage.ADVISE)
     bare = replace(with_pods, demand=None, pools=tuple(replace(pool, demand=None) for pool in with_pods.pools))
@@ -74,9 +74,7 @@ def test_what_is_planned_is_the_same_with_pods_and_without(seen: tuple[World, Wo
 
 
 @given(looked_at(), STAGES)
-def test_no_pool_is_asked_for_more_than_it_has_room_for_and_no_group_that_is_closed(
-    seen: tuple[World, Workload], stage: DemandStage
-) -> None:
+def test_advice_stays_within_room_and_open_groups(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
     without = {pool.id: pool for pool in planned(seen[0], None, stage).pools}
     for pool in found.pools:
@@ -88,17 +86,15 @@ def test_no_pool_is_asked_for_more_than_it_has_room_for_and_no_group_that_is_clo
         assert all(states[group] is State.HEALTHY or nodes[group] == 1 for group in nodes)
         if nodes:
             assert pool.valid
-            assert pool.max is not None
             assert sum(group.requested for group in without[pool.id].groups) + sum(nodes.values()) <= pool.max
         frozen = {group for group, state in states.items() if state is State.FROZEN}
         assert not any(said.group in frozen for said in pool.demand.nodes if said.needed is None)
 
 
 @given(looked_at(), STAGES)
-def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
+def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
     _, workload = seen
     found = planned(*seen, stage)
-    assert found.demand is not None
     if found.demand.unread is not None or found.demand.look_again is not None:
         return
     asked = [each for pool in found.pools if pool.demand for each in pool.demand.asked.pending]
@@ -110,11 +106,10 @@ def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workloa
 
 
 @given(looked_at(), STAGES)
-def test_it_can_be_said(seen: tuple[World, Workload], stage: DemandStage) -> None:
+def test_advice_has_complete_sentences(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
     said = [document.says for pool in found.pools if (document := pool_demand(pool.demand))]
     of_cluster = cluster_demand(found.demand)
-    assert of_cluster is not None
     assert all(line.endswith(".") and "{" not in line for lines in (*said, of_cluster.says) for line in lines)
 
 
@@ -140,7 +135,7 @@ RICH = pod_object(
 
 
 @given(st.sampled_from(paths(RICH)[1:]), json_values())
-def test_a_pod_with_anything_in_it_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
+def test_a_pod_with_any_value_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     item = msgspec.json.decode(msgspec.json.encode(RICH))
     target = item
     for step in path[:-1]:

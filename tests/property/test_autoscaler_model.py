@@ -43,7 +43,7 @@ flags = st.builds(Flags, balance=st.booleans())
 
 
 @given(worlds(), delivering, flags, st.integers())
-def test_no_action_ever_takes_a_group_out_of_its_bounds_and_no_loop_makes_two_scale_ups(
+def test_actions_stay_within_bounds_and_a_loop_scales_up_once(
     world: World, alive: set[str], flags: Flags, seed: int
 ) -> None:
     groups, demand = world
@@ -74,7 +74,7 @@ def test_no_action_ever_takes_a_group_out_of_its_bounds_and_no_loop_makes_two_sc
 
 
 @given(worlds(), st.integers())
-def test_every_pod_that_the_bounds_have_room_for_gets_a_node_and_then_it_rests(world: World, seed: int) -> None:
+def test_pods_within_the_bounds_get_nodes_and_the_model_rests(world: World, seed: int) -> None:
     groups, demand = world
     model = ClusterAutoscaler[Group](Flags(scale_down=False), seed=seed)
     for number in range(30):
@@ -92,7 +92,7 @@ def test_every_pod_that_the_bounds_have_room_for_gets_a_node_and_then_it_rests(w
 
 
 @given(worlds(), st.integers())
-def test_nothing_is_ordered_twice_while_it_is_on_its_way(world: World, seed: int) -> None:
+def test_no_node_is_ordered_twice(world: World, seed: int) -> None:
     groups, demand = world
     for group in groups:
         group.machines = []

@@ -116,7 +116,7 @@ Event = tuple[Callable[..., None], int, Object]
     events=st.lists(EVENT, max_size=6),
 )
 @settings(max_examples=15, deadline=None)
-def test_whatever_happens_between_looks_they_see_the_same(flavour: str, most_bytes: int, events: list[Event]) -> None:
+def test_a_list_cache_changes_no_observation(flavour: str, most_bytes: int, events: list[Event]) -> None:
     looks = Looks(flavour, ListCache(most_bytes))
     for happens, which, patch in [(nothing, 0, {}), *events]:
         objects = looks.objects()
@@ -129,7 +129,7 @@ def test_whatever_happens_between_looks_they_see_the_same(flavour: str, most_byt
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @given(events=st.lists(EVENT, max_size=4))
 @settings(max_examples=15, deadline=None)
-def test_what_a_glance_takes_to_be_as_it_was_is_so(flavour: str, events: list[Event]) -> None:
+def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: list[Event]) -> None:
     looks = Looks(flavour)
     for happens, which, patch in [(nothing, 0, {}), *events]:
         before = looks.opened()
@@ -144,7 +144,7 @@ def test_what_a_glance_takes_to_be_as_it_was_is_so(flavour: str, events: list[Ev
             assert looks.opened().observe() == observation
 
 
-def test_what_another_release_has_seen_is_not_as_it_was() -> None:
+def test_a_fingerprint_of_another_release_counts_as_changed() -> None:
     looks = Looks("openshift")
     ((place, fingerprint),) = looks.seen().items()
     assert looks.opened().shows({place: fingerprint})
@@ -154,9 +154,7 @@ def test_what_another_release_has_seen_is_not_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
-    flavour: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_lists_are_not_read_again(flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(flavour)
     reads = 0
     read_groups = adapter.read_groups
@@ -173,7 +171,7 @@ def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
     assert reads == 1
 
 
-def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
+def test_a_full_list_cache_drops_the_least_recently_used() -> None:
     kept, reads = ListCache(most_bytes=500), []  # two lists, each by its three brackets
 
     def look(cluster: str) -> None:
@@ -187,7 +185,7 @@ def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
     assert reads == ["a", "b", "c", "b"]
 
 
-def test_what_cannot_be_read_is_not_kept() -> None:
+def test_an_unreadable_list_is_not_cached() -> None:
     kept = ListCache()
     lists = [ReceivedList("x", (b'{"items":[],"kind":"List","metadata":{}}',))]
 

@@ -1,7 +1,4 @@
-"""Demand up to PoolMaximum is met in the end, and PoolMaximum is not passed: whatever the autoscaler and the looks do.
-
-The worlds of ``tests.liveness``. A few hundred here; 10,000 of them with ``python -m bench liveness``.
-"""
+"""Demand up to PoolMaximum is met in the end, and PoolMaximum is not passed, in the worlds of ``tests.liveness``."""
 
 import pytest
 
@@ -39,7 +36,7 @@ def test_demand_is_met_and_the_maximum_is_not_passed(first: int) -> None:
 
 # Static shares reach less, and Lax-Greedy may pass PoolMaximum between two looks; but neither leaves anybody waiting.
 @pytest.mark.parametrize("strategy", [LAX_GREEDY, BACKWARD_COMPATIBLE])
-def test_the_other_strategies_leave_no_demand_waiting_either(strategy: Strategy) -> None:
+def test_other_strategies_meet_demand_too(strategy: Strategy) -> None:
     for seed in range(60):
         result = simulate(drawn(seed, strategy))
         assert result.met, _story(result, f"seed {seed}: demand is never met")
@@ -118,14 +115,14 @@ def test_the_last_nodes_reach_the_zone_that_needs_them(case: Case, since: int, s
     assert seconds is None or result.met_at - since <= seconds, _story(result, "late")
 
 
-def test_without_room_in_the_maxima_a_pool_asked_for_more_is_not_passed() -> None:
+def test_demand_beyond_the_maximum_does_not_pass_it() -> None:
     result = simulate(Case(maximum=30, demand=(Demand(at=600, free=90, bound=(0, 0, 0)),), beyond=60))
     assert result.met, _story(result, "never met")
     assert not result.passed
     assert sum(result.running) == 30
 
 
-def test_the_simulation_would_notice_a_strategy_that_passes_the_maximum() -> None:
+def test_the_simulation_reports_a_passed_maximum() -> None:
     # Lax-Greedy offers the same headroom to every zone at once: what Balanced is there to avoid.
     demand = (Demand(at=600, free=90, bound=(0, 0, 0)),)
     result = simulate(Case(maximum=30, strategy=LAX_GREEDY, demand=demand, beyond=60))

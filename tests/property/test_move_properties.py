@@ -67,9 +67,8 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
 
 
 @given(moving)
-def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(world: World) -> None:
+def test_a_move_keeps_the_sum_of_replicas_up_to_pool_maximum(world: World) -> None:
     pool = world.pool()
-    assert pool.max is not None
     if before(pool) <= pool.max:
         assert after(pool) == before(pool)
     else:
@@ -99,9 +98,8 @@ def test_replicas_without_a_node_move_from_fenced_to_healthy_zones_without_more_
 
 
 @given(moving)
-def test_what_a_move_says_each_zone_gives_and_takes_adds_up(world: World) -> None:
+def test_deltas_of_a_move_add_up(world: World) -> None:
     pool = world.pool()
-    assert pool.max is not None
     moved = sum(pool.moves.values())
     assert moved <= 0
     if before(pool) <= pool.max:
@@ -119,13 +117,10 @@ def _owing(world: World, owed: int) -> World:
 
 
 @given(moving, st.integers(1, 9), st.sampled_from(OnFailure))
-def test_what_an_interrupted_move_owes_is_placed_by_the_next_plan_or_stays_owed(
-    world: World, owed: int, now_set_to: OnFailure
-) -> None:
+def test_the_next_plan_places_what_an_interrupted_move_owes(world: World, owed: int, now_set_to: OnFailure) -> None:
     rules = tuple(replace(rule, on_failure=now_set_to) for rule in world.policy.pools)
     world = replace(world, policy=replace(world.policy, pools=rules))
     pool = _owing(world, owed).pool()
-    assert pool.max is not None
     wanted = min(owed, max(0, pool.max - before(pool)))
     takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
     gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
@@ -154,7 +149,7 @@ def _stopped(world: World, pool: PoolPlan, done: int, move: Move) -> World:
 
 
 @given(failing(), st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(world: World, stops: list[int]) -> None:
+def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: list[int]) -> None:
     (found,) = world.plan().pools
     assert found.moves
     total = before(found)
@@ -169,7 +164,6 @@ def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(worl
         now = _stopped(now, pool, done, Move(id=f"move-{number}", unplaced=owed, steps=pool.moves))
     (last,) = now.plan().pools
     assert after(last) + last.unplaced == total
-    assert last.max is not None
     assert after(last) <= last.max
     for planned in last.groups:
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
@@ -185,6 +179,6 @@ def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(worl
 
 
 @given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
-def test_a_pool_that_does_not_move_writes_no_move_down(world: World, on_failure: OnFailure) -> None:
+def test_a_pool_that_does_not_move_plans_no_move(world: World, on_failure: OnFailure) -> None:
     rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
     assert replace(world, policy=Policy(strategy=BALANCED, pools=rules)).pool().moves == {}

@@ -53,9 +53,7 @@ def _before(world: World) -> dict[str, int]:
 
 
 @given(pools(), nodes, st.lists(st.booleans(), min_size=5, max_size=5))
-def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
-    world: World, wanted: int, chosen: list[bool]
-) -> None:
+def test_growth_stays_within_bounds_and_chosen_groups(world: World, wanted: int, chosen: list[bool]) -> None:
     only = _only(world, chosen)
     before, pool = _before(world), _asked(world, wanted, only)
     assert pool.max is not None
@@ -71,14 +69,13 @@ def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
             assert planned.state is State.HEALTHY
             assert not only or planned.group.key.name in only
             assert planned.requested <= _cap(planned.group)
-            assert planned.bounds is not None
             assert planned.bounds.max >= planned.requested
     if any(added.values()):
         assert sum(planned.requested for planned in pool.groups) <= pool.max
 
 
 @given(pools(), nodes)
-def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: World, wanted: int) -> None:
+def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, wanted)
     if pool.scale_request is None or pool.max is None:
         return
@@ -106,7 +103,7 @@ def _kept(pool: PoolPlan) -> int:
 
 
 @given(pools(strategies=(BALANCED,)), nodes)
-def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World, wanted: int) -> None:
+def test_growth_keeps_balanced_maxima_within_pool_maximum(world: World, wanted: int) -> None:
     """The one node that the owner of the bounds insists on aside, as without growth (test_plan_properties.py)."""
     first, *others = world.observation.groups
     frozen = replace(first, frozen_because=stated("rolling out"), bounds=Bounds(0, first.requested + 3))
@@ -122,14 +119,14 @@ def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World
 @given(pools(), st.integers(1, 12), st.randoms())
 def test_the_order_of_the_groups_is_irrelevant(world: World, wanted: int, chance: object) -> None:
     mixed = list(world.observation.groups)
-    chance.shuffle(mixed)  # type: ignore[attr-defined]
+    chance.shuffle(mixed)
     other = replace(world, observation=Observation(groups=tuple(mixed)))
     found = [{planned.group.key: planned.requested for planned in _asked(one, wanted).groups} for one in (world, other)]
     assert found[0] == found[1]
 
 
 @given(pools(), nodes)
-def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world: World, wanted: int) -> None:
+def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, -wanted)
     if pool.scale_request is None or pool.min is None:
         return
@@ -154,7 +151,7 @@ def _floor(member: NodeGroup) -> int:
 
 
 @given(pools(), st.integers(-12, 12).filter(bool))
-def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int) -> None:
+def test_a_finished_request_changes_nothing_more(world: World, wanted: int) -> None:
     """With the journal written and every group marked, the same request changes nothing more."""
     pool = _asked(world, wanted)
     if pool.scale_request is None:

@@ -62,7 +62,7 @@ def pod(kind: Kind, number: int) -> Pod:
 
 
 @given(boards())
-def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fits(
+def test_simulated_pods_are_bound_exactly_where_they_fit(
     drawn: tuple[Board, list[Kind]],
 ) -> None:
     board, found = drawn
@@ -79,7 +79,7 @@ def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fi
 
 
 @given(boards())
-def test_a_pod_is_put_where_it_fits_if_it_fits_anywhere(drawn: tuple[Board, list[Kind]]) -> None:
+def test_a_pod_that_fits_anywhere_is_placed(drawn: tuple[Board, list[Kind]]) -> None:
     board, found = drawn
     for kind in found:
         fitting = [room for room in board.rooms.values() if board.fits(kind, room)]

@@ -52,15 +52,13 @@ def test_a_value_in_an_error_is_short_and_on_one_line(value: str) -> None:
 
 
 @given(st.text())
-def test_a_strategy_or_percentage_that_is_none_is_refused_by_a_sentence(value: str) -> None:
+def test_an_unknown_strategy_or_percentage_is_refused(value: str) -> None:
     assert _read_or_refuse(read_strategy, value) in (None, *STRATEGIES)
     assert isinstance(_read_or_refuse(read_int_or_percent, value), int | str | None)
 
 
 @given(counts, counts, st.sampled_from(State), st.none() | counts, st.text())
-def test_the_decision_annotation_is_read_back_as_it_was_written(
-    low: int, more: int, state: State, before: int | None, why: str
-) -> None:
+def test_the_decision_annotation_is_read_back(low: int, more: int, state: State, before: int | None, why: str) -> None:
     bounds = Bounds(min(low, more), max(low, more))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     published = PublishedBounds(at=at, bounds=bounds, state=state, requested=low, before=before)
@@ -68,7 +66,7 @@ def test_the_decision_annotation_is_read_back_as_it_was_written(
 
 
 @given(texts)
-def test_an_annotation_that_somebody_has_edited_is_no_offer_and_no_crash(text: str) -> None:
+def test_an_edited_decision_annotation_is_ignored(text: str) -> None:
     found = read_published(text)
     assert found is None or isinstance(found, PublishedBounds)
 
@@ -79,7 +77,7 @@ def test_adopted_bounds_are_read_back_as_they_were_written(found) -> None:
 
 
 @given(texts)
-def test_adopted_bounds_that_somebody_has_edited_are_refused_by_a_sentence(text: str) -> None:
+def test_edited_adopted_bounds_are_refused(text: str) -> None:
     assert isinstance(_read_or_refuse(read_adopted, text), Bounds | None)
 
 

@@ -39,9 +39,7 @@ even = st.builds(Bucket, level=sizes, room=sizes, weight=st.just(1), tie=st.inte
 
 
 @given(st.lists(even, max_size=8), st.one_of(st.integers(0, 60), st.integers(0, 2**34)))
-def test_a_full_vessel_of_another_width_changes_nothing_for_vessels_of_one_width(
-    found: list[Bucket], amount: int
-) -> None:
+def test_a_full_vessel_of_another_width_changes_nothing(found: list[Bucket], amount: int) -> None:
     # Vessels of one width are filled from edge to edge, of several widths by bisection: the two have to agree.
     assert water_fill([*found, Bucket(level=0, room=0, weight=3)], amount) == [*water_fill(found, amount), 0]
 

@@ -36,9 +36,7 @@ NOTHING = numbers(None, None)
 
 
 @given(desired_bounds=st.lists(BOUNDS, min_size=1, max_size=5), rules=st.tuples(*[st.none() | st.integers(0, 40)] * 4))
-def test_each_number_comes_from_the_first_who_says_it(
-    desired_bounds: list[Bounds], rules: tuple[int | None, ...]
-) -> None:
+def test_each_number_comes_from_its_first_source(desired_bounds: list[Bounds], rules: tuple[int | None, ...]) -> None:
     annotated, ruled = rules[:2], rules[2:]
     groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(desired_bounds)]
     groups[-1] = replace(groups[-1], pool_min=annotated[0], pool_max=annotated[1])
@@ -54,14 +52,14 @@ def test_each_number_comes_from_the_first_who_says_it(
 
 
 @given(SOME, st.integers(1, 5))
-def test_what_one_object_says_for_all_zones_counts_once(bounds: Bounds, zones: int) -> None:
+def test_numbers_of_an_object_for_all_zones_count_once(bounds: Bounds, zones: int) -> None:
     pool = only([shared("abcde"[i], bounds) for i in range(zones)], NOTHING)
     assert (pool.min, pool.max) == (bounds.min, bounds.max)
     assert [len(origin.owners) for origin in pool.origins] == [1, 1]
 
 
 @given(st.lists(BOUNDS, min_size=1, max_size=4), st.lists(BOUNDS, min_size=1, max_size=4))
-def test_members_without_an_owner_add_what_they_had_before_us(with_owner: list[Bounds], without: list[Bounds]) -> None:
+def test_members_without_an_owner_add_their_adopted_bounds(with_owner: list[Bounds], without: list[Bounds]) -> None:
     groups = [owned("abcd"[i], bounds, requested=1) for i, bounds in enumerate(with_owner)]
     groups += [replace(group("efgh"[i], 1), bounds=bounds) for i, bounds in enumerate(without)]
     pool = only(groups, NOTHING)
@@ -70,7 +68,7 @@ def test_members_without_an_owner_add_what_they_had_before_us(with_owner: list[B
 
 
 @given(BOUNDS, BOUNDS, BOUNDS, st.integers(0, 2))
-def test_with_nothing_remembered_the_annotations_tell_a_new_wish_from_one_that_is_put_back(
+def test_annotations_tell_new_bounds_from_restored_ones(
     wanted: Bounds, ours: Bounds, other: Bounds, which: int
 ) -> None:
     now = (wanted, ours, other)[which]
@@ -105,7 +103,6 @@ class Owners(RuleBasedStateMachine):
 
     def put(self, zone: str, bounds: Bounds, *, ours: bool, annotated: bool = True) -> None:
         found = self.groups[zone]
-        assert found.owner is not None
         found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner, bounds=bounds))
         if ours and annotated:
             before = found.adopted if found.has_adopted else self.wanted[zone]
@@ -117,7 +114,7 @@ class Owners(RuleBasedStateMachine):
         """A run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.look()
         told = {problem.facts["owner"] for problem in plan.problems if problem.kind == "new-wish"}
-        assert told == {str(self.groups[zone].owner.ref) for zone in self.unheard}  # type: ignore[union-attr]
+        assert told == {str(self.groups[zone].owner.ref) for zone in self.unheard}
         self.unheard.clear()
         self.state = opened(plan, "01")
         patches = [(group.group, bounds) for group in plan.changes for bounds in bounds_of(group)]
@@ -147,7 +144,7 @@ class Owners(RuleBasedStateMachine):
     @rule(zone=st.sampled_from("abc"), wish=SOME)
     def the_object_is_made_anew(self, zone: str, wish: Bounds) -> None:
         found = self.groups[zone]
-        uid = f"{found.owner.ref.uid}+"  # type: ignore[union-attr]
+        uid = f"{found.owner.ref.uid}+"
         self.groups[zone] = owned(zone, wish, requested=found.requested, uid=uid)
         self.wanted[zone] = wish
         self.unheard.discard(zone)
