@@ -34,7 +34,6 @@ def alert(news: Change = Change.OPENED, **fields: Any) -> Alert:
 
 
 def detail_of(told: Alert) -> dict[str, Any]:
-    """As the bus has it."""
     fields = {
         name: getattr(told, name) for name in ("key", "cluster", "at", "order", "kind", "pool", "since", "missing")
     }
@@ -81,8 +80,6 @@ class FakeChannel:
 
 @dataclass
 class FakePost:
-    """Keeps what would be posted."""
-
     sent: list[tuple[str, bytes, Mapping[str, str]]] = field(default_factory=list)
 
     def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:

@@ -63,7 +63,6 @@ def loop(
     now: float,
     seen: Seen = lambda _: None,
 ) -> list[Action[Group]]:
-    """One loop, carried out; `seen` looks at the world before each action."""
     actions: list[Action[Group]] = []
     for action in model.loop(groups, demand, now):
         seen(action)

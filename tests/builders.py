@@ -1,7 +1,7 @@
 """Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,6 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
-    Identity,
     Machine,
     MachineFailure,
     NodeGroup,
@@ -40,7 +39,6 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.texts.english import problem_words, sentences
-from tests.parts import make, replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -48,7 +46,6 @@ POOL = "workers"
 
 
 def key(zone: str, *, pool: str = POOL, namespace: str = "default", flavour: str = "cluster-api") -> GroupKey:
-    """The name of the group that ``group`` makes for this zone."""
     return GroupKey(flavour, namespace, f"{pool}-{zone}")
 
 
@@ -62,16 +59,15 @@ def group(
     **fields: Any,
 ) -> NodeGroup:
     """A node group; running is requested unless said otherwise, bounds are absent."""
-    return make(
-        NodeGroup,
+    return NodeGroup(
         key=fields.pop("key", None) or key(zone, pool=pool or "loose"),
+        kind=fields.pop("kind", "MachineDeployment"),
+        pool_label=pool,
+        zone=fields.pop("in_zone", zone),
         requested=requested,
         running=requested if running is None else running,
         bounds=None if bounds is None else Bounds(*bounds),
         **fields,
-        identity=Identity(
-            kind=fields.pop("kind", "MachineDeployment"), pool_label=pool, zone=fields.pop("in_zone", zone)
-        ),
     )
 
 
@@ -95,7 +91,6 @@ def zones(
     bounds: Sequence[tuple[int, int]] | None = None,
     **fields: Any,
 ) -> list[NodeGroup]:
-    """One group per zone a, b, c... of one pool; further fields go to all of them."""
     return [
         group(
             "abcdefghijklmnop"[i],
@@ -114,16 +109,13 @@ def numbers(
     strategy: Strategy = BALANCED,
     on_failure: OnFailure = OnFailure.RELEASE,
 ) -> Policy:
-    """A cluster record that gives the pool its numbers."""
-    return make(
-        Policy,
+    return Policy(
         strategy=BALANCED,
         pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),),
     )
 
 
 def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | None = None) -> PoolDraft:
-    """The draft of the one pool of these groups, before any step."""
     observation = Observation(groups=tuple(groups))
     (pool,), _ = find_pools(observation.groups, policy, {})
     assert isinstance(pool, Pool)
@@ -137,7 +129,6 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
-    """A group whose backoff still runs at NOW."""
     return GroupState(
         failures=failures,
         backoff_until=NOW + 4 * MINUTE,
@@ -186,7 +177,6 @@ def refused(group: NodeGroup, *ages: timedelta) -> NodeGroup:
 
 
 def offered(maximum: int, state: State = State.HEALTHY) -> PublishedBounds:
-    """What a look publishes for a group with this max."""
     return PublishedBounds(at=NOW, bounds=Bounds(0, maximum), state=state)
 
 
@@ -200,42 +190,35 @@ def plan_of(
     impaired: Collection[str] = (),
     adopted: Mapping[PoolId, PoolState] | None = None,
 ) -> Plan:
-    """``plan()`` at NOW; fenced, probing and impaired name zones."""
     groups = list(groups)
     known = dict(states or {})
-    known.update({found.key: in_backoff() for found in groups if found.identity.zone in fenced})
-    known.update({found.key: after_backoff() for found in groups if found.identity.zone in probing})
+    known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
+    known.update({found.key: after_backoff() for found in groups if found.zone in probing})
     state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
-    return plan(Observation(groups=tuple(groups)), state, policy or make(Policy, strategy=BALANCED), NOW)
+    return plan(Observation(groups=tuple(groups)), state, policy or Policy(strategy=BALANCED), NOW)
 
 
 def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:
-    """The plan of the only pool there is."""
     found = plan_of(groups, policy, **state)
     assert len(found.pools) == 1, f"expected one pool: {found.pools}, skipped {found.skipped}"
     return found.pools[0]
 
 
 def maxima(found: PoolPlan) -> tuple[int, ...]:
-    """Planned max per group, in zone order."""
     return tuple(plan.bounds.max for plan in found.groups if plan.bounds is not None)
 
 
 def minima(found: PoolPlan) -> tuple[int, ...]:
-    """Planned min per group, in zone order."""
     return tuple(plan.bounds.min for plan in found.groups if plan.bounds is not None)
 
 
 def requested(found: PoolPlan) -> tuple[int, ...]:
-    """Planned replicas per group, in zone order."""
     return tuple(plan.requested for plan in found.groups)
 
 
 def reasons(found: PoolPlan, zone: str) -> str:
     """All reasons of one zone's group, as one text to look into."""
-    return "\n".join(
-        text for plan in found.groups if plan.group.identity.zone == zone for text in sentences(plan.reasons)
-    )
+    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in sentences(plan.reasons))
 
 
 def written(
@@ -277,7 +260,7 @@ def written(
         adopted=adopted,
         has_adopted=True,
         published=read_published(decision),
-        move=move if move and planned.journal_delta else before.ours.move,
+        move=move if move and planned.journal_delta else before.move,
     )
 
 
@@ -315,9 +298,7 @@ class Played:
         """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
         self.now += timedelta(seconds=seconds)
         self.groups = [
-            replace(found, requested=others[found.identity.zone], running=others[found.identity.zone])
-            if found.identity.zone in others
-            else found
+            replace(found, requested=others[found.zone], running=others[found.zone]) if found.zone in others else found
             for found in self.groups
         ]
         self.seen = plan(
@@ -329,13 +310,11 @@ class Played:
         return pool
 
     def next_check(self) -> float | None:
-        """In how many seconds time alone may change something, after the last look."""
-        moment = self.seen.check_at if self.seen else None
+        moment = self.seen.look_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()
 
 
 def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
-    """Problems in the words that people read."""
     return tuple(map(problem_words, problems))
 
 

@@ -1,7 +1,4 @@
-"""For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once.
-
-What a person has set for their own account, cluster and terminal is no part of a test.
-"""
+"""For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once."""
 
 import os
 from functools import cache

@@ -1,11 +1,7 @@
-"""A pool on its way home, played without any API: machines boot, drain and go; runs die between their patches.
-
-What a run does around a plan (journal, patches in order, marks, close) is done here as ``application.rebalancing.run``
-does it, each patch a step of its own. Whoever plays the autoscaler, people or the cloud calls the methods below.
-"""
+"""A pool that converges, played without an API: machines boot and drain, runs die between their patches."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Level
@@ -22,7 +18,6 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import grows, in_safe_order
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
-from tests.parts import replace
 
 
 def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
@@ -32,7 +27,7 @@ def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy
         "blind": True,
         **{name: fields.pop(name) for name in list(fields) if name in vars(ConvergePolicy())},
     }
-    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**desired_bounds), **fields})  # type: ignore[arg-type]
+    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**desired_bounds), **fields})
 
 
 @dataclass
@@ -59,7 +54,6 @@ class Home:
             for _ in range(count):
                 self._make(zone, has_node=True, age=timedelta(days=2))
 
-    # -- what stands there
     @property
     def requested(self) -> tuple[int, ...]:
         return tuple(found.requested for found in self.groups.values())
@@ -76,32 +70,25 @@ class Home:
         return self.groups[zone].machines or ()
 
     def bounds(self, zone: str) -> tuple[int, int]:
-        found = self.groups[zone].bounds
-        assert found is not None
-        return found.min, found.max
+        return self.groups[zone].bounds.min, self.groups[zone].bounds.max
 
     @property
     def why(self) -> str:
-        """What the last look says of converge, in words."""
-        told = self.last.convergence.report if self.last else None
+        told = self.last.converging if self.last else None
         return sentence(told.why) if told is not None and told.why is not None else ""
 
     def reasons(self, zone: str) -> str:
-        assert self.last is not None
-        (found,) = (each for each in self.last.groups if each.group.identity.zone == zone)
+        (found,) = (each for each in self.last.groups if each.group.zone == zone)
         return "; ".join(map(sentence, found.reasons))
 
-    # -- what others do
     def change(self, zone: str, **fields: object) -> None:
-        self.groups[zone] = replace(self.groups[zone], **fields)  # type: ignore[arg-type]
+        self.groups[zone] = replace(self.groups[zone], **fields)
 
     def scale(self, zone: str, replicas: int) -> None:
-        """Somebody else writes replicas: machines come, or the newest that are not being deleted go at once."""
         self.change(zone, requested=replicas)
         self._reconcile(zone)
 
     def boot(self, *zones: str) -> None:
-        """Machines that wait in these zones, or in all, have nodes."""
         for zone in zones or self.groups:
             self._put(zone, [replace(each, has_node=each.failure is None) for each in self.machines(zone)])
 
@@ -110,13 +97,11 @@ class Home:
         self._put(zone, [each if each.has_node else replace(each, failure=refused) for each in self.machines(zone)])
 
     def drain(self, *zones: str) -> None:
-        """Machines that are being deleted in these zones, or in all, are gone."""
         for zone in zones or self.groups:
             gone = [each for each in self.machines(zone) if each.deleting]
             self.went += [zone for each in gone if each.has_node]
             self._put(zone, [each for each in self.machines(zone) if not each.deleting])
 
-    # -- what we do
     def look(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
         """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
         self.now += timedelta(seconds=seconds)
@@ -150,8 +135,7 @@ class Home:
         raise AssertionError(f"{most} looks, and it still goes on: {self.requested} {self.memory}")
 
     def _awaits(self) -> bool:
-        """Whether time alone will have a step begin."""
-        soon = self.last.convergence.report if self.last else None
+        soon = self.last.converging if self.last else None
         return (
             soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")
         )
@@ -160,15 +144,13 @@ class Home:
         self.state = replace(self.state, pools={id: pool})
 
     def _write(self, written: GroupPlan, id: str) -> None:
-        zone = str(written.group.identity.zone)
+        zone = str(written.group.zone)
         before = self.groups[zone]
-        assert written.bounds is not None
         assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
-        move = id if written.journal_delta and written.requested != before.requested else before.ours.move
+        move = id if written.journal_delta and written.requested != before.requested else before.move
         self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
-        self._reconcile(zone, {ref.name for ref in written.removal.machines})
+        self._reconcile(zone, {ref.name for ref in written.removes})
 
-    # -- machine controllers
     def _make(self, zone: str, *, has_node: bool = False, age: timedelta = timedelta(0)) -> None:
         self.made += 1
         name = f"{zone}-{self.made}"

@@ -12,11 +12,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from typing import cast
 
-from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
-from evenkeel.application.ports import Queue
 from evenkeel.domain.model.convergence import Deleting, Draining, Starting
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 from evenkeel.state_records import ZoneRecord, ZoneStatement
@@ -27,8 +24,6 @@ from tests.timed import worker
 
 
 class World:
-    """An uneven pool with converge on."""
-
     def __init__(self, chance: random.Random) -> None:
         self.chance, self.clock = chance, FakeClock()
         self.made = 0
@@ -85,10 +80,10 @@ class World:
         mortal = Mortal(self.cluster, life, "cluster", ClusterUnavailableError)
         with contextlib.suppress(KilledError, EvenkeelError):
             worker(
-                cast("ActionStore", Mortal(self.store, life, "table")),
-                FakeClusters({"demo": cast("FakeCluster", mortal)}),
+                Mortal(self.store, life, "table"),
+                FakeClusters({"demo": mortal}),
                 self.clock,
-                cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),
+                Mortal(FakeQueue(), life, "queue", QueueUnavailableError),
                 random_bytes=self.chance.randbytes,
             )("demo", "a crash", plenty)
             self.unseen -= seen
@@ -144,7 +139,7 @@ class World:
         return bool(is_ordered and not is_given and not is_taken_back)
 
     @property
-    def step(self):  # type: ignore[no-untyped-def]
+    def step(self):
         pools = self.store.load("demo").state.pools
         return next((pool.convergence.step for pool in pools.values()), None)
 

@@ -1,19 +1,13 @@
-"""Clusters as their own tools make them, and Evenkeel beside them: owners' controllers, an autoscaler, a scan a minute.
-
-The real use case and the real Kubernetes adapter in simulated time, without a wire: thousands of simulated seconds take
-one of ours. A sentence of docs/flavours.md is played here, and the objects are asked whether it is true.
-"""
+"""Clusters of each ecosystem with Evenkeel beside them: owners' controllers, an autoscaler, a check a minute."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from evenkeel.adapters.kubernetes.owners.annotations import MEMBER
-from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.ports import Queue
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel_cli.simulation.autoscaler_model import Flags
@@ -77,9 +71,7 @@ class Estate:
         self.record = {"flavours": [self.cluster.flavour], "pools": pools, **_SWITCHES.get(kind, {}), **fields}
         register(self.memory, **self.record)
 
-    # -- time
     def live(self, minutes: float) -> None:
-        """Loops of ten seconds of whoever lives there, and a run of ours each minute."""
         for _ in range(round(minutes * 6)):
             self.pass_by()
             if not self.clock.at.second:
@@ -92,24 +84,18 @@ class Estate:
 
     def run(self) -> RunSummary:
         clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
-        summary = worker(cast("ActionStore", self.memory), clusters, self.clock, cast("Queue", FakeQueue()))(
-            "demo", "a test", plenty
-        )
+        summary = worker(self.memory, clusters, self.clock, FakeQueue())("demo", "a test", plenty)
         assert (summary.unreachable, summary.rejected) == (False, 0), summary.message
         return summary
 
     def outage(self, pods: int, minutes: float = 6) -> None:
-        """A zone gives no more machines, and so many pods want a node, wherever it is."""
         self.run()
         self.cluster.cloud.take_away(DEAD)
         self.cluster.set_demand(POOL, pods)
         self.live(minutes)
 
-    # -- what is there
     def pool(self) -> PoolPlan:
-        """The only pool, as the next run plans it."""
         plan = self.run().plan
-        assert plan is not None
         (pool,) = plan.pools
         return pool
 
@@ -126,7 +112,6 @@ class Estate:
 
     @property
     def autoscalers(self) -> list[tuple[int | None, int | None]]:
-        """The bounds that cluster-autoscaler goes by."""
         return [(view.minimum, view.maximum) for view in self.cluster.groups()]
 
     def nodes(self) -> set[str]:
@@ -140,11 +125,9 @@ class Estate:
         self.objects.patch(resource, metadata.get("namespace", ""), metadata["name"], patch, manager=manager)
 
     def writes(self) -> list[Request]:
-        """The patches of ours that were carried out."""
         return [request for request in self.cluster.api.requests if request.has_patched and request.user == "evenkeel"]
 
     def written(self) -> set[str]:
-        """Where they have written: plural and field, annotations by their names."""
         return {f"{plural} {field}" for request in self.writes() for plural, field in fields_of(request)}
 
     def dump(self, path: Path, *, without: tuple[str, ...] = ()) -> str:
@@ -231,11 +214,9 @@ class Karpenter:
         self._estate = estate
 
     def offers(self) -> list[Object]:
-        """The deployments that it would order from."""
         return [item for item in self._estate.all(CAPI_DEPLOYMENTS) if self._has_room(item)]
 
     def order(self, zone: str, nodes: int) -> None:
-        """A batch of nodes that want this zone; nothing where it has no offering."""
         for item in self.offers():
             if item["spec"]["template"]["spec"]["failureDomain"] == zone:
                 patch = {"spec": {"replicas": item["spec"]["replicas"] + nodes}}

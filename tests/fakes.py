@@ -1,9 +1,9 @@
 """The application's ports in memory. The store passes the same tests as the table (integration/test_store.py)."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from evenkeel.adapters.aws import records
 from evenkeel.adapters.aws.records import (
@@ -50,11 +50,12 @@ from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
-from tests.parts import replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default
 NEVER = datetime.min.replace(tzinfo=UTC)
+_T = TypeVar("_T")
+_STALE = "the record has been written since it was read"
 
 
 def plenty() -> float:
@@ -156,7 +157,7 @@ class InMemoryStore:
         return self._remembered(cluster)
 
     def _remembered(self, cluster: str) -> StoredCluster:
-        lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
+        lease, now = self._leases.get(cluster), self._time()
         items = dict(self._items.get(cluster, {}))
         return records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
 
@@ -203,18 +204,14 @@ class InMemoryStore:
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
         self._write(CONTROL)
         items, controls = self._items[cluster], records.entry(CONTROL, control, versions, self._now())
-        if items[META].version != versions.get(META):
-            raise StateConflictError("the record has been written since it was read")
-        items[META] = replace(items[META], version=controls.next_version, settled="")
+        items[META] = replace(self._meta(cluster, versions), version=controls.next_version, settled="")
         items[CONTROL] = Stored(text=controls.text, version=controls.next_version)
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
         self._write("remove")
-        items = self._items.get(cluster, {})
-        if META not in items or items[META].version != versions.get(META):
-            raise StateConflictError("the record has been written since it was read")
+        self._meta(cluster, versions)
         for sort_key in (META, CONTROL):
-            items.pop(sort_key, None)
+            self._items[cluster].pop(sort_key, None)
         self._due.pop(cluster, None)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
@@ -262,8 +259,7 @@ class InMemoryStore:
 
     def looked_at(self) -> Mapping[str, datetime]:
         self._asked("looked at")
-        now = self._clock.now() if self._clock else NEVER
-        return records.last_looks(self._items.get(LOOKED_AT, {}), now)
+        return records.last_looks(self._items.get(LOOKED_AT, {}), self._time())
 
     def steady_clusters(self, clusters: Sequence[str]) -> Mapping[str, SteadyCluster]:
         self._asked("at rest")
@@ -273,19 +269,26 @@ class InMemoryStore:
 
     def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
         self._write("settled")
-        item = self._items[cluster][META]
-        if item.version != versions.get(META):
-            raise StateConflictError("the record has been written since it was read")
-        self._items[cluster][META] = replace(item, settled=dump_stored(settled))
+        self._items[cluster][META] = replace(self._meta(cluster, versions), settled=dump_stored(settled))
+
+    def _meta(self, cluster: str, versions: Versions) -> Stored:
+        item = self._items.get(cluster, {}).get(META)
+        if item is None or item.version != versions.get(META):
+            raise StateConflictError(_STALE)
+        return item
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
+
+    def _time(self) -> datetime:
+        """For what expires: without a clock nothing does."""
+        return self._clock.now() if self._clock else NEVER
 
     def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
         items = self._items.setdefault(cluster, {})
         there = items.get(entry.sort_key)
         if (there.version if there else None) != entry.version:
-            raise StateConflictError("the record has been written since it was read")
+            raise StateConflictError(_STALE)
         items[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
         entry.note(versions)
 
@@ -299,8 +302,7 @@ class InMemoryStore:
         return self._shared(str(offering))
 
     def _shared(self, sort_key: str) -> SharedOffering:
-        now = self._clock.now() if self._clock else NEVER
-        return records.shared_offering(sort_key, self._items.get(OFFERING, {}).get(sort_key), now)
+        return records.shared_offering(sort_key, self._items.get(OFFERING, {}).get(sort_key), self._time())
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
         self._write(f"OFFERING#{offering}")
@@ -320,7 +322,7 @@ class InMemoryStore:
         self._write(expired)
         item = self._items.get(cluster, {}).get(expired)
         if item is None or item.version != versions[expired]:
-            raise StateConflictError("the record has been written since it was read")
+            raise StateConflictError(_STALE)
         del self._items[cluster][expired]
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
@@ -329,7 +331,7 @@ class InMemoryStore:
         if held is not None and held.expires > now:
             raise LeaseHeldError(f"cluster {cluster!r} is being written by another run")
         if (held.fencing_token if held else seen_token) != seen_token:
-            raise StateConflictError("the record has been written since it was read")
+            raise StateConflictError(_STALE)
         lease = Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
         self._leases[cluster] = lease
         return lease
@@ -343,7 +345,7 @@ class InMemoryStore:
         self._write("DECISION")
         decisions = self._decisions.setdefault(cluster, {})
         if ulid in decisions:
-            raise StateConflictError("the record has been written since it was read")
+            raise StateConflictError(_STALE)
         decisions[ulid] = expires, dict(fit(decision))
 
     def load_with_decisions(self, cluster: str, ulid: str) -> tuple[StoredCluster, Sequence[Mapping[str, Any]] | None]:
@@ -362,9 +364,8 @@ class InMemoryStore:
 
     def _told(self, cluster: str) -> list[tuple[str, Mapping[str, Any]]]:
         """The decisions that have not expired, the oldest first."""
-        now = self._clock.now() if self._clock else NEVER
         decisions = sorted(self._decisions.get(cluster, {}).items())
-        return [(id, decision) for id, (expires, decision) in decisions if expires > now]
+        return [(id, decision) for id, (expires, decision) in decisions if expires > self._time()]
 
     def _asked(self, what: str) -> None:
         self.calls += 1
@@ -432,13 +433,13 @@ class FakeCluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        if patch.plan.removal.machines:
-            return tuple(machine.name for machine in patch.plan.removal.machines)
+        if patch.plan.removes:
+            return tuple(machine.name for machine in patch.plan.removes)
         return deletion_candidates(
             self.groups[patch.plan.group.key].machines or (),
             patch.requested or 0,
-            may_remove_running=patch.plan.removal.may_remove_running,
-            keeps=patch.plan.removal.keeps,
+            may_remove_running=patch.plan.may_remove_running,
+            keeps=patch.plan.keeps,
             provision_timeout=PROVISION_TIMEOUT,
             now=NOW,
         )
@@ -453,19 +454,17 @@ class FakeCluster:
         return nobody_goes(group.machines or (), group.requested)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
-        if self._versions[key] != self._seen[key]:
-            raise ConflictError(f"{key} has been modified")
-        self.journal.note("write pool-max")
-        self.change(key, pool_max=maximum)
-        self._seen[key] = self._versions[key]
+        self._write(key, "write pool-max", pool_max=maximum)
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        owner = self.groups[key].owner.numbers
-        assert owner is not None
+        owner = self.groups[key].owner
+        self._write(key, "write owner", bounds=bounds, owner=replace(owner, bounds=bounds))
+
+    def _write(self, key: GroupKey, what: str, **fields: Any) -> None:
         if self._versions[key] != self._seen[key]:
             raise ConflictError(f"{key} has been modified")
-        self.journal.note("write owner")
-        self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
+        self.journal.note(what)
+        self.change(key, **fields)
         self._seen[key] = self._versions[key]
 
     def show_status(self, place: str, text: str) -> bool:
@@ -480,33 +479,37 @@ class FakeCluster:
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         self.before_apply(patch)
         key = patch.plan.group.key
-        if self._versions[key] != self._seen[key]:
-            raise ConflictError(f"{key} has been modified")
-        self.journal.note("apply")
-        self.applied.append(patch)
         before = self.groups[key]
-        new_adopted = {} if before.ours.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
-        alone = patch.bounds is None and (before.owner.two_objects or patch.requested is None)
-        self.change(
+        new_adopted = {} if before.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
+        alone = patch.bounds is None and (before.two_objects or patch.requested is None)
+        self._write(
             key,
+            "apply",
             requested=before.requested if patch.requested is None else patch.requested,
-            pinned=before.ours.pinned if patch.bounds is None else patch.pins,
+            pinned=before.pinned if patch.bounds is None else patch.pins,
             bounds=patch.bounds or before.bounds,
             owner=_holding(before, patch.bounds),
-            published=before.ours.published if alone else read_published(decision),
-            move=move or before.ours.move,
+            published=before.published if alone else read_published(decision),
+            move=move or before.move,
             short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
+        self.applied.append(patch)
         if patch.leaves:
             self.change(key, published=None, adopted=None, has_adopted=False, move=None)
-        self._seen[key] = self._versions[key]
+            self._seen[key] = self._versions[key]
 
 
 def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
     """The owner with our bounds, where it takes them."""
-    takes = group.owner.numbers is not None and group.owner.numbers.takes_ours and bounds is not None
-    return replace(group.owner.numbers, bounds=bounds) if takes else group.owner.numbers  # type: ignore[type-var]
+    takes = group.owner is not None and group.owner.takes_ours and bounds is not None
+    return replace(group.owner, bounds=bounds) if takes else group.owner
+
+
+def _or_raise(value: _T | Exception) -> _T:
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 @dataclass
@@ -521,17 +524,11 @@ class FakeClusters:
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> FakeCluster:
-        found = self.by_id[record.id]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        return _or_raise(self.by_id[record.id])
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> "FakeWorkload":
         self.seconds_for_workload = remaining()
-        found = self.workloads[record.id]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        return _or_raise(self.workloads[record.id])
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         found = self.open(record, remaining)
@@ -548,10 +545,7 @@ class FakeClusters:
     def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
         if record.id not in self.workloads:
             return None
-        found = self.open_workload(record, remaining).found
-        if isinstance(found, Exception):
-            raise found
-        return found.autoscaler_at
+        return _or_raise(self.open_workload(record, remaining).found).autoscaler_at
 
     def needs_run(self, record: ClusterRecord) -> bool:
         return record.id in self.to_renew
@@ -566,10 +560,9 @@ class FakeWorkload:
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
         self.reads.append(judges_nodes)
-        if isinstance(self.found, Exception):
-            raise self.found
+        found = _or_raise(self.found)
         machines()
-        return replace(self.found, whole=judges_nodes)
+        return replace(found, whole=judges_nodes)
 
 
 @dataclass

@@ -76,16 +76,13 @@ class House:
         self.record_zone_shift = RecordZoneShift(**heard)
         self.request_scale = RequestScale(**heard)
 
-    # ---------------------------------------------------------------- acts
     def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
-        """What the operator answers."""
         answer = self.operate({"action": action, **({} if cluster is None else {"cluster": cluster}), **more}, plenty)
         json.dumps(answer)
         assert "\n" not in answer["message"]
         return answer
 
     def refused(self, action: str, **more: Any) -> str:
-        """The one sentence with which the operator refuses."""
         with pytest.raises(BadRequestError) as caught:
             self.ask(action, **more)
         answer = answer_of_error(caught.value)
@@ -98,7 +95,6 @@ class House:
         return self.rebalance("demo", "a test", remaining)
 
     def carry_out(self) -> None:
-        """The runs that were asked for."""
         requests, queue = list(self.queue.requests.items()), self.queue
         queue.requests.clear()
         for id, (cluster, why) in requests:
@@ -122,7 +118,6 @@ class House:
         raise AssertionError("never at rest")
 
     def fail(self, zone: str, policy: BackoffPolicy | None = None, *, pool: str = "workers") -> None:
-        """From now on the zone's group is in backoff."""
         policy = policy or BackoffPolicy()
         state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", policy)
         self.store.save_group("demo", key(zone, pool=pool), state, None)
@@ -144,10 +139,8 @@ class House:
         return tried
 
     def scale(self, zone: str, nodes: int, **fields: Any) -> None:
-        """Somebody else changes what the zone's group requests, and all of it runs."""
         self.cluster.change(key(zone), requested=nodes, running=nodes, **fields)
 
-    # ---------------------------------------------------------------- what is known
     @property
     def record(self) -> Any:
         return self.store.load("demo").record
@@ -168,7 +161,6 @@ class House:
         return [(group.bounds.min, group.bounds.max) for group in groups if group.bounds]
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The newest first."""
         return [dict(decision) for decision in self.store.decisions("demo", 100)]
 
     def outcomes(self) -> list[str]:
@@ -181,5 +173,4 @@ class House:
 
 
 def replaced_first(groups: Sequence[NodeGroup], **fields: Any) -> list[NodeGroup]:
-    """These groups, the first of them with other fields."""
     return [replace(groups[0], **fields), *groups[1:]]

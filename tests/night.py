@@ -160,18 +160,11 @@ def _never_join(one: Member) -> None:
     _want(9)(one)
 
 
-def _fails(error: EvenkeelError) -> Callable[[Member], None]:
-    def fail(one: Member) -> None:
-        one.error = error
-
-    return fail
-
-
 def _dark(one: Member) -> None:
     one.error = ClusterUnavailableError(f"{one.name} does not answer: not within 8 s")
 
 
-def _secretless(one: Member) -> None:
+def _without_secret(one: Member) -> None:
     one.error = AccessError(f"secret evenkeel/{one.name} cannot be read: it does not exist")
 
 
@@ -264,7 +257,7 @@ _ACTS: Mapping[str, Mapping[str, Any]] = {
     "pay-1": {"acts": {-34: _dark}},
     "shop-5": {"acts": {-31: _dark}},
     "ml-4": {"acts": {-9: _dark}},
-    "web-3": {"acts": {-12: _secretless}},
+    "web-3": {"acts": {-12: _without_secret}},
     "data-3": {"acts": {-6: _large}},
     "shop-1": {"acts": {-39: _misspell}},
     "pay-2": {"always": _argocd},
@@ -470,10 +463,7 @@ STEPS = (
     ),
     Step(
         "03:05: what that does",
-        [
-            "The status of one cluster has which zone is held, until when, and who did it.",
-            "What runs goes on running.",
-        ],
+        ["The status of one cluster has which zone is held, until when, and who did it.", "What runs goes on running."],
         [f"evenkeel status --stack {STACK} --cluster web-5"],
         minutes=5,
     ),

@@ -12,7 +12,6 @@ REPLICA_KEYS = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def bounds_of(flavour: str, low: int, high: int) -> dict[str, str]:
-    """The annotations that Cluster Autoscaler reads."""
     prefix = {
         "gardener": "machine.sapcloud.io",
         "cluster-api": "cluster.x-k8s.io",
@@ -216,17 +215,13 @@ def twin(scalable: Object) -> Object:
             "clusterName": "demo-x7k2p",
             "replicas": spec["replicas"],
             "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"clusterName": "demo-x7k2p", "failureDomain": zone},
-            },
+            "template": {"metadata": {"labels": labels}, "spec": {"clusterName": "demo-x7k2p", "failureDomain": zone}},
         },
         "status": {key: value for key, value in scalable["status"].items() if key in REPLICA_KEYS},
     }
 
 
 def machine_autoscaler(zone: str, low: int, high: int, *, pool: str = "worker") -> Object:
-    """The owner of a MachineSet's bounds."""
     return {
         "apiVersion": "autoscaling.openshift.io/v1beta1",
         "kind": "MachineAutoscaler",
@@ -244,7 +239,6 @@ def machine_autoscaler(zone: str, low: int, high: int, *, pool: str = "worker") 
 
 
 def worker(low: int, high: int, *, pool: str = "main") -> Object:
-    """Gardener's Worker, the owner of the replicas' limits."""
     return {
         "apiVersion": "extensions.gardener.cloud/v1alpha1",
         "kind": "Worker",
@@ -260,7 +254,6 @@ def worker(low: int, high: int, *, pool: str = "main") -> Object:
 
 
 def machine(scalable: Object, number: int, *, node: bool, version: str | None = None) -> Object:
-    """A machine of a scalable, with or without a node."""
     labels = dict(scalable["spec"]["template"].get("metadata", {}).get("labels", {}))
     if scalable["kind"] == "MachinePool":
         labels["cluster.x-k8s.io/pool-name"] = scalable["metadata"]["name"]
@@ -283,7 +276,6 @@ def machine(scalable: Object, number: int, *, node: bool, version: str | None = 
 
 
 def becomes_a_node(found: Object) -> Object:
-    """The status patch with which a machine's controller says that its node has joined."""
     if found["apiVersion"].startswith("machine.sapcloud.io"):
         return {"status": {"node": "ip-new", "currentStatus": {"phase": "Running"}}}
     return {"status": {"phase": "Running", "nodeRef": {"name": "ip-new"}}}
@@ -335,7 +327,6 @@ INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 
 
 def alone(scalable: Object) -> Object:
-    """The scalable without the label that puts it into a pool."""
     metadata = scalable["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if key != "evenkeel.dev/pool"}
     return {**scalable, "metadata": {**metadata, "labels": labels}}
@@ -366,7 +357,6 @@ def infrastructure(name: str = "demo-m5", **status: Any) -> Object:
 
 
 def machine_class(scalable: Object, **template: Any) -> Object:
-    """The MachineClass that a Gardener scalable refers to."""
     return {
         "apiVersion": "machine.sapcloud.io/v1alpha1",
         "kind": "MachineClass",
@@ -384,7 +374,6 @@ def machine_class(scalable: Object, **template: Any) -> Object:
 
 
 def node(name: str, *, memory: str = "16000000Ki", ready: str = "True", **labels: str) -> Object:
-    """A node of the workload cluster, as its kubelet registers it."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -402,7 +391,6 @@ def node(name: str, *, memory: str = "16000000Ki", ready: str = "True", **labels
 
 
 def runs_on(machine: Object, node: Object) -> Object:
-    """The machine with its node's provider id."""
     return {**machine, "spec": {**machine["spec"], "providerID": node["spec"]["providerID"]}}
 
 
@@ -414,7 +402,6 @@ def as_sent(store: Store, resource: str, item: Object) -> Object:
 
 
 def writers(item: Object, *path: str) -> set[str]:
-    """Managers of a field, and how they wrote it."""
     found = set()
     for entry in item["metadata"]["managedFields"]:
         node: Any = entry["fieldsV1"]

@@ -1,28 +1,23 @@
-"""A small cluster without an autoscaler: pods that wait, a scheduler, machines that take time, and our worker.
-
-The real use case over ports in memory. Each call of the table, the queue and the API server is a step of a life
-(``tests.crashing``), so that a run can die at any of them.
-"""
+"""A small cluster without an autoscaler: pending pods, a scheduler, machines that take time, and our worker."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
-from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Queue
-from evenkeel.application.rebalancing.ports import Clusters
+from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.demand.requests import CPU
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload
+from evenkeel.state_records import ScaleRequestRecord
 from tests.builders import group
 from tests.crashing import KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeQueue, InMemoryStore, plenty, register
-from tests.parts import replace
 from tests.timed import worker
 from tests.workloads import node, pod, template
 
@@ -63,30 +58,21 @@ class Town:
         register(self.store, **{**SCALE_UP, "pools": pools, **fields})
         self.waiting = list(pods)
         self.nodes = {
-            f"old-{g.identity.zone}-{i}": self._node(f"old-{g.identity.zone}-{i}", g.key)
-            for g in groups
-            for i in range(g.running)
+            f"old-{g.zone}-{i}": self._node(f"old-{g.zone}-{i}", g.key) for g in groups for i in range(g.running)
         }
         self.standing = {name: [_filler(name)] for name in self.nodes}
         self.coming: list[tuple[datetime, GroupKey]] = []
         self.ordered: dict[str, int] = {}  # nodes by zone, as patches have asked for them
+        self.runs: list[int] = []  # nodes that each run has added
         self.faults: list[str] = []
         self.unread: Exception | None = None
 
     def _node(self, name: str, group: GroupKey) -> Node:
         return node(name, group.name[-1], group=group, created_at=self.clock.now())
 
-    # -- Evenkeel
     def run(self, life: Life | None = None) -> RunSummary | None:
         """One run; None: it died, or its message goes back to the queue."""
-        life = life or Life()
-        made = worker(
-            cast("ActionStore", Mortal(self.store, life, "table")),
-            cast("Clusters", _Opened(self, life)),
-            self.clock,
-            cast("Queue", Mortal(self.queue, life, "queue")),
-            bus=self.bus,
-        )
+        made = mortal_worker(self, life or Life(), {"observe", "apply"})
         before = {g.key: g.requested for g in self.cluster.groups.values()}
         try:
             with contextlib.suppress(KilledError, EvenkeelError):
@@ -96,18 +82,35 @@ class Town:
         finally:
             self._count(before)
 
+    @property
+    def requested(self) -> int:
+        return sum(group.requested for group in self.cluster.groups.values())
+
+    def request(self, id: str, nodes: int, only: tuple[str, ...] = ()) -> None:
+        record = ScaleRequestRecord(id=id, nodes=nodes, pool="workers", only=only, at=self.clock.at)
+        self.store.save_scale_request("demo", record, None)
+
+    @property
+    def requests(self) -> dict[str, ScaleRequestRecord]:
+        return dict(self.store.load("demo").scale_requests)
+
+    @property
+    def has_open_move(self) -> bool:
+        return any(pool.move is not None for pool in self.store.load("demo").state.pools.values())
+
     def _count(self, before: Mapping[GroupKey, int]) -> None:
-        total = 0
+        self.runs.append(self.requested - sum(before.values()))
         for each in self.cluster.groups.values():
-            total += each.requested
             more = each.requested - before[each.key]
             if more > 0:
                 self.coming += [(self.clock.at + self.takes * LOOK, each.key)] * more
-                self.ordered[each.identity.zone or ""] = self.ordered.get(each.identity.zone or "", 0) + more
-        if total > self.maximum:
-            self.faults.append(f"{total} requested, at most {self.maximum}")
+                self.ordered[each.zone or ""] = self.ordered.get(each.zone or "", 0) + more
+        if self.requested > self.maximum:
+            self.faults.append(f"{self.requested} requested, at most {self.maximum}")
 
     def workload(self) -> Workload:
+        if self.unread is not None:
+            raise self.unread
         standing = [
             replace(pod, node=name, unscheduled=None, phase="Running")
             for name, pods in self.standing.items()
@@ -115,7 +118,6 @@ class Town:
         ]
         return Workload(pods=(*self.waiting, *standing), nodes=tuple(self.nodes.values()))
 
-    # -- the world
     def pass_time(self, time: timedelta = LOOK) -> None:
         """Machines that are due become nodes, and pods are bound."""
         self.clock.at += time
@@ -126,12 +128,11 @@ class Town:
             self.nodes[name] = self._node(name, made)
             self.standing[name] = []
             there = self.cluster.groups[made].running + 1
-            launched = None if self.cluster.groups[made].status.launched is None else there
+            launched = None if self.cluster.groups[made].launched is None else there
             self.cluster.change(made, running=there, launched=launched)
         self.bind()
 
     def bind(self) -> None:
-        """As a scheduler that knows cpu and zones."""
         for each in list(self.waiting):
             for name, there in self.nodes.items():
                 zone = each.needs.node_selector.get(ZONE, there.labels[ZONE])
@@ -144,7 +145,6 @@ class Town:
                     break
 
     def live(self, looks: int) -> int:
-        """Looks, and time between them. How many it took until nobody waited."""
         for number in range(looks):
             self.run()
             self.pass_time()
@@ -154,26 +154,36 @@ class Town:
 
 
 def _cpu(pod: Pod) -> Any:
-    return sum(each.requests.get(CPU, 0) for each in pod.needs.resources.containers)
+    return sum(each.requests.get(CPU, 0) for each in pod.needs.containers)
 
 
 def _filler(name: str) -> Pod:
     return pod(f"on-{name}", cpu="4", memory="1Gi", node=name)
 
 
-class _Opened:
-    """Opens the one cluster there is, and what runs there."""
+class Opened:
+    """Opens the one cluster of a world and its workload. ``steps``: the calls at which its life may end."""
 
-    def __init__(self, town: Town, life: Life) -> None:
-        self._town, self._life = town, life
+    def __init__(self, world: Any, life: Life, steps: set[str]) -> None:
+        self._world, self._life, self._steps = world, life, steps
 
     def open(self, *_: object, **__: object) -> Any:
-        return Mortal(self._town.cluster, self._life, "api", ClusterUnavailableError, only={"observe", "apply"})
+        return Mortal(self._world.cluster, self._life, "api", ClusterUnavailableError, only=self._steps)
 
     def open_workload(self, *_: object, **__: object) -> Any:
         return Mortal(self, self._life, "workload", ClusterUnavailableError)
 
     def read(self, machines: object, *, judges_nodes: bool) -> Workload:
-        if self._town.unread is not None:
-            raise self._town.unread
-        return self._town.workload()
+        workload: Workload = self._world.workload()
+        return workload
+
+
+def mortal_worker(world: Any, life: Life, steps: set[str]) -> Rebalance:
+    """The worker of a world with a store, a queue, a bus, a clock and one cluster; its run may die at any call."""
+    return worker(
+        Mortal(world.store, life, "table"),
+        Opened(world, life, steps),
+        world.clock,
+        Mortal(world.queue, life, "queue"),
+        bus=world.bus,
+    )

@@ -1,9 +1,4 @@
-"""Worlds in which the nodes that arrive are not the nodes that were expected, and worlds of every other kind.
-
-The real use case over ports in memory, with ``demand: full``. Machines become nodes of whatever shape the world says.
-Its scheduler is its own: cpu, labels, taints, readiness and DaemonSets, and no line of ``domain/demand``.
-``python -m bench ineffective_orders`` prints what the tests assert.
-"""
+"""Worlds in which new nodes are not those that were expected; `python -m bench ineffective_orders` uses them too."""
 
 from __future__ import annotations
 
@@ -13,15 +8,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
-from evenkeel.application.actions.ports import ActionStore
-from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Queue
-from evenkeel.application.rebalancing.ports import Clusters
+from evenkeel.application.errors import EvenkeelError
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.workload import (
@@ -40,24 +32,20 @@ from evenkeel.domain.model.workload import (
 )
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
-from tests.crashing import How, KilledError, Life, Mortal
+from tests.crashing import How, KilledError, Life
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
-from tests.parts import make, replace
+from tests.ordering import mortal_worker
 from tests.shrinking import FULL, Machines
-from tests.timed import worker
 from tests.workloads import amounts, template
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 SCAN = timedelta(seconds=60)
 LABEL, TAINT = {"disk": "fast"}, Taint("team", "red", "NoSchedule")
-_NEEDS: dict[tuple[object, ...], Needs] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Make:
-    """What a machine becomes."""
-
     cpu: str = "4"
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -80,8 +68,7 @@ class App:
     def needs(self) -> Needs:
         terms = (_without(self.absent),) if self.absent else None
         tolerations = (Toleration(operator="Exists"),) if self.tolerates else ()
-        return make(
-            Needs,
+        return Needs(
             containers=(Container(requests=amounts(cpu=self.cpu, memory="64Mi")),),
             node_selector=dict(self.selects),
             node_terms=terms,
@@ -152,10 +139,7 @@ class VainWorld:
             self._place(replace(self._pod(App(name="old", pods=0, cpu=self.shapes[name].cpu)), node=name))
         self.schedule()
 
-    # ---------------------------------------------------------------- the world
-
     def make(self, shape: Make) -> None:
-        """Machines become such nodes from now on."""
         self.makes = lambda _, __: shape
 
     def now(self) -> timedelta:
@@ -215,21 +199,18 @@ class VainWorld:
         )
 
     def _daemon(self, name: str, cpu: str) -> Pod:
-        needs = make(
-            Needs, containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),)
-        )
+        needs = Needs(containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),))
         owner = Owner("DaemonSet", name)
         return Pod(namespace="kube-system", name=name, created_at=self.clock.now(), needs=needs, owner=owner)
 
     def schedule(self) -> None:
-        """As controllers and a scheduler do: pods are made, DaemonSets' on every node, and placed where they fit."""
         nodes = {node.name: node for node in self.nodes() if node.ready and not node.deleting}
         there = set(self.cluster.nodes())
         for name, pod in list(self.pods.items()):
             if pod.node and pod.node not in there:
                 del self.pods[name]
         for name in [name for name, pod in self.pods.items() if pod.owner and pod.owner.kind == "DaemonSet"]:
-            if self.pods[name].owner.name not in self.daemons:  # type: ignore[union-attr]
+            if self.pods[name].owner.name not in self.daemons:
                 del self.pods[name]
         for daemon, cpu in self.daemons.items():
             for node in nodes:
@@ -291,20 +272,11 @@ class VainWorld:
         if patch.requested is not None and patch.requested > before:
             self.orders.append((self.now(), patch.requested - before))
 
-    # ---------------------------------------------------------------- Evenkeel
-
     def run(self, life: Life | None = None) -> None:
-        life = life or Life()
-        made = worker(
-            cast("ActionStore", Mortal(self.store, life, "table")),
-            cast("Clusters", _Opened(self, life)),
-            self.clock,
-            cast("Queue", Mortal(self.queue, life, "queue")),
-            bus=self.bus,
-        )
+        steps = {"observe", "apply", "mark", "unmark", "deletion_candidates"}
         try:
             with contextlib.suppress(EvenkeelError):
-                made("demo", "a test", plenty)
+                mortal_worker(self, life or Life(), steps)("demo", "a test", plenty)
         except KilledError:
             self.clock.at += timedelta(seconds=75)  # until its lease has ended
 
@@ -323,7 +295,6 @@ class VainWorld:
             self.schedule()
 
     def rename(self) -> None:
-        """Pods that wait go, and their controllers make others."""
         for name in [name for name, pod in self.pods.items() if not pod.node]:
             del self.pods[name]
 
@@ -340,27 +311,7 @@ class VainWorld:
 
 
 def _cpu(pod: Pod) -> Fraction:
-    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.resources.containers), Fraction(0))
-
-
-class _Opened:
-    """Opens the one cluster there is, and what runs there."""
-
-    def __init__(self, world: VainWorld, life: Life) -> None:
-        self._world, self._life = world, life
-
-    def open(self, *_: object, **__: object) -> Any:
-        steps = {"observe", "apply", "mark", "unmark", "deletion_candidates"}
-        return Mortal(self._world.cluster, self._life, "api", ClusterUnavailableError, only=steps)
-
-    def open_workload(self, *_: object, **__: object) -> Any:
-        return Mortal(self, self._life, "workload", ClusterUnavailableError)
-
-    def read(self, machines: object, *, judges_nodes: bool) -> Workload:
-        return self._world.workload()
-
-
-# ---------------------------------------------------------------- the worlds
+    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.containers), Fraction(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,59 +327,19 @@ class Case:
     is_soon: bool = True  # a pod is placed within 20 minutes
 
 
-def _one(**fields: Any) -> App:
-    return App(**{"name": "web", "pods": 3, **fields})
+def _world(app: Mapping[str, Any] | None = None, **fields: Any) -> Callable[..., VainWorld]:
+    """Return what makes a world with one app of three pods."""
+    return lambda **more: VainWorld([App(**{"name": "web", "pods": 3, **(app or {})})], **fields, **more)
 
 
-def hand_label(**more: Any) -> VainWorld:
-    one, plain = (Make(labels=LABEL),), (Make(),)
-    return VainWorld([_one(selects=LABEL)], nodes=(one, plain, plain), **more)
-
-
-def hand_label_alone(**more: Any) -> VainWorld:
-    return VainWorld([_one(selects=LABEL)], nodes=((Make(labels=LABEL),), (), ()), **more)
-
-
-def smaller(**more: Any) -> VainWorld:
-    old = (Make(cpu="8"),)
-    return VainWorld([_one(cpu="6")], nodes=(old, old, old), promised=template(cpu="8"), makes=Make(cpu="4"), **more)
-
-
-def tainted(**more: Any) -> VainWorld:
-    return VainWorld([_one()], nodes=((Make(),), (Make(),), (Make(),)), makes=Make(taints=(TAINT,)), **more)
-
-
-def zero_taint(**more: Any) -> VainWorld:
-    return VainWorld([_one()], makes=Make(taints=(TAINT,)), **more)
-
-
-def zero_label(**more: Any) -> VainWorld:
-    return VainWorld([_one(absent="disk")], makes=Make(labels=LABEL), **more)
-
-
-def zero_claims(**more: Any) -> VainWorld:
-    return VainWorld([_one(cpu="3500m")], promised=template(cpu="4"), makes=Make(cpu="3"), **more)
-
-
-def zero_daemon(**more: Any) -> VainWorld:
-    return VainWorld([_one()], daemons={"agent": "1500m"}, **more)
-
-
-def zero_daemon_unlisted(**more: Any) -> VainWorld:
-    return zero_daemon(lists_daemons=False, **more)
-
-
-def never_ready(**more: Any) -> VainWorld:
-    return VainWorld([_one()], makes=Make(ready=False), **more)
-
-
-def never_ready_one_zone(**more: Any) -> VainWorld:
-    return VainWorld([_one()], nodes=((),), makes=Make(ready=False), **more)
-
-
-def never_ready_tied(**more: Any) -> VainWorld:
-    """A pool of three zones of which only one can serve the pods."""
-    return VainWorld([_one(selects={ZONE: "a"})], makes=Make(ready=False), **more)
+_FAST, _PLAIN, _OLD = (Make(labels=LABEL),), (Make(),), (Make(cpu="8"),)
+_UNREADY, _RED = Make(ready=False), Make(taints=(TAINT,))
+tainted = _world(nodes=(_PLAIN, _PLAIN, _PLAIN), makes=_RED)
+zero_taint = _world(makes=_RED)
+_smaller = _world({"cpu": "6"}, nodes=(_OLD, _OLD, _OLD), promised=template(cpu="8"), makes=Make(cpu="4"))
+_zero_claims = _world({"cpu": "3500m"}, promised=template(cpu="4"), makes=Make(cpu="3"))
+_zero_daemon = _world(daemons={"agent": "1500m"})
+_zero_daemon_unlisted = _world(daemons={"agent": "1500m"}, lists_daemons=False)
 
 
 def fixed_at_each_minute(world: VainWorld, minutes: int) -> list[int]:
@@ -453,7 +364,6 @@ def fixed_at_each_minute(world: VainWorld, minutes: int) -> list[int]:
 
 
 def _another_spec(world: VainWorld) -> None:
-    """The pods' template is changed, and the ReplicaSet makes them anew."""
     app = world.apps["web"]
     world.apps["web"] = replace(app, selects={}, tolerates=True, absent="", cpu="2")
     for name in [name for name, pod in world.pods.items() if pod.labels.get("app") == "web" and not pod.node]:
@@ -469,29 +379,32 @@ def _bootstrap(world: VainWorld) -> None:
     world.make(Make())
 
 
+_NOT_READY: dict[str, Any] = {"fix": _bootstrap, "first": 12, "later": 4, "is_visible": False}
 CASES: Mapping[str, Case] = {
-    "a label set by hand on one node": Case(make=hand_label, fix=_another_spec),
-    "a label set by hand on the only node": Case(make=hand_label_alone, fix=_another_spec),
-    "a machine type made smaller": Case(make=smaller, fix=_another_spec),
+    "a label set by hand on one node": Case(
+        make=_world({"selects": LABEL}, nodes=(_FAST, _PLAIN, _PLAIN)), fix=_another_spec
+    ),
+    "a label set by hand on the only node": Case(
+        make=_world({"selects": LABEL}, nodes=(_FAST, (), ())), fix=_another_spec
+    ),
+    "a machine type made smaller": Case(make=_smaller, fix=_another_spec),
     "new nodes carry a taint": Case(make=tainted, fix=_another_spec, first=15, later=4),
     "at zero, the template lacks a taint": Case(make=zero_taint, fix=_another_spec),
-    "at zero, the template lacks a label": Case(make=zero_label, fix=_another_spec),
-    "at zero, the template claims too much": Case(make=zero_claims, fix=_another_spec),
-    "at zero, a DaemonSet that is listed": Case(make=zero_daemon, fix=_no_daemon, ordered=False),
+    "at zero, the template lacks a label": Case(
+        make=_world({"absent": "disk"}, makes=Make(labels=LABEL)), fix=_another_spec
+    ),
+    "at zero, the template claims too much": Case(make=_zero_claims, fix=_another_spec),
+    "at zero, a DaemonSet that is listed": Case(make=_zero_daemon, fix=_no_daemon, ordered=False),
     "at zero, a DaemonSet that is not listed": Case(
-        make=zero_daemon_unlisted, fix=_no_daemon, is_visible=False, is_soon=False
+        make=_zero_daemon_unlisted, fix=_no_daemon, is_visible=False, is_soon=False
     ),
-    "nodes never become Ready": Case(make=never_ready, fix=_bootstrap, first=12, later=4, is_visible=False),
-    "nodes never become Ready, one zone": Case(
-        make=never_ready_one_zone, fix=_bootstrap, first=12, later=4, is_visible=False
-    ),
+    "nodes never become Ready": Case(make=_world(makes=_UNREADY), **_NOT_READY),
+    "nodes never become Ready, one zone": Case(make=_world(nodes=((),), makes=_UNREADY), **_NOT_READY),
+    # A pool of three zones of which only one can serve the pods.
     "nodes never become Ready, pods of one zone": Case(
-        make=never_ready_tied, fix=_bootstrap, first=12, later=4, is_visible=False
+        make=_world({"selects": {ZONE: "a"}}, makes=_UNREADY), **_NOT_READY
     ),
 }
-
-
-# ---------------------------------------------------------------- worlds by chance
 
 
 @dataclass

@@ -1,7 +1,4 @@
-"""What a simulated pool and its surroundings are like, written down or drawn at random.
-
-A drawn case asks only for what can be had: see ``can_be_met``. All times are whole seconds from the start.
-"""
+"""A simulated pool and its surroundings, written down or drawn at random; times are seconds from the start."""
 
 import random
 from dataclasses import dataclass, fields
@@ -24,7 +21,6 @@ class Demand:
 
     @property
     def pods(self) -> int:
-        """All of them."""
         return self.free + sum(self.bound)
 
 
@@ -37,7 +33,6 @@ class Span:
     end: int | None
 
     def holds(self, zone: int, at: int) -> bool:
-        """Whether it is that zone and that time."""
         return zone == self.zone and self.start <= at and (self.end is None or at < self.end)
 
 
@@ -79,7 +74,6 @@ class Case:
 
     @property
     def wanted(self) -> Demand:
-        """What must have nodes in the end."""
         last = self.demand[-1]
         if not self.beyond or not any(last.bound):
             return replace(last, free=last.free - self.beyond)
@@ -112,7 +106,6 @@ def _frozen_for_good(case: Case) -> set[int]:
 
 
 def first_max(case: Case, zone: int) -> int:
-    """The group's max before Evenkeel's first look, and for good where the group is frozen."""
     return max(case.floor, (case.nodes[zone] if case.nodes else 0) + (case.room[zone] if case.room else 0))
 
 
@@ -137,7 +130,6 @@ def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
 
 
 def drawn(seed: int, strategy: Strategy = BALANCED) -> Case:
-    """A case of this number: the same each time."""
     chance = random.Random(f"{strategy.name}/{seed}")
     zones = chance.randint(2, 6)
     maximum = chance.choice(
@@ -195,7 +187,6 @@ def _with_a_frozen_group(case: Case, chance: random.Random) -> Case:
 
 
 def _refusals(case: Case, chance: random.Random) -> tuple[Span, ...]:
-    """One zone, for a while or for good, or all of them at once for some minutes."""
     start = chance.randint(0, 2400)
     if chance.random() < 0.15:
         end = start + chance.randint(10, 600)
@@ -205,7 +196,6 @@ def _refusals(case: Case, chance: random.Random) -> tuple[Span, ...]:
 
 
 def _with_nodes(case: Case, chance: random.Random) -> Case:
-    """Some nodes to begin with, and the pods that run there."""
     nodes = list(case.nodes)
     if chance.random() < 0.6:
         nodes = [have or chance.randint(0, max(1, case.maximum // case.zones)) for have in nodes]

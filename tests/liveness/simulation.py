@@ -48,14 +48,11 @@ AFTERWARDS = 300  # a world that got what it wanted is watched for so long
 
 
 def moment(at: int) -> datetime:
-    """The simulated second as the clock that ``plan()`` is given."""
     return START + timedelta(seconds=at)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SimulatedMachine:
-    """A Machine object, and whether there is a node behind it."""
-
     name: str
     created: int
     launched: int
@@ -65,7 +62,6 @@ class SimulatedMachine:
     gone: bool = False
 
     def seen(self) -> Machine:
-        """As a look finds it."""
         failure = None
         if self.failed is not None:
             failure = MachineFailure(code="InsufficientInstanceCapacity", message="", at=moment(self.failed))
@@ -94,17 +90,14 @@ class Group:
 
     @property
     def zone(self) -> str:
-        """Its letter."""
         return ZONES[self.index]
 
     @property
     def key(self) -> GroupKey:
-        """Its name in state and plans."""
         return group_key(self.zone)
 
     @property
     def room(self) -> int:
-        """How many the autoscaler may add."""
         return max(0, self.bounds.max - self.requested)
 
     def coming(self, now: int) -> int:
@@ -116,15 +109,12 @@ class Group:
         )
 
     def changed(self) -> None:
-        """The object has a new resourceVersion."""
         self.version += 1
         self.seen = None
 
 
 @dataclass(kw_only=True)
 class Result:
-    """What came of a case."""
-
     case: Case
     met_at: int | None = None  # when the last pod of all had its node
     last_order: int | None = None  # when enough was requested for all pods, for the first time
@@ -138,12 +128,10 @@ class Result:
 
     @property
     def met(self) -> bool:
-        """Whether every pod has a node."""
         return self.met_at is not None
 
     @property
     def unevenness(self) -> int:
-        """Nodes of the fullest zone less those of the emptiest."""
         return max(self.running) - min(self.running)
 
 
@@ -154,8 +142,6 @@ class _Write:
 
 
 class Simulation:
-    """One case, run until its demand is met or patience ends."""
-
     def __init__(self, case: Case) -> None:
         self.case = case
         self.chance = random.Random(case.seed)
@@ -199,14 +185,11 @@ class Simulation:
             frozen=any(span.holds(index, 0) for span in self.case.frozen),
         )
 
-    # -- time
-
     def _at(self, when: int, what: Callable[[], None]) -> None:
         """Let it happen; who goes first within one second is a matter of chance."""
         heapq.heappush(self._agenda, (max(when, self.now), self.chance.random(), next(self._numbers), what))
 
     def run(self) -> Result:
-        """To the end."""
         case = self.case
         for step in case.demand:
             if step.at:
@@ -238,14 +221,11 @@ class Simulation:
         return self.result
 
     def _note(self, what: str) -> None:
-        """A line of the trace: requested (and of them running, where fewer), and max, per zone."""
         each = [
             f"{g.requested}" + (f"({g.running})" if g.running != g.requested else "") + f"/{g.bounds.max}"
             for g in self.groups
         ]
         self.result.trace.append(f"{self.now:>6} s  {' '.join(each):<40} {what}")
-
-    # -- pods and machines
 
     def _demand(self, step: Demand) -> None:
         self.demand = step
@@ -315,10 +295,7 @@ class Simulation:
         group.changed()
         return running
 
-    # -- Cluster Autoscaler
-
     def _touch(self) -> None:
-        """Something has changed: the next loop may have something to do."""
         self._loop_not_before(self.now)
 
     def _loop_not_before(self, at: int) -> None:
@@ -361,7 +338,6 @@ class Simulation:
         return True
 
     def _shares(self, groups: Sequence[Group], pods: int) -> list[tuple[Group, int]]:
-        """One at a time to the smallest that has room."""
         added = dict.fromkeys(groups, 0)
         for _ in range(pods):
             able = [group for group in groups if added[group] < group.room]
@@ -395,7 +371,6 @@ class Simulation:
         self._touch()
 
     def _idle(self) -> list[Group]:
-        """The groups of which a node may go: nobody needs it, and the group is above its min."""
         spare = [max(0, group.running - pods) for group, pods in zip(self.groups, self.demand.bound, strict=True)]
         if sum(spare) <= self.demand.free:
             return []
@@ -410,8 +385,6 @@ class Simulation:
         group.changed()
         self._note(f"autoscaler: one node less in {group.zone}")
 
-    # -- Evenkeel
-
     def _scan(self) -> None:
         self._look("scan")
         self._at(self.now + self.case.scan, self._scan)
@@ -421,7 +394,6 @@ class Simulation:
         self._at(self.now + (self.case.others or 0), self._others_look)
 
     def _hear(self, group: Group, at: int) -> None:
-        """A failure event: into the state, and a look."""
         state = record_failure(
             self.state.groups.get(group.key, GroupState()),
             moment(at),
@@ -460,7 +432,6 @@ class Simulation:
         return group.seen
 
     def _look(self, why: str) -> None:
-        """One look, and the writes that it leads to; one run at a time."""
         if self._writes:
             self._wanted_look = why
             return
@@ -540,5 +511,4 @@ class Simulation:
 
 
 def simulate(case: Case) -> Result:
-    """What comes of it."""
     return Simulation(case).run()

@@ -10,7 +10,6 @@ _PLAIN = Case(maximum=1)
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """The case without one of the things that make it special."""
     for name in ("refusing", "frozen"):
         spans = getattr(case, name)
         yield from (replace(case, **{name: spans[:i] + spans[i + 1 :]}) for i in range(len(spans)))

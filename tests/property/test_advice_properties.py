@@ -1,5 +1,6 @@
 """Whatever runs in a cluster: what is written stays what it would be, and advice keeps the limits of the pools."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,6 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, json_values
-from tests.parts import replace
 from tests.property.worlds import World, clusters
 from tests.unit.test_workload_reader import pod_object
 from tests.workloads import node, pod, selector, template
@@ -24,7 +24,6 @@ from tests.workloads import node, pod, selector, template
 
 @st.composite
 def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
-    """Some wait, some run, of a few sizes; some are bound to a zone, some nobody can judge."""
     found = []
     for number in range(draw(st.integers(0, 8))):
         fields: dict[str, Any] = {"cpu": draw(st.sampled_from(["100m", "1", "3", "64"]))}
@@ -41,14 +40,13 @@ def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
 
 @st.composite
 def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
-    """A cluster of node groups, and what runs on some of their nodes."""
     world = draw(clusters())
     members = tuple(
         replace(member, template=template()) if member.requested == 0 else member for member in world.observation.groups
     )
     world = replace(world, observation=replace(world.observation, groups=members))
     nodes = tuple(
-        node(f"n{number}", member.identity.zone or "?", group=member.key)
+        node(f"n{number}", member.zone or "?", group=member.key)
         for number, member in enumerate(draw(st.lists(st.sampled_from(members), max_size=6)) if members else ())
     )
     budgets = (
@@ -68,7 +66,7 @@ STAGES = st.sampled_from([DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.
 
 
 @given(looked_at())
-def test_what_is_planned_is_the_same_with_pods_and_without(seen: tuple[World, Workload]) -> None:
+def test_advice_changes_no_plan(seen: tuple[World, Workload]) -> None:
     world, workload = seen
     with_pods = planned(world, workload, DemandStage.ADVISE)
     bare = replace(with_pods, demand=None, pools=tuple(replace(pool, demand=None) for pool in with_pods.pools))
@@ -76,34 +74,30 @@ def test_what_is_planned_is_the_same_with_pods_and_without(seen: tuple[World, Wo
 
 
 @given(looked_at(), STAGES)
-def test_no_pool_is_asked_for_more_than_it_has_room_for_and_no_group_that_is_closed(
-    seen: tuple[World, Workload], stage: DemandStage
-) -> None:
+def test_advice_stays_within_room_and_open_groups(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
     without = {pool.id: pool for pool in planned(seen[0], None, stage).pools}
     for pool in found.pools:
-        if pool.demand.advice is None:
+        if pool.demand is None:
             continue
         states = {group.group.key: group.state for group in pool.groups}
-        nodes = pool.demand.advice.asked.nodes
+        nodes = pool.demand.asked.nodes
         assert all(states[group] in (State.HEALTHY, State.PROBING) for group in nodes)
         assert all(states[group] is State.HEALTHY or nodes[group] == 1 for group in nodes)
         if nodes:
-            assert pool.mode.valid
-            assert pool.max is not None
+            assert pool.valid
             assert sum(group.requested for group in without[pool.id].groups) + sum(nodes.values()) <= pool.max
         frozen = {group for group, state in states.items() if state is State.FROZEN}
-        assert not any(said.group in frozen for said in pool.demand.advice.nodes if said.needed is None)
+        assert not any(said.group in frozen for said in pool.demand.nodes if said.needed is None)
 
 
 @given(looked_at(), STAGES)
-def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
+def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
     _, workload = seen
     found = planned(*seen, stage)
-    assert found.demand is not None
     if found.demand.unread is not None or found.demand.look_again is not None:
         return
-    asked = [each for pool in found.pools if pool.demand.advice for each in pool.demand.advice.asked.pending]
+    asked = [each for pool in found.pools if pool.demand for each in pool.demand.asked.pending]
     told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
     told += [each.pod for each in found.demand.not_counted]
     waiting = [each for each in workload.pods if not each.node]
@@ -112,11 +106,10 @@ def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workloa
 
 
 @given(looked_at(), STAGES)
-def test_it_can_be_said(seen: tuple[World, Workload], stage: DemandStage) -> None:
+def test_advice_has_complete_sentences(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
-    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand.advice))]
+    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand))]
     of_cluster = cluster_demand(found.demand)
-    assert of_cluster is not None
     assert all(line.endswith(".") and "{" not in line for lines in (*said, of_cluster.says) for line in lines)
 
 
@@ -142,7 +135,7 @@ RICH = pod_object(
 
 
 @given(st.sampled_from(paths(RICH)[1:]), json_values())
-def test_a_pod_with_anything_in_it_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
+def test_a_pod_with_any_value_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     item = msgspec.json.decode(msgspec.json.encode(RICH))
     target = item
     for step in path[:-1]:

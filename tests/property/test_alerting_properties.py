@@ -38,7 +38,7 @@ MISHAPS = st.lists(
 
 
 @given(length=st.integers(1, 8), batches=BATCHES, mishaps=MISHAPS, together=st.booleans())
-def test_who_is_told_last_is_told_the_newest_and_what_is_told_never_goes_back(
+def test_a_channel_ends_with_the_newest_alert_and_never_goes_back(
     length: int, batches: list[list[int]], mishaps: list[str], together: bool
 ) -> None:
     news, clock, memory = story(length), FakeClock(), FakeMemory()
@@ -87,7 +87,7 @@ def test_who_is_told_last_is_told_the_newest_and_what_is_told_never_goes_back(
 
 
 @given(order=st.permutations(range(6)))
-def test_without_mishap_nothing_is_told_twice(order: list[int]) -> None:
+def test_without_failures_no_alert_is_sent_twice(order: list[int]) -> None:
     channel, news = FakeChannel(), story(6)
     tell = NotifyChannels(channels=[channel], memory=FakeMemory(), clock=FakeClock())
     for number in [*order, *order]:

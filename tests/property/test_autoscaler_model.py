@@ -15,13 +15,14 @@ from evenkeel_cli.simulation.autoscaler_model import (
 )
 from tests.autoscaling import Group, loop
 
+World = tuple[list[Group], dict[tuple[str, str | None], int]]
 ZONES = "abc"
 LOOP = 10  # seconds
 TIMEOUT = int(Flags().provision_timeout)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[Group], dict[tuple[str, str | None], int]]:
+def worlds(draw: st.DrawFn) -> World:
     """One or two pools in three zones, with nodes and with machines that never come, any bounds, any demand."""
     groups, demand = [], {}
     for pool in ("p", "q")[: draw(st.integers(1, 2))]:
@@ -42,8 +43,8 @@ flags = st.builds(Flags, balance=st.booleans())
 
 
 @given(worlds(), delivering, flags, st.integers())
-def test_no_action_ever_takes_a_group_out_of_its_bounds_and_no_loop_makes_two_scale_ups(
-    world: tuple[list[Group], dict[tuple[str, str | None], int]], alive: set[str], flags: Flags, seed: int
+def test_actions_stay_within_bounds_and_a_loop_scales_up_once(
+    world: World, alive: set[str], flags: Flags, seed: int
 ) -> None:
     groups, demand = world
     model = ClusterAutoscaler[Group](flags, seed=seed)
@@ -73,9 +74,7 @@ def test_no_action_ever_takes_a_group_out_of_its_bounds_and_no_loop_makes_two_sc
 
 
 @given(worlds(), st.integers())
-def test_every_pod_that_the_bounds_have_room_for_gets_a_node_and_then_it_rests(
-    world: tuple[list[Group], dict[tuple[str, str | None], int]], seed: int
-) -> None:
+def test_pods_within_the_bounds_get_nodes_and_the_model_rests(world: World, seed: int) -> None:
     groups, demand = world
     model = ClusterAutoscaler[Group](Flags(scale_down=False), seed=seed)
     for number in range(30):
@@ -93,9 +92,7 @@ def test_every_pod_that_the_bounds_have_room_for_gets_a_node_and_then_it_rests(
 
 
 @given(worlds(), st.integers())
-def test_nothing_is_ordered_twice_while_it_is_on_its_way(
-    world: tuple[list[Group], dict[tuple[str, str | None], int]], seed: int
-) -> None:
+def test_no_node_is_ordered_twice(world: World, seed: int) -> None:
     groups, demand = world
     for group in groups:
         group.machines = []
@@ -121,9 +118,7 @@ def test_a_dead_zone_is_tried_again_after_twice_the_time_up_to_half_an_hour(low:
 
 
 @given(worlds(), st.integers(0, 15), st.integers())
-def test_nodes_go_only_when_no_pod_needs_them_and_never_below_the_min(
-    world: tuple[list[Group], dict[tuple[str, str | None], int]], pods: int, seed: int
-) -> None:
+def test_nodes_go_only_when_no_pod_needs_them_and_never_below_the_min(world: World, pods: int, seed: int) -> None:
     groups, demand = world
     for group in groups:
         group.machines = [machine for machine in group.machines if machine.node]
@@ -162,15 +157,3 @@ def test_balancing_is_one_node_at_a_time_to_the_smallest_group_with_room(
         sizes[min(roomy, key=lambda i: (sizes[i], i))] += 1
     added = {group.key: share for group, share in balance(groups, nodes)}
     assert [group.requested + added.get(group.key, 0) for group in groups] == sizes
-
-
-@given(worlds(), st.integers())
-def test_a_group_at_its_max_gets_nothing(
-    world: tuple[list[Group], dict[tuple[str, str | None], int]], seed: int
-) -> None:
-    groups, demand = world
-    full = groups[0]
-    full.readable_bounds = Bounds(0, full.requested)
-    for number in range(10):
-        for action in loop(ClusterAutoscaler[Group](Flags(), seed=seed), groups, demand, number * LOOP):
-            assert not (isinstance(action, Increase) and action.group is full)

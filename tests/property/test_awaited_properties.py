@@ -10,7 +10,7 @@ REQUESTED = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple)
 
 
 @given(REQUESTED, st.integers(0, 24), st.lists(st.integers(0, 12), min_size=4, max_size=4))
-def test_who_waits_has_all_that_is_left_before_anybody_else(
+def test_zones_with_pending_pods_get_the_headroom_first(
     requested: tuple[int, ...], headroom: int, waiting: list[int]
 ) -> None:
     pool = played(requested, max(4, sum(requested)) + headroom)
@@ -27,7 +27,7 @@ def test_who_waits_has_all_that_is_left_before_anybody_else(
 
 
 @given(REQUESTED, st.integers(0, 24), st.lists(st.tuples(st.integers(1, 90), st.integers(0, 3), st.integers(0, 9))))
-def test_a_world_that_stays_as_it_is_is_not_written_twice(
+def test_an_unchanged_pool_is_not_written_twice(
     requested: tuple[int, ...], headroom: int, steps: list[tuple[int, int, int]]
 ) -> None:
     pool = played(requested, max(4, sum(requested)) + headroom)

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.failures import FailureClass
@@ -29,30 +29,27 @@ def _fold(minutes: list[int], state: GroupState = GroupState()) -> GroupState:  
 
 
 @given(streams.flatmap(lambda stream: st.tuples(st.just(sorted(stream)), st.permutations(stream))))
-def test_late_reports_count_as_if_they_had_come_in_time(streams: tuple[list[int], list[int]]) -> None:
+def test_late_reports_count_as_timely_ones(streams: tuple[list[int], list[int]]) -> None:
     in_order, shuffled = map(_fold, streams)
     assert shuffled.failures == in_order.failures
     assert shuffled.last_failure == in_order.last_failure
     assert shuffled.message == in_order.message
     assert shuffled.reports == in_order.reports
-    assert in_order.backoff_until is not None
-    assert shuffled.backoff_until is not None
     assert shuffled.backoff_until >= in_order.backoff_until
 
 
 @given(streams, st.data())
-def test_a_report_that_comes_twice_changes_nothing(stream: list[int], data: st.DataObject) -> None:
+def test_a_repeated_report_changes_nothing(stream: list[int], data: st.DataObject) -> None:
     state = _fold(stream)
     again = data.draw(st.lists(st.sampled_from(stream)))
     assert _fold(again, state) == state
 
 
 @given(streams)
-def test_no_report_ever_shortens_a_backoff(stream: list[int]) -> None:
+def test_no_report_shortens_a_backoff(stream: list[int]) -> None:
     state = GroupState()
     for minute in stream:
         after = _fold([minute], state)
-        assert after.backoff_until is not None
         if state.backoff_until is not None:
             assert after.backoff_until >= state.backoff_until
         state = after
@@ -61,8 +58,6 @@ def test_no_report_ever_shortens_a_backoff(stream: list[int]) -> None:
 @given(streams)
 def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]) -> None:
     state = _fold(sorted(stream))
-    assert state.last_failure is not None
-    assert state.backoff_until is not None
     begun = [_at(minute) for minute in stream if _at(minute) <= state.backoff_until]
     lasts = state.backoff_until - max(at for at in begun if at + timedelta(minutes=5) <= state.backoff_until)
     assert timedelta(minutes=5) <= lasts <= timedelta(minutes=30)
@@ -79,11 +74,10 @@ def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], mi
 
 
 @given(streams, st.integers(0, 600), st.integers(1, 3))
-def test_a_failure_before_the_success_that_ended_a_backoff_changes_nothing(
-    stream: list[int], minute: int, arrived: int
-) -> None:
+def test_a_failure_before_the_end_of_a_backoff_changes_nothing(stream: list[int], minute: int, arrived: int) -> None:
     state = _fold(stream)
     end = max(stream) + 1  # inside the last backoff, whichever that is
+    assume(_at(end) <= state.backoff_until)  # a report in the last instant of a backoff starts no other
     seen = observe_running(state, 3, 0, _at(end), POLICY)
     assert state_at(seen, _at(end), None, POLICY) is State.FENCED
     ended = observe_running(seen, 3 + arrived, arrived, _at(end), POLICY)
@@ -92,12 +86,8 @@ def test_a_failure_before_the_success_that_ended_a_backoff_changes_nothing(
 
 
 @given(streams, st.integers(0, 1000))
-def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgotten(
-    stream: list[int], minute: int
-) -> None:
+def test_a_group_is_fenced_in_backoff_and_healthy_after_forget_after(stream: list[int], minute: int) -> None:
     state = _fold(stream)
-    assert state.backoff_until is not None
-    assert state.last_failure is not None
     found = state_at(state, _at(minute), None, POLICY)
     if _at(minute) > state.last_failure + POLICY.forget_after:
         assert found is State.HEALTHY
@@ -107,7 +97,7 @@ def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgot
         assert found is State.PROBING
 
 
-def test_a_zone_that_fails_for_days_keeps_its_count_and_a_bounded_record() -> None:
+def test_failures_for_days_are_counted_in_a_bounded_record() -> None:
     state = GroupState()
     for turn in range(200):
         state = _fold([turn * 31], state)

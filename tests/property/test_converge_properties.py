@@ -18,13 +18,20 @@ from tests.parts import replace
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
 
 
+def _live(home: Home, minutes: int) -> None:
+    for _ in range(minutes):
+        home.look(60)
+        home.boot()
+        home.drain()
+
+
 def _level(home: Home) -> bool:
     return max(home.requested) - min(home.requested) < 2
 
 
 @settings(max_examples=20)  # each is played for hours
 @given(counts, st.integers(0, 1), st.integers(0, 20))
-def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], surge: int, room: int) -> None:
+def test_an_undisturbed_pool_converges_and_rests(nodes: list[int], surge: int, room: int) -> None:
     total = sum(nodes)
     maximum = max(total + room, len(nodes), 1)
     home = Home(nodes, convergence(maximum=maximum, surge=surge, per_hour=60))
@@ -47,7 +54,7 @@ def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], su
 
 @settings(max_examples=40)
 @given(counts)
-def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) -> None:
+def test_announced_steps_are_carried_out(nodes: list[int]) -> None:
     home = Home(nodes, convergence(maximum=sum(nodes) + 20, per_hour=60))
     announced: list[tuple[int, tuple[tuple[str, str], ...]]] = []  # after so many steps
     made: list[tuple[str, str]] = []
@@ -65,35 +72,11 @@ def test_the_steps_that_are_announced_are_those_that_are_made(nodes: list[int]) 
         assert course == tuple(made[done:])
 
 
-happenings = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                "look",
-                "look",
-                "look",
-                "die",
-                "unclosed",
-                "boot",
-                "boot",
-                "drain",
-                "fail",
-                "word",
-                "well",
-                "grow",
-                "shrink",
-            ]
-        ),
-        st.integers(0, 3),
-        st.integers(1, 1200),
-    ),
-    max_size=60,
-)
+WHAT = ["look", "look", "look", "die", "unclosed", "boot", "boot", "drain", "fail", "word", "well", "grow", "shrink"]
+happenings = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(1, 1200)), max_size=60)
 
 
 class _Hostile:
-    """Plays what happens, and knows what may have gone because of others."""
-
     def __init__(self, home: Home) -> None:
         self.home = home
         self.others = 0  # what others have added to what is requested
@@ -119,7 +102,6 @@ class _Hostile:
         self.home.state = replace(self.home.state, zones=zones)
 
     def scale(self, zone: str, more: int) -> None:
-        """As an autoscaler would, within the bounds."""
         low, high = self.home.bounds(zone)
         before = self.home.groups[zone].requested
         after = min(max(before + more, low), high)
@@ -129,7 +111,7 @@ class _Hostile:
 
 @settings(max_examples=40)
 @given(counts, st.integers(0, 1), happenings)
-def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one_is_above(
+def test_no_node_is_drained_before_its_successor_runs(
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
 ) -> None:
     maximum = sum(nodes) + 3
@@ -153,15 +135,9 @@ def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one
     # Left alone from here on, it comes to an end.
     hostile.words({})
     home.state = ClusterState(pools=home.state.pools)
-    for _ in range(60):
-        home.look(60)
-        home.boot()
-        home.drain()
+    _live(home, 60)
     home.policy = replace(home.policy, level=Level.OFF)
-    for _ in range(20):
-        home.look(60)
-        home.boot()
-        home.drain()
+    _live(home, 20)
     assert home.memory.step is None
     assert home.state.pools
     assert all(pool.move is None for pool in home.state.pools.values())
@@ -173,9 +149,7 @@ def _leaving(home: Home) -> set[str]:
 
 @settings(max_examples=20)
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
-def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_does(
-    nodes: list[int], at: int, patches: int, closes: bool
-) -> None:
+def test_a_run_that_dies_in_a_step_changes_no_result(nodes: list[int], at: int, patches: int, closes: bool) -> None:
     calm, crashed = (Home(nodes, convergence(per_hour=60)) for _ in range(2))
     for number in range(150):
         for home in (calm, crashed):
@@ -192,7 +166,6 @@ def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_do
 
 
 def _is_open(window: Window, now: datetime) -> bool:
-    """Return whether a moment is inside a window that began on the same day or the day before."""
     for days in (0, 1):
         begins = datetime.combine(now.date() - timedelta(days=days), window.start, now.tzinfo)
         ends = datetime.combine(begins.date(), window.end or time(), now.tzinfo)
@@ -213,7 +186,6 @@ def test_a_window_opens_when_it_says(window: Window, later: int) -> None:
     assert Window.read(str(window)) == window
     now = NOW + timedelta(minutes=later)
     opens = window.begins(now)
-    assert opens is not None
     assert (opens == now) is _is_open(window, now)
     assert opens >= now
     assert _is_open(window, opens)
@@ -222,13 +194,13 @@ def test_a_window_opens_when_it_says(window: Window, later: int) -> None:
 
 
 @given(st.lists(windows, min_size=1, max_size=3), st.integers(0, 20_000))
-def test_of_several_windows_the_next_one_counts(each: list[Window], later: int) -> None:
+def test_the_next_of_several_windows_counts(each: list[Window], later: int) -> None:
     now = NOW + timedelta(minutes=later)
     assert ConvergePolicy(windows=tuple(each)).opens(now) == min(window.begins(now) or now for window in each)
 
 
 @given(st.integers(0, 6), st.integers(0, 6))
-def test_the_days_of_a_window_run_from_the_first_to_the_last_past_sunday_too(first: int, last: int) -> None:
+def test_days_of_a_window_may_wrap_around_the_week(first: int, last: int) -> None:
     names = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
     days = {first}
     while last not in days:
@@ -273,12 +245,12 @@ def test_zones_have_to_differ_for_ten_minutes_since_they_were_last_level(differ:
 
 
 @given(st.integers(0, 12))
-def test_a_pass_by_hand_ends_after_its_time(hours: int) -> None:
+def test_a_requested_pass_ends_after_its_time(hours: int) -> None:
     asked = NOW - timedelta(hours=hours)
     home = Home((0, 4, 5), replace(convergence(), level=Level.OFF, convergence_requested={"workers": asked}))
     home.look()
     assert (home.memory.step is not None) is (asked + PASS_LASTS > NOW)
 
 
-def test_no_node_is_lost_or_doubled_where_runs_die_beside_an_autoscaler_and_capacity_reports() -> None:
+def test_runs_that_die_beside_an_autoscaler_lose_no_node() -> None:
     assert {seed: wrong for seed in range(30) if (wrong := +crash(seed, hostile=True).wrong)} == {}

@@ -76,7 +76,7 @@ def read_back(text: str) -> dict[str, Any]:
 
 
 @given(st.lists(_RECORDS, max_size=4, unique_by=lambda record: record.id))
-def test_what_is_exported_is_read_back_as_the_same_records(records: list[ClusterRecord]) -> None:
+def test_exported_records_are_read_back(records: list[ClusterRecord]) -> None:
     found = read_back(fleet_yaml([record_json(record) for record in records]))
     assert {id: ClusterRecord.model_validate(record) for id, record in found.items()} == {
         record.id: record for record in records
@@ -84,7 +84,6 @@ def test_what_is_exported_is_read_back_as_the_same_records(records: list[Cluster
 
 
 def _edited(record: ClusterRecord) -> st.SearchStrategy[ClusterRecord]:
-    """Another record, or this one with one field of another."""
     fields = [name for name in ClusterRecord.model_fields if name != "id"]
 
     def with_field(name: str, other: ClusterRecord) -> ClusterRecord:
@@ -97,7 +96,7 @@ def _edited(record: ClusterRecord) -> st.SearchStrategy[ClusterRecord]:
 
 
 @given(_RECORDS, st.data())
-def test_a_diff_is_empty_and_a_digest_the_same_just_where_records_are(one: ClusterRecord, data: st.DataObject) -> None:
+def test_diff_and_digest_tell_different_records_apart(one: ClusterRecord, data: st.DataObject) -> None:
     assert changes(one, one) == []
     other = data.draw(_edited(one))
     assert (changes(one, other) == []) == (one == other) == (digest_of(one) == digest_of(other))
@@ -107,7 +106,7 @@ _FLEET, _RECORD = Draft202012Validator(fleet_schema()), Draft202012Validator(rec
 
 
 @given(_RECORDS)
-def test_editors_find_nothing_wrong_with_what_is_right_and_see_a_name_that_is_not(record: ClusterRecord) -> None:
+def test_schemas_accept_records_and_refuse_unknown_names(record: ClusterRecord) -> None:
     written = record_json(record)
     assert [error.message for error in _RECORD.iter_errors(written)] == []
     assert [error.message for error in _FLEET.iter_errors({"clusters": [written]})] == []
@@ -119,7 +118,7 @@ def test_editors_find_nothing_wrong_with_what_is_right_and_see_a_name_that_is_no
 
 
 @given(_RECORDS)
-def test_a_file_leaves_out_what_is_so_anyway(record: ClusterRecord) -> None:
+def test_a_record_file_leaves_out_defaults(record: ClusterRecord) -> None:
     written = record_json(record)
     assert None not in written.values()
     for name in set(written) - {"id", "flavours", "access"}:

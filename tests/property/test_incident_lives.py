@@ -22,7 +22,6 @@ MINUTES = st.lists(
 
 
 def stand(house: House, what: str, whole: str) -> None:
-    """From now on it is so."""
     match what:
         case "short" | "shorter" | "well":
             running = {"short": 3, "shorter": 1, "well": 4}[what]
@@ -40,7 +39,7 @@ def stand(house: House, what: str, whole: str) -> None:
 
 @settings(max_examples=30)
 @given(MINUTES)
-def test_each_trouble_is_told_to_begin_once_and_to_end_once_and_began_when_it_began(
+def test_each_incident_opens_once_and_closes_once(
     minutes: list[tuple[str, int | None, bool, int]],
 ) -> None:
     house = House()

@@ -1,7 +1,7 @@
 """Trouble is told in order, each end once, whoever dies and whatever is away meanwhile; and it does not flap."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ from evenkeel.adapters.aws.incident_events import read_alert
 from evenkeel.adapters.codec import dump_stored, read_stored
 from evenkeel.application.incidents.alerting import Alert, NotifyChannels, Received
 from evenkeel.application.incidents.notify import store_cluster_health
-from evenkeel.domain.incidents.health import evaluate, pending_changes, with_pending_changes
+from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.demand import Advice, HangingDrain, NodeAdvice, PoolAdvice, PoolDemand
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
@@ -31,77 +31,15 @@ from tests.fakes import FakeClock
 
 AFTER = timedelta(minutes=5)
 
-TROUBLES = st.builds(
-    Incident,
-    kind=st.sampled_from([IncidentKind.MISSING, IncidentKind.CONTESTED, IncidentKind.INVALID]),
-    pool=st.sampled_from(["a", "b"]),
-    since=st.sampled_from([NOW, NOW + MINUTE]),
-    missing=st.integers(0, 9),
-    zones=st.sampled_from([(), ("a",), ("a", "b")]),
-    failure_class=st.sampled_from([None, FailureClass.CAPACITY, FailureClass.QUOTA]),
-)
-#: at each run: what there is, by key; whether the bus answers; when the run dies
-DEATHS = st.sampled_from(["", "", "before all", "before telling", "before striking out"])
-RUNS = st.lists(st.tuples(st.lists(TROUBLES, max_size=4), st.booleans(), DEATHS), max_size=12)
 
-
-def distinct(incidents: Sequence[Incident]) -> list[Incident]:
-    return list({incident.key: incident for incident in incidents}.values())
-
-
-Said = list[tuple[str, Change]]
-
-
-def run(
-    cluster_health: ClusterHealth, incidents: Sequence[Incident], answers: bool, dies: str
-) -> tuple[ClusterHealth, Said]:
-    """As a run does it: remembers what is to be told, tells it, strikes it out; or dies before one of the three."""
-    after = with_pending_changes(cluster_health.with_incidents(distinct(incidents)))
-    if dies == "before all":
-        return cluster_health, []
-    if dies == "before telling" or not answers:
-        return after, []
-    said = [(news.key, news.change) for news in after.outbox]
-    return (after if dies == "before striking out" else replace(after, outbox=())), said
-
-
-@given(RUNS)
-def test_each_trouble_is_told_to_begin_before_it_is_told_to_end_and_nothing_stays_open(
-    runs: list[tuple[list[Incident], bool, str]],
-) -> None:
-    cluster_health, said = ClusterHealth(), Said()
-    for incidents, answers, dies in [*runs, ([], True, "")]:
-        cluster_health, news = run(cluster_health, incidents, answers, dies)
-        said += news
-    assert cluster_health == ClusterHealth()
-    for key in {key for key, _ in said}:
-        story = [news for each, news in said if each == key]
-        assert (story[0], story[-1]) == (Change.OPENED, Change.CLOSED)
-
-
-@given(RUNS)
-def test_while_nobody_dies_each_beginning_has_one_end_and_nothing_is_told_twice(
-    runs: list[tuple[list[Incident], bool, str]],
-) -> None:
-    cluster_health, is_open = ClusterHealth(), set[str]()
-    for incidents, answers, _ in [*runs, ([], True, "")]:
-        cluster_health, news = run(cluster_health, incidents, answers, "")
-        for key, what in news:
-            assert (key in is_open) is (what is not Change.OPENED)
-            is_open = is_open - {key} if what is Change.CLOSED else is_open | {key}
-        assert pending_changes(cluster_health) == ()
-    assert is_open == set()
-
-
+Steps = list[tuple[int, list[tuple[int, int, bool]]]]
 #: of each zone: nodes that are requested beside the two that run, minutes since the last failure, a machine on its way
 ZONES = st.tuples(st.integers(0, 3), st.integers(0, 100), st.booleans())
 STEPS = st.lists(st.tuples(st.integers(1, 30), st.lists(ZONES, min_size=3, max_size=3)), min_size=1, max_size=12)
 
 
 @given(STEPS, st.sampled_from(list(FailureClass)))
-def test_while_all_zones_fail_trouble_neither_ends_nor_begins_anew_whatever_is_ordered_or_given_up(
-    steps: list[tuple[int, list[tuple[int, int, bool]]]], kind: FailureClass
-) -> None:
+def test_the_incident_stays_open_while_all_zones_fail(steps: Steps, kind: FailureClass) -> None:
     """Backoffs run and end, machines are tried, an autoscaler gives up and orders anew. No node comes."""
     cluster_health, now, since = ClusterHealth(), NOW, None
     for minutes, shape in steps:
@@ -129,7 +67,7 @@ def test_while_all_zones_fail_trouble_neither_ends_nor_begins_anew_whatever_is_o
 
 
 @given(STEPS)
-def test_the_same_sight_is_the_same_verdict(steps: list[tuple[int, list[tuple[int, int, bool]]]]) -> None:
+def test_evaluating_a_plan_twice_changes_nothing(steps: Steps) -> None:
     now = NOW + steps[0][0] * MINUTE
     groups = [
         replace(found, requested=2 + more, machines=())
@@ -211,7 +149,7 @@ LIVES = st.lists(
 )
 @example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "", "", "dies before"])], Random(1)).via("told twice")
 @example([({"a": 1, "b": 1}, 0.2, []), ({"a": 1}, 60.0, [])], Random(0)).via("two rounds within a second")
-def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble_however_its_news_comes(
+def test_a_pager_gets_each_incident_once_and_its_end_last(
     lives: list[tuple[dict[str, int], float, list[str]]], chance: Random
 ) -> None:
     """From the verdict to the pager: refused, killed, told again; and on the way doubled, late and out of order."""
@@ -244,9 +182,7 @@ def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble
     st.lists(st.none() | st.integers(0, 14), min_size=1, max_size=5),
     st.sampled_from([IncidentKind.CONTESTED, IncidentKind.REFUSED, IncidentKind.DRAIN_HANGS]),
 )
-def test_an_incident_is_about_all_its_zones_and_has_lasted_since_the_first_of_them(
-    minutes: list[int | None], kind: IncidentKind
-) -> None:
+def test_an_incident_names_all_its_zones_since_the_first(minutes: list[int | None], kind: IncidentKind) -> None:
     """``minutes``: for how long each zone has had that trouble; None: it has none."""
     since = {zone: NOW - ago * MINUTE for zone, ago in zip("abcde", minutes, strict=False) if ago is not None}
     planned = plan_of(zones([2] * len(minutes)), numbers(0, 20))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from evenkeel.adapters.kubernetes.read import cluster as adapter
 from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.application.rebalancing.ports import Cluster
 from evenkeel.domain.model.observations import Observation
-from evenkeel.record import ClusterRecord
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
@@ -51,12 +50,12 @@ PATCHES = st.one_of(
 
 @dataclass
 class Looks:
-    """One cluster, and two who look at it."""
-
     flavour: str
-    world: World
-    kept: ListCache
-    record: ClusterRecord
+    kept: ListCache = field(default_factory=ListCache)
+
+    def __post_init__(self) -> None:
+        self.world = World(clusters=[self.flavour], settings=None)
+        self.record = record(flavours=[self.flavour])
 
     def look(self, kept: ListCache) -> Observation:
         return self.opened(kept).observe()
@@ -87,7 +86,6 @@ def deleted(looks: Looks, kind: str, item: Object, _: Object) -> None:
 
 
 def made_anew(looks: Looks, kind: str, item: Object, patch: Object) -> None:
-    """Under the same name, with another uid."""
     deleted(looks, kind, item, patch)
     metadata = {key: item["metadata"].get(key, {}) for key in ("name", "namespace", "labels", "annotations")}
     looks.store.create(kind, {"metadata": metadata, "spec": item["spec"]}, manager="somebody")
@@ -106,28 +104,20 @@ def nothing(*_: Any) -> None:
     pass
 
 
-HAPPENINGS: list[Callable[..., None]] = [
-    edited,
-    edited,
-    deleted,
-    made_anew,
-    controllers_acted,
-    recorded_otherwise,
-    nothing,
-]
+HAPPENINGS: list[Callable[..., None]] = [edited, edited, deleted, made_anew, controllers_acted, recorded_otherwise]
+HAPPENINGS += [nothing]
+EVENT = st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 20), PATCHES)
+Event = tuple[Callable[..., None], int, Object]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @given(
     most_bytes=st.sampled_from([10_000, 2**20]),
-    events=st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 20), PATCHES), max_size=6),
+    events=st.lists(EVENT, max_size=6),
 )
 @settings(max_examples=15, deadline=None)
-def test_whatever_happens_between_looks_they_see_the_same(
-    flavour: str, most_bytes: int, events: list[tuple[Callable[..., None], int, Object]]
-) -> None:
-    world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, ListCache(most_bytes), record(flavours=[flavour]))
+def test_a_list_cache_changes_no_observation(flavour: str, most_bytes: int, events: list[Event]) -> None:
+    looks = Looks(flavour, ListCache(most_bytes))
     for happens, which, patch in [(nothing, 0, {}), *events]:
         objects = looks.objects()
         if objects:
@@ -137,13 +127,10 @@ def test_whatever_happens_between_looks_they_see_the_same(
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-@given(events=st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 20), PATCHES), max_size=4))
+@given(events=st.lists(EVENT, max_size=4))
 @settings(max_examples=15, deadline=None)
-def test_what_a_glance_takes_to_be_as_it_was_is_so(
-    flavour: str, events: list[tuple[Callable[..., None], int, Object]]
-) -> None:
-    world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, ListCache(), record(flavours=[flavour]))
+def test_a_quick_check_is_right_about_unchanged_clusters(flavour: str, events: list[Event]) -> None:
+    looks = Looks(flavour)
     for happens, which, patch in [(nothing, 0, {}), *events]:
         before = looks.opened()
         observation, seen = before.observe(), before.seen()
@@ -157,10 +144,8 @@ def test_what_a_glance_takes_to_be_as_it_was_is_so(
             assert looks.opened().observe() == observation
 
 
-def test_what_another_release_has_seen_is_not_as_it_was() -> None:
-    looks = Looks(
-        "openshift", World(clusters=["openshift"], settings=None), ListCache(), record(flavours=["openshift"])
-    )
+def test_a_fingerprint_of_another_release_counts_as_changed() -> None:
+    looks = Looks("openshift")
     ((place, fingerprint),) = looks.seen().items()
     assert looks.opened().shows({place: fingerprint})
     others = ["", "openshift", "eks/NodeGroup/v1", "openshift/NodeGroup/v1beta1", "openshift/MachineSet/v9"]
@@ -169,11 +154,8 @@ def test_what_another_release_has_seen_is_not_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
-    flavour: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(clusters=[flavour], settings=None)
-    looks = Looks(flavour, world, ListCache(), record(flavours=[flavour]))
+def test_unchanged_lists_are_not_read_again(flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(flavour)
     reads = 0
     read_groups = adapter.read_groups
 
@@ -184,12 +166,12 @@ def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
 
     monkeypatch.setattr(adapter, "read_groups", counted)
     first = looks.look(looks.kept)
-    world.clusters[flavour].store.create("namespaces", {"metadata": {"name": "elsewhere"}})  # a new version of all
+    looks.store.create("namespaces", {"metadata": {"name": "elsewhere"}})  # a new version of all
     assert looks.look(looks.kept) == first
     assert reads == 1
 
 
-def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
+def test_a_full_list_cache_drops_the_least_recently_used() -> None:
     kept, reads = ListCache(most_bytes=500), []  # two lists, each by its three brackets
 
     def look(cluster: str) -> None:
@@ -203,7 +185,7 @@ def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
     assert reads == ["a", "b", "c", "b"]
 
 
-def test_what_cannot_be_read_is_not_kept() -> None:
+def test_an_unreadable_list_is_not_cached() -> None:
     kept = ListCache()
     lists = [ReceivedList("x", (b'{"items":[],"kind":"List","metadata":{}}',))]
 

@@ -1,7 +1,6 @@
 """max_step: no run adds more nodes than that, and the rest follows by itself, whatever becomes of a run."""
 
 from datetime import timedelta
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +10,6 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import STEPS_APART
 from evenkeel.domain.rebalancing.bounds.strategies import read_strategy
-from evenkeel.state_records import ScaleRequestRecord
 from evenkeel.texts.english import sentences
 from tests.builders import NOW, numbers, pool_plan, zones
 from tests.crashing import How, Life
@@ -32,7 +30,6 @@ def added(pool: PoolPlan) -> int:
 
 
 def limited(world: World, step: int | None, nodes: int) -> PoolPlan:
-    """Return the plan of a pool of which so many nodes are asked for."""
     rules = tuple(replace(rule, max_step=step) for rule in world.policy.pools)
     requests = (ScaleRequest(id="r", nodes=nodes, at=NOW, pool="workers"),)
     state = replace(world.state, scale_requests=requests)
@@ -40,9 +37,7 @@ def limited(world: World, step: int | None, nodes: int) -> PoolPlan:
 
 
 @given(pools(), st.integers(1, 9), st.integers(1, 12))
-def test_no_plan_adds_more_than_max_step_and_what_it_leaves_is_counted_once(
-    world: World, step: int, nodes: int
-) -> None:
+def test_no_plan_adds_more_than_max_step(world: World, step: int, nodes: int) -> None:
     free, pool = limited(world, None, nodes), limited(world, step, nodes)
     assert added(pool) <= step
     if added(free) <= step:
@@ -54,29 +49,14 @@ def test_no_plan_adds_more_than_max_step_and_what_it_leaves_is_counted_once(
 
 
 class Steps(Town):
-    """A town that counts what each run adds, and has a run only when one was asked for."""
-
-    def __init__(self, *args: Any, **fields: Any) -> None:
-        super().__init__(*args, **fields)
-        self.runs: list[int] = []
-        self.incidents: set[str] = set()
-
-    @property
-    def requested(self) -> int:
-        return sum(group.requested for group in self.cluster.groups.values())
-
-    def run(self, life: Life | None = None) -> Any:
-        before = self.requested
-        try:
-            return super().run(life)
-        finally:
-            self.runs.append(self.requested - before)
-            self.incidents |= {each.kind.value for each in self.store.load("demo").cluster_health.incidents}
+    """A town that has a run only when one was requested."""
 
     def follow(self, most: int = 200) -> bool:
         """Run once, then whenever a check is due, and never by a scan. Return True if the chain of checks ends."""
+        self.had_incident = False
         self.run()
         for _ in range(most):
+            self.had_incident |= bool(self.store.load("demo").cluster_health.incidents)
             due = [seconds for _, _, seconds in self.queue.second_looks]
             self.queue.second_looks.clear()
             if not due:
@@ -86,45 +66,22 @@ class Steps(Town):
         return False
 
 
-def ask(town: Town, nodes: int) -> None:
-    record = ScaleRequestRecord(id="more", nodes=nodes, pool="workers", at=town.clock.at)
-    town.store.save_scale_request("demo", record, None)
-
-
-def asked(town: Town) -> ScaleRequestRecord:
-    return town.store.load("demo").scale_requests["more"]
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(1, 12))
-def test_a_request_is_carried_out_step_by_step_without_a_scan_and_answered_once(step: int, nodes: int) -> None:
-    town = Steps((), max_step=step)
-    ask(town, nodes)
+@settings(max_examples=45)
+@given(st.integers(1, 5), st.integers(1, 12), st.sampled_from(["request", "minimum", "pods"]))
+def test_nodes_come_step_by_step_without_a_scan(step: int, nodes: int, cause: str) -> None:
+    minimum = 3 + nodes if cause == "minimum" else 0
+    pods = [pod(f"p{i}", cpu="3") for i in range(nodes)] if cause == "pods" else []
+    town = Steps(pods, max_step=step, pools=[{"name": "workers", "min": minimum, "max": 30}])
+    if cause == "request":
+        town.request("more", nodes)
     assert town.follow()
     assert max(town.runs) <= step
     assert town.requested == 3 + nodes
-    assert asked(town).done
-    assert asked(town).result.startswith(f"{nodes} node")
-    assert "could not be placed" not in asked(town).result
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(4, 15))
-def test_a_pool_is_raised_to_its_minimum_step_by_step_and_nothing_is_missing_meanwhile(step: int, minimum: int) -> None:
-    town = Steps((), max_step=step, pools=[{"name": "workers", "min": minimum, "max": 30}])
-    assert town.follow()
-    assert max(town.runs) <= step
-    assert town.requested == minimum
-    assert town.incidents == set()
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(1, 8))
-def test_pods_that_wait_get_their_nodes_step_by_step(step: int, waiting: int) -> None:
-    town = Steps([pod(f"p{i}", cpu="3") for i in range(waiting)], max_step=step)
-    assert town.follow()
-    assert max(town.runs) <= step
-    assert town.requested == 3 + waiting
+    assert not town.had_incident or cause == "pods"
+    if cause == "request":
+        assert town.requests["more"].done
+        assert town.requests["more"].result.startswith(f"{nodes} node")
+        assert "could not be placed" not in town.requests["more"].result
 
 
 @settings(max_examples=30)
@@ -133,11 +90,9 @@ def test_pods_that_wait_get_their_nodes_step_by_step(step: int, waiting: int) ->
     st.integers(1, 10),
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=4),
 )
-def test_whatever_runs_die_at_a_request_adds_what_was_asked_for_and_no_step_is_longer(
-    step: int, nodes: int, deaths: list[tuple[int, How]]
-) -> None:
+def test_runs_that_die_neither_lose_nor_repeat_a_step(step: int, nodes: int, deaths: list[tuple[int, How]]) -> None:
     town = Steps((), max_step=step, takes=1000)
-    ask(town, nodes)
+    town.request("more", nodes)
     for at, how in deaths:
         town.run(Life(at=at, how=how))
     for _ in range(2 * nodes + 8):
@@ -145,13 +100,13 @@ def test_whatever_runs_die_at_a_request_adds_what_was_asked_for_and_no_step_is_l
         town.pass_time(STEPS_APART)
     assert max(town.runs) <= step
     assert town.requested == 3 + nodes
-    assert asked(town).done
-    assert all(pool.move is None for pool in town.store.load("demo").state.pools.values())
+    assert town.requests["more"].done
+    assert not town.has_open_move
 
 
 def test_runs_that_follow_at_once_share_one_step() -> None:
     town = Steps((), max_step=5)
-    ask(town, 12)
+    town.request("more", 12)
     town.run()
     town.run()
     assert town.runs == [5, 0]
@@ -160,7 +115,7 @@ def test_runs_that_follow_at_once_share_one_step() -> None:
     assert town.runs == [5, 0, 5]
 
 
-def test_what_is_left_to_later_runs_is_told_and_counted_once() -> None:
+def test_nodes_left_to_later_runs_are_reported_once() -> None:
     for strategy in ("Balanced", "Backward-Compatible"):
         pool = pool_plan(zones((0, 0, 0), max_step=5), numbers(58, 60, strategy=read_strategy(strategy)))
         assert sum(planned.requested for planned in pool.groups) == 5
@@ -170,7 +125,7 @@ def test_what_is_left_to_later_runs_is_told_and_counted_once() -> None:
 
 def test_in_dry_run_no_chain_of_checks_begins() -> None:
     town = Steps((), max_step=5, dry_run=True, pools=[{"name": "workers", "min": 20, "max": 30}])
-    ask(town, 4)
+    town.request("more", 4)
     assert town.follow(most=5)
     assert town.requested == 3
-    assert asked(town).done
+    assert town.requests["more"].done

@@ -8,11 +8,12 @@ from evenkeel.domain.rebalancing.bounds.owners import exact_fences
 from tests.builders import owned
 from tests.parts import replace
 
+Pools = list[tuple[bool, bool, bool]]
 #: of each NodePool: whether it is pinned now, whether it is fenced, whether it is read as a group at all
 POOLS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=6)
 
 
-def groups_of(pools: list[tuple[bool, bool, bool]], cluster: str) -> tuple[list[NodeGroup], frozenset[str]]:
+def groups_of(pools: Pools, cluster: str) -> tuple[list[NodeGroup], frozenset[str]]:
     scaled = frozenset(f"{cluster}-{number}" for number, (pinned, _, _) in enumerate(pools) if not pinned)
     pinning = Pinning(cluster=cluster, scaled=scaled)
     groups = []
@@ -25,9 +26,7 @@ def groups_of(pools: list[tuple[bool, bool, bool]], cluster: str) -> tuple[list[
 
 
 @given(POOLS, POOLS)
-def test_no_cluster_is_left_without_an_autoscaler_by_us(
-    first: list[tuple[bool, bool, bool]], second: list[tuple[bool, bool, bool]]
-) -> None:
+def test_each_cluster_keeps_a_scaled_node_pool(first: Pools, second: Pools) -> None:
     groups, fenced = [], []
     for cluster, pools in (("one", first), ("other", second)):
         found, _ = groups_of(pools, cluster)
@@ -49,7 +48,7 @@ def test_no_cluster_is_left_without_an_autoscaler_by_us(
 
 
 @given(POOLS)
-def test_chosen_again_after_it_was_done_it_is_the_same_choice(pools: list[tuple[bool, bool, bool]]) -> None:
+def test_a_pinned_fence_stays_pinned(pools: Pools) -> None:
     found, scaled = groups_of(pools, "one")
     if not scaled:
         return

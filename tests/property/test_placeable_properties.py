@@ -54,7 +54,7 @@ def is_held(pod: Pod) -> bool:
 
 @settings(max_examples=200)
 @given(odd_workloads(), offers())
-def test_no_node_goes_from_under_a_pod_that_cannot_be_placed(
+def test_a_pod_that_cannot_be_placed_keeps_its_node(
     drawn: tuple[Workload, set[str]], pools: tuple[PoolOffer, ...]
 ) -> None:
     workload, odd = drawn

@@ -1,7 +1,4 @@
-"""Machines that Gardener preserves: whatever lowers replicas, no healthy node goes in their place.
-
-Who goes is not asked of Evenkeel, but of machine-controller-manager's own order of deletion, as the sandbox has it.
-"""
+"""Machines that Gardener preserves: no healthy node goes in their place, by Gardener's own order of deletion."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -31,6 +28,7 @@ from tests.parts import make
 
 GARDENER = FLAVOURS["gardener"]
 Object = dict[str, Any]
+Pool = tuple[list[NodeGroup], dict[str, list[Object]]]
 REFUSED = {"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted", "description": "no capacity"}
 #: What a machine of Gardener's can be: phase, hours until its preservation ends, what it asks for, what its node does.
 KINDS: dict[str, tuple[str, int | None, str, str]] = {
@@ -52,7 +50,6 @@ HELD = PRESERVED - NODES
 
 
 def machine(scalable: Object, number: int, kind: str, minutes: int) -> Object:
-    """A machine of this kind, as machine-controller-manager would show it."""
     phase, hours, asks, node_asks = KINDS[kind]
     item = objects.machine(scalable, number, node=False)
     notes = {key: value for key, value in ((PRESERVE, asks), (PRESERVE_OF_NODE, node_asks)) if value}
@@ -66,8 +63,7 @@ def machine(scalable: Object, number: int, kind: str, minutes: int) -> Object:
 
 
 @st.composite
-def zones(draw: st.DrawFn) -> tuple[list[NodeGroup], dict[str, list[Object]]]:
-    """The groups of a pool, and their machines by the name of their group."""
+def zones(draw: st.DrawFn) -> Pool:
     groups, machines = [], {}
     for zone in objects.ZONES[: draw(st.integers(1, 3))]:
         found = draw(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 40)), max_size=6))
@@ -109,8 +105,8 @@ def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
     failing=st.sets(st.sampled_from(objects.ZONES)),
     gives_back=st.integers(0, 6),
 )
-def test_no_healthy_node_goes_in_the_place_of_a_preserved_machine_whatever_lowers_replicas(
-    pool: tuple[list[NodeGroup], dict[str, list[Object]]],
+def test_no_healthy_node_is_deleted_for_a_preserved_machine(
+    pool: Pool,
     maximum: int,
     on_failure: OnFailure,
     failing: set[str],
@@ -142,9 +138,7 @@ def _listed(group: NodeGroup, machines: dict[str, list[Object]]) -> NodeGroup:
 
 
 @given(pool=zones(), waits=st.integers(0, 600))
-def test_a_preserved_machine_is_never_stuck_and_no_time_passes_for_it(
-    pool: tuple[list[NodeGroup], dict[str, list[Object]]], waits: int
-) -> None:
+def test_a_preserved_machine_is_not_waited_for(pool: Pool, waits: int) -> None:
     for group in pool[0]:
         held = sum(item["metadata"]["kind"] in HELD for item in pool[1][group.key.name])
         assert group.preserved == min(held, group.requested - group.running)
@@ -157,8 +151,8 @@ def test_a_preserved_machine_is_never_stuck_and_no_time_passes_for_it(
 
 
 @given(pool=zones())
-def test_what_only_the_status_counts_as_preserved_holds_a_replica_too(
-    pool: tuple[list[NodeGroup], dict[str, list[Object]]],
+def test_machines_preserved_by_status_alone_hold_a_replica(
+    pool: Pool,
 ) -> None:
     for group in pool[0]:
         unlisted = replace(group, machines=None)

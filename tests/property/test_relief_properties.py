@@ -11,7 +11,7 @@ REPLICAS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
 @given(REPLICAS)
-def test_the_least_that_keeps_every_node_does_and_one_less_does_not(replicas: list[int]) -> None:
+def test_least_that_keeps_is_minimal(replicas: list[int]) -> None:
     least, zones = least_that_keeps(replicas), len(replicas)
     assert all(share >= count for share, count in zip(shares(least, zones), replicas, strict=True))
     if least:
@@ -19,7 +19,7 @@ def test_the_least_that_keeps_every_node_does_and_one_less_does_not(replicas: li
 
 
 @given(st.integers(0, 60), st.integers(1, 6), st.data())
-def test_the_least_that_suffices_is_exactly_enough(nodes: int, zones: int, data: st.DataObject) -> None:
+def test_least_that_suffices_is_minimal(nodes: int, zones: int, data: st.DataObject) -> None:
     alive = sorted(data.draw(st.sets(st.integers(0, zones - 1), min_size=1)))
     least = least_that_suffices(nodes, zones, alive)
     assert sum(shares(least, zones)[index] for index in alive) == nodes
@@ -55,7 +55,6 @@ class Reliefs(RuleBasedStateMachine):
             return
         assert written > max(before, self.wish - 1)
         relief = next(iter(seed.state.pools.values())).relief
-        assert relief is not None
         assert written in relief.ours
         if written > seed.copied:  # else it is only taken up again, so that nodes stay
             dead = {zone for zone, since in relief.dead.items() if seed.now - since >= PATIENCE}
@@ -69,7 +68,6 @@ class Reliefs(RuleBasedStateMachine):
 
     @rule(zone=st.sampled_from("abc"), nodes=st.integers(0, 6))
     def scale(self, zone: str, nodes: int) -> None:
-        """By cluster-autoscaler, within the shares that it knows."""
         share = shares(self.seed.copied, 3)["abc".index(zone)]
         self.seed.replicas[zone] = self.seed.running[zone] = min(nodes, share)
 

@@ -15,14 +15,14 @@ from evenkeel.domain.rebalancing.bounds.strategies import STRATEGIES
 from tests.builders import key, zones
 from tests.house import House
 
+Triple = tuple[int, int, int]
 counts = st.tuples(*[st.integers(0, 5)] * 3)
 pool_numbers = st.tuples(st.integers(0, 6), st.integers(3, 18))
 names = st.sampled_from([strategy.name for strategy in STRATEGIES])
 moments = st.timedeltas(timedelta(seconds=1), timedelta(days=3))
 
 
-def settled_house(running: tuple[int, int, int], numbers: tuple[int, int], strategy: str) -> House:
-    """A pool that all its machines run of, after all runs that it needs."""
+def settled_house(running: Triple, numbers: tuple[int, int], strategy: str) -> House:
     low, high = min(numbers), max(numbers)
     pools = [{"name": "workers", "min": low, "max": high, "strategy": strategy}]
     house = House(zones(running, bounds=[(0, 9)] * 3), pools=pools)
@@ -36,8 +36,8 @@ def settled_house(running: tuple[int, int, int], numbers: tuple[int, int], strat
 
 @settings(deadline=None)
 @given(running=counts, numbers=pool_numbers, strategy=names, later=st.lists(moments, min_size=1, max_size=4))
-def test_time_alone_changes_nothing_about_a_settled_plan_nor_makes_trouble_of_it(
-    running: tuple[int, int, int], numbers: tuple[int, int], strategy: str, later: list[timedelta]
+def test_time_changes_no_steady_plan(
+    running: Triple, numbers: tuple[int, int], strategy: str, later: list[timedelta]
 ) -> None:
     house = settled_house(running, numbers, strategy)
     remembered, observation = house.store.load("demo"), house.cluster.observe()
@@ -63,11 +63,8 @@ happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume"
     strategy=names,
     story=st.lists(st.tuples(happenings, st.sampled_from("abc"), st.integers(0, 9)), max_size=8),
 )
-def test_glances_ask_for_the_runs_that_looks_at_all_of_it_would_ask_for(
-    running: tuple[int, int, int],
-    numbers: tuple[int, int],
-    strategy: str,
-    story: list[tuple[str, str, int]],
+def test_quick_checks_request_the_runs_of_full_checks(
+    running: Triple, numbers: tuple[int, int], strategy: str, story: list[tuple[str, str, int]]
 ) -> None:
     house = settled_house(running, numbers, strategy)
     quiet(house)
@@ -100,7 +97,6 @@ def quiet(house: House) -> None:
 
 
 def happen(house: House, what: str, zone: str, number: int) -> None:
-    """Whoever hears of a failure asks for a run."""
     group = house.cluster.groups[key(zone)]
     match what:
         case "order":

@@ -1,7 +1,4 @@
-"""Pods in the simulation, whatever the scenario: what Evenkeel promises in the autoscaler's place holds at all times.
-
-An example is an hour of a cluster; the rules themselves are tried at full depth where they stand.
-"""
+"""Pods in the simulation: what Evenkeel promises in the autoscaler's place holds at all times."""
 
 import json
 from itertools import pairwise
@@ -36,7 +33,6 @@ def kinds(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 @st.composite
 def days(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
-    """One or two pools in two or three zones, some of which run out of machines for a while."""
     zones = list("abc")[: draw(st.integers(2, 3))]
     outage = [{"at": "10m", "nodes": draw(st.integers(0, 3))}, {"at": f"{draw(st.integers(25, LAST))}m"}]
     size = {"cpu": 4, "memory": "16Gi"}
@@ -72,10 +68,9 @@ def run(scenario: Scenario, name: str) -> Record:
 
 @settings(max_examples=15)
 @given(days(), st.sampled_from([SERVERLESS, STATIC]))
-def test_no_pool_passes_its_maximum_and_no_pod_is_evicted_against_its_budget(scenario: Scenario, name: str) -> None:
+def test_pool_maxima_and_disruption_budgets_hold(scenario: Scenario, name: str) -> None:
     record = run(scenario, name)
     for shot in record.snapshots:
-        assert shot.pods is not None
         assert shot.pods.against_budget == 0
         for pool in scenario.pools:
             assert sum(group.requested for group in shot.of_pool(pool.name)) <= pool.max
@@ -83,7 +78,7 @@ def test_no_pool_passes_its_maximum_and_no_pod_is_evicted_against_its_budget(sce
 
 @settings(max_examples=15)
 @given(days())
-def test_nodes_that_run_are_taken_away_down_to_the_minimum_and_no_further(scenario: Scenario) -> None:
+def test_running_nodes_are_removed_down_to_the_minimum(scenario: Scenario) -> None:
     shots = run(scenario, SERVERLESS).snapshots
     for before, after in pairwise(shots):
         for pool in scenario.pools:
@@ -93,10 +88,9 @@ def test_nodes_that_run_are_taken_away_down_to_the_minimum_and_no_further(scenar
 
 @settings(max_examples=15)
 @given(days(disturbed=False))
-def test_where_zones_have_machines_nobody_waits_who_would_fit_a_fresh_node(scenario: Scenario) -> None:
+def test_no_pod_that_fits_a_new_node_waits_in_the_end(scenario: Scenario) -> None:
     # A pod that spreads may be held by a zone in which it cannot stand (decision 174).
     waiting = run(scenario, SERVERLESS).snapshots[-1].pods
-    assert waiting is not None
     for setup in scenario.pods:
         if setup.spread.zone is None:
             assert waiting.waiting[setup.name] == 0, setup
@@ -104,9 +98,8 @@ def test_where_zones_have_machines_nobody_waits_who_would_fit_a_fresh_node(scena
 
 @settings(max_examples=15)
 @given(days(), st.sampled_from([SERVERLESS, STATIC, "balanced"]))
-def test_twice_is_the_same_to_the_last_byte_and_measures_can_be_told(scenario: Scenario, name: str) -> None:
+def test_a_simulation_with_pods_is_deterministic(scenario: Scenario, name: str) -> None:
     first, second = (json.dumps(simulation_json([run(scenario, name)])) for _ in range(2))
     assert first == second
     measured = measure(run(scenario, name)).pods
-    assert measured is not None
     assert sum(wave.ordered for wave in measured.waves) == (measured.ordered if measured.waves else 0)

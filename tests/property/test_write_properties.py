@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -14,7 +14,8 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.writes import Patch
-from tests.builders import NOW, group, numbers, pool_plan, zones
+from tests.builders import group, numbers, pool_plan, zones
+from tests.fakes import FakeClock
 from tests.property.worlds import World, pools
 
 
@@ -44,14 +45,6 @@ class Api:
         pass
 
 
-@dataclass(frozen=True)
-class At:
-    """A clock that does not run."""
-
-    def now(self) -> Any:
-        return NOW
-
-
 Order = Callable[[list[Any]], list[Any]]
 
 
@@ -61,20 +54,17 @@ def maximum(bounds: Bounds | None) -> int:
 
 def write(pool: PoolPlan, refused: frozenset[str], order: Order) -> Api:
     """Write the pool. Tasks that run side by side run in the order that ``order`` makes of them."""
-    api = Api(
-        refused,
-        {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups},
-    )
+    api = Api(refused, {str(plan.group.key): maximum(plan.group.bounds) for plan in pool.groups})
 
     def together(tasks: Any) -> None:
         for task in order(list(tasks)):
             task()
 
     writer = Writer(
-        api=cast(Any, api),
-        run_state=RunState(store=cast(Any, None), stored=cast(Any, None), groups={}, pools={}, scale_requests={}),
+        api=api,
+        run_state=RunState(store=None, stored=None, groups={}, pools={}, scale_requests={}),
         summary=RunSummary(cluster="blue"),
-        clock=cast(Any, At()),
+        clock=FakeClock(),
         together=together,
         is_late=lambda: False,
     )
@@ -91,7 +81,7 @@ def highest(pool: PoolPlan, data: st.DataObject) -> int:
     def runs() -> Iterator[Api]:
         for refused in (frozenset[str](), *(frozenset({str(plan.group.key)}) for plan in pool.changes)):
             for order in (list[Any], lambda tasks: tasks[::-1], drawn):
-                yield write(pool, refused, cast(Order, order))
+                yield write(pool, refused, order)
 
     return max((max(api.sums, default=0) for api in runs()), default=0)
 
@@ -110,9 +100,7 @@ def within_its_maximum(world: World) -> World:
 
 
 @given(pools(strategies=(BALANCED,)).map(within_its_maximum), st.data())
-def test_at_every_instant_of_the_writes_of_a_plan_the_maxima_stay_within_pool_maximum(
-    world: World, data: st.DataObject
-) -> None:
+def test_maxima_stay_within_pool_maximum_between_writes(world: World, data: st.DataObject) -> None:
     pool = world.pool()
     planned = sum(maximum(plan.bounds or plan.group.bounds) for plan in pool.groups)
     assume(pool.max is not None and planned <= pool.max)
@@ -123,7 +111,7 @@ sizes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, ma
 
 
 @given(sizes, sizes, st.data())
-def test_whatever_replicas_do_no_max_rises_before_the_others_have_fallen(
+def test_no_max_rises_before_the_others_have_fallen(
     before: list[tuple[int, int]], after: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     plans = tuple(

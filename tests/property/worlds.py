@@ -40,8 +40,6 @@ def _brief(value: Any) -> str:
 
 @dataclass(frozen=True, repr=False)
 class World:
-    """Everything that ``plan()`` takes."""
-
     observation: Observation
     state: ClusterState
     policy: Policy
@@ -54,15 +52,12 @@ class World:
         return "World(\n    " + "\n    ".join(lines) + "\n)"
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """Hypothesis would rather print every field."""
         printer.text(repr(self))
 
     def plan(self) -> Plan:
-        """What Evenkeel makes of it."""
         return plan(self.observation, self.state, self.policy, self.now)
 
     def pool(self) -> PoolPlan:
-        """The plan of a world with one pool."""
         (found,) = self.plan().pools
         return found
 
@@ -94,7 +89,6 @@ ages = st.integers(0, 30)
 
 @cache
 def running_of(requested: int) -> st.SearchStrategy[int]:
-    """As many as are requested, or fewer, or one more."""
     return one_of([requested], range(requested + 1), range(requested + 2))
 
 
@@ -105,7 +99,6 @@ def listed_of(waiting: int) -> st.SearchStrategy[int | None]:
 
 
 def _machines(running: int, minutes: Iterable[int]) -> tuple[Machine, ...]:
-    """The running machines, and others without a node."""
     ran = [Machine(name=f"run-{i}", has_node=True, created_at=NOW - timedelta(days=1)) for i in range(running)]
     new = [
         Machine(name=f"new-{i}", has_node=False, created_at=NOW - timedelta(minutes=age), deleting=age == 30)
@@ -150,7 +143,6 @@ pool_numbers = one_of(product(range(31), range(31)))
 
 @cache
 def rules_of(strategies: tuple[Strategy, ...]) -> st.SearchStrategy[tuple]:
-    """How a pool is kept, and whether it has a PoolMinimum."""
     return one_of(product(strategies, OnFailure, [False, True]))
 
 
@@ -170,7 +162,6 @@ def policies(
 
 @cache
 def impaired_of(zones: tuple[str, ...]) -> st.SearchStrategy[str | None]:
-    """No zone, or now and then one of them."""
     return st.sampled_from([None, None, None, *zones])
 
 
