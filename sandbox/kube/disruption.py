@@ -33,7 +33,7 @@ def grace_of(pod: Object, asked: int | None) -> int:
     return int(pod["spec"].get("terminationGracePeriodSeconds", _GRACE)) if asked is None else asked
 
 
-def is_free_to_go(pod: Object) -> bool:
+def evicts_without_budget(pod: Object) -> bool:
     """Whether no budget is asked: it does not run, or goes already."""
     ended = (pod.get("status") or {}).get("phase", "Pending") in ("Succeeded", "Failed", "Pending")
     return ended or "deletionTimestamp" in pod["metadata"]
