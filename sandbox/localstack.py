@@ -1,7 +1,7 @@
 """LocalStack and DynamoDB Local behind the AWS endpoint variables, for as long as a `with` block lasts.
 
-Without Docker and without an account: LocalStack's open-source core as a process (its environment is made by
-`make test-localstack`), and AWS's own DynamoDB Local on Java, because LocalStack would download one.
+They need neither Docker nor an account. LocalStack's open-source core is a process in the environment of
+`make test-localstack`. DynamoDB Local is a Java process, because LocalStack would download one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START_SECONDS = 90
 
 @contextlib.contextmanager
 def emulators() -> Iterator[dict[str, str]]:
-    """Both emulators on free loopback ports; yields the variables that lead to them."""
+    """Start both emulators on free loopback ports; yield the variables that lead to them."""
     with tempfile.TemporaryDirectory(prefix="evenkeel-localstack-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
         dynamodb = f"http://127.0.0.1:{_free_port()}"
@@ -73,7 +73,7 @@ def _process(command: Sequence[str], cwd: Path, variables: Mapping[str, str], lo
             os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(timeout=5)
-        except subprocess.TimeoutExpired:  # LocalStack may ignore the polite way
+        except subprocess.TimeoutExpired:  # LocalStack may ignore SIGTERM
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -85,14 +85,14 @@ def _wait_for(url: str, log: Path) -> None:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except urllib.error.HTTPError:
-            return  # it answers, if only to say that the question makes no sense
+            return  # any answer shows that it is ready
         except OSError:
             time.sleep(0.2)
     raise TimeoutError(f"{url} did not answer within {START_SECONDS} s:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def _load_ec2(gateway: str) -> None:
-    """Send EC2 its first request: LocalStack then loads it, which can take longer than a function waits."""
+    """Send EC2 its first request: LocalStack then loads it, which can exceed a function's timeout."""
     patient = Config(read_timeout=START_SECONDS, retries={"total_max_attempts": 1})
     known = {"region_name": "eu-central-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     boto3.client("ec2", endpoint_url=gateway, config=patient, **known).describe_availability_zones()
