@@ -10,24 +10,23 @@ module is that server. It starts the process with Lambda's layout: layers before
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import queue
-import signal
 import subprocess
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sandbox.aws import Deployment
+from sandbox.process import running
 from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.template import ROOT
 
@@ -132,20 +131,17 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         self._api = _RuntimeApi(f"arn:aws:lambda:eu-central-1:123456789012:function:{name}", timeout)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (tests read the log after the end)
         self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
         self.init_seconds = 0.0
         """Lambda's Init Duration: seconds from the start of the process to its first request for an event."""
 
     def __enter__(self) -> RuntimeProcess:
-        self._api.server.__enter__()
+        self._stack.enter_context(self._api.server)
+        self._stack.callback(self._api.events.put, None)
         started = time.perf_counter()
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=self._cwd,
-            env={**self._environment, "AWS_LAMBDA_RUNTIME_API": self._api.server.address},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        env = {**self._environment, "AWS_LAMBDA_RUNTIME_API": self._api.server.address}
+        process = running(self._command, log=self._log, cwd=self._cwd, env=env, patience=3)  # type: ignore[arg-type]
+        self._process = self._stack.enter_context(process)
         threading.Thread(target=self._watch, args=(self._process,), daemon=True).start()
         try:
             while not self._api.ready.wait(0.005):
@@ -160,16 +156,7 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(timeout=3)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._api.events.put(None)
-        self._api.server.__exit__()
+        self._stack.close()
 
     def invoke(self, event: Any) -> Any:
         """Return the handler's answer. FunctionError if it raises or ends, TimeoutError if it is too slow."""

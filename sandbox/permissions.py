@@ -2,8 +2,8 @@
 
 It knows the parts that the template uses: Allow, actions by name, resources with wildcards, and the condition operators
 below. Any other part is an error, never a guess. The `dynamodb:Attributes` of a DynamoDB request are all names in its
-key, item and expressions, whether it reads, writes or compares them (DynamoDB Developer Guide, "Using IAM policy
-conditions for fine-grained access control").
+key, item and expressions. It does not matter whether the request reads, writes or compares them (DynamoDB Developer
+Guide, "Using IAM policy conditions for fine-grained access control").
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     with StackEndpoint("evenkeel", invoke) as stack:
         run(env=stack.environment())        # boto3 uses this endpoint for the three services
 
-`invoke` gets a logical id of the template and an event, as `triggers.InProcess` does. An exception that it raises
-becomes an error of the function.
+`invoke` gets a logical id and an event, as `triggers.InProcess` does. Its exception becomes an error of the function.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class RefusalError(Exception):
 
 
 class StackEndpoint(AbstractContextManager["StackEndpoint"]):
-    """The endpoint of the stack on a free loopback port, for as long as the block lasts.
+    """The endpoint of the stack on a free loopback port.
 
     `invoked` has the events that arrived, and `called` the logical ids of their functions.
     """

@@ -1,8 +1,8 @@
 """The objects that a simulated cluster starts with, as its installer or its users create them.
 
 `manifests/` has a file for each kind of cluster. The clusters `gardener`, `cluster-api`, `self-managed` and `openshift`
-carry Evenkeel's annotations. The others have no object with a name of Evenkeel: their owners keep the bounds of a pool
-in a Shoot, in NodePools, in a Cluster's topology or in MachineAutoscalers.
+carry Evenkeel's annotations. The others have none. Their owners keep the bounds of a pool in a Shoot, in NodePools, in
+a Cluster's topology or in MachineAutoscalers.
 """
 
 from __future__ import annotations

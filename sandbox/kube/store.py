@@ -173,11 +173,6 @@ class Store:
             records = self._matching(kind, namespace, labels, fields)
             return [self._copy(kind, record, version or kind.storage) for record in records]
 
-    def names(self, resource: str) -> set[str]:
-        """Return the names of all objects of a resource."""
-        with self._lock:
-            return {name for _, name in self._records[self.resource(resource).full_name]}
-
     def page(
         self,
         resource: str,
@@ -460,8 +455,10 @@ class Store:
                 current = metadata.get("deletionGracePeriodSeconds")
                 if (current is None or period < current) and not dry_run:
                     body = clone(record.body)
-                    since = parse_moment(metadata.get("deletionTimestamp"), self.clock())
-                    end = since + timedelta(seconds=period - (current or 0))
+                    requested = metadata.get("deletionTimestamp")
+                    end = (parse_time(requested) if requested else self.clock()) + timedelta(
+                        seconds=period - (current or 0)
+                    )
                     body["metadata"] |= {"deletionTimestamp": rfc3339(end), "deletionGracePeriodSeconds": period}
                     if "generation" in body["metadata"]:
                         body["metadata"]["generation"] += 1
@@ -616,8 +613,8 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parse_moment(text: str | None, otherwise: datetime) -> datetime:
-    return otherwise if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def _content(body: Object) -> Object:

@@ -1,4 +1,4 @@
-"""The machine controllers of the three flavours, as far as Evenkeel can see their work."""
+"""The machine controllers of the three flavours."""
 
 from collections.abc import Callable
 

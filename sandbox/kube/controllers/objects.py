@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sandbox.kube.cloud import Instance
 from sandbox.kube.schema import Json, Object
-from sandbox.kube.store import rfc3339
+from sandbox.kube.store import parse_time, rfc3339
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 #: the label that tells the pools of a cluster apart if the cluster has no labels of Evenkeel
@@ -63,10 +63,6 @@ def arguments_of(deployment: Object) -> tuple[str, ...] | None:
         return None
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return tuple(container.get("args") or ())
-
-
-def parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def controller_reference(owner: Object) -> Object:

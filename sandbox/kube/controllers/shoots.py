@@ -222,8 +222,8 @@ class Pace:
 class Gardenlet:
     """Applies Shoots to the seed: the Cluster, the Worker's pools, and the flags of cluster-autoscaler.
 
-    gardenlet reconciles a Shoot on request by annotation, an hour after the last time, and sooner after an error. It
-    also does so when the spec changes, unless the Shoot confines that to its maintenance window.
+    It reconciles a Shoot on request by annotation, an hour after the last time, and sooner after an error. A changed
+    spec counts too, unless the Shoot confines that to its maintenance window.
     """
 
     def __init__(self, store: Store, actuator: WorkerActuator, pace: Pace) -> None:
