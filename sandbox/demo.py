@@ -37,7 +37,7 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.api import Request
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
@@ -303,7 +303,7 @@ ACTS = (
         f"The cloud is out of machines in zone {_ZONE[-1]}. At the same time load rises in cluster-api, and in "
         f"self-managed to {_PODS[2]} pods. A cluster that gets no machine warns the others, which buy the same type.",
         (
-            lambda demo: [demo.world.take_away(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: [demo.world.exhaust_zone(name, _ZONE) for name in demo.world.clusters],
             lambda demo: demo.want(cluster_api=10),
             lambda demo: demo.scale(_PODS[2]),
         ),
@@ -329,7 +329,7 @@ ACTS = (
         "launch before drain. Gardener retries a refused machine every "
         f"{_TIMING.resource_exhausted_retry.seconds // 60} minutes.",
         (
-            lambda demo: [demo.world.give_back(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: [demo.world.restore_zone(name, _ZONE) for name in demo.world.clusters],
             lambda demo: demo.want(hypershift=6),
         ),
     ),

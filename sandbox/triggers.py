@@ -152,7 +152,7 @@ class Triggers:
             total += delivered
         return total
 
-    def lying(self) -> int:
+    def undelivered(self) -> int:
         """Return how many events have matched a rule and wait for delivery to a function."""
         name = "ApproximateNumberOfMessages"
         urls = [subscription.queue_url for subscription in self.deployment.subscriptions]

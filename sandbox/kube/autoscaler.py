@@ -16,7 +16,7 @@ import yaml
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
 from sandbox.kube.client import Client
-from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineControllers
 from sandbox.kube.controllers.objects import annotations_of, is_deleting, labels_of, parse_time, status_of
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object

@@ -63,15 +63,15 @@ class Cloud:
         """Return the zone of a subnet; an empty text for an unknown one."""
         return next((zone for zone in self.zones if subnet_in(zone) == subnet), "")
 
-    def take_away(self, zone: str) -> None:
+    def exhaust_zone(self, zone: str) -> None:
         """Refuse new machines in a zone; running ones stay."""
         self._check(zone)
         if zone not in self._taken:
             self._taken[zone] = self.limits[zone]
             self.limits[zone] = 0
 
-    def give_back(self, zone: str) -> None:
-        """Undo `take_away`."""
+    def restore_zone(self, zone: str) -> None:
+        """Undo `exhaust_zone`."""
         self._check(zone)
         if zone in self._taken:
             self.limits[zone] = self._taken.pop(zone)

@@ -145,7 +145,7 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 @dataclass(kw_only=True)
-class Sight:
+class SchedulerSnapshot:
     """The scheduler's snapshot of a cluster. `pods` are those that have a node and have not ended."""
 
     nodes: list[Object]
@@ -262,23 +262,23 @@ def _reaches(volume: Object, node: Object) -> bool:
 # -- the filters, in the order of the default profile -------------------------------------------------------------
 
 
-def _unschedulable(_: Sight, pod: Object, node: Object) -> Reasons:
+def _unschedulable(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     if node.get("spec", {}).get("unschedulable") and untolerated(pod, [cordon]):
         yield "node(s) were unschedulable"
 
 
-def _taints(_: Sight, pod: Object, node: Object) -> Reasons:
+def _taints(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     if taint := untolerated(pod, node.get("spec", {}).get("taints") or []):
         yield f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
 
 
-def _node_affinity(_: Sight, pod: Object, node: Object) -> Reasons:
+def _node_affinity(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     if not wants_node(pod, node):
         yield "node(s) didn't match Pod's node affinity/selector"
 
 
-def _ports(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _ports(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     wildcard = "0.0.0.0"
     taken = [port for other in seen.on(node) for port in ports_of(other)]
     for address, protocol, number in ports_of(pod):
@@ -287,7 +287,7 @@ def _ports(seen: Sight, pod: Object, node: Object) -> Reasons:
             return
 
 
-def _resources(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _resources(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     free, others = amounts(status_of(node).get("allocatable")), seen.on(node)
     if len(others) + 1 > free["pods"]:
         yield "Too many pods"
@@ -298,7 +298,7 @@ def _resources(seen: Sight, pod: Object, node: Object) -> Reasons:
             yield f"Insufficient {name}"
 
 
-def _exclusive(seen: Sight, pod: Object, _: Object) -> Reasons:
+def _exclusive(seen: SchedulerSnapshot, pod: Object, _: Object) -> Reasons:
     namespace = pod["metadata"]["namespace"]
     taken = {
         name for other in seen.pods if other["metadata"]["namespace"] == namespace for name, _ in seen.claims_of(other)
@@ -308,7 +308,7 @@ def _exclusive(seen: Sight, pod: Object, _: Object) -> Reasons:
             yield "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 
 
-def _volume_limits(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _volume_limits(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     limits = seen.limits.get(node["metadata"]["name"], {})
 
     def attached(pods: list[Object]) -> set[tuple[str, str]]:
@@ -334,7 +334,7 @@ def _volume_limits(seen: Sight, pod: Object, node: Object) -> Reasons:
             return
 
 
-def _attachments(seen: Sight, node: Object) -> set[tuple[str, str]]:
+def _attachments(seen: SchedulerSnapshot, node: Object) -> set[tuple[str, str]]:
     """Return driver and volume of every attachment to a node, with or without a pod that uses it."""
     volumes = set()
     for item in seen.attachments:
@@ -345,7 +345,7 @@ def _attachments(seen: Sight, node: Object) -> set[tuple[str, str]]:
     return volumes
 
 
-def _volumes(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _volumes(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     taken: set[str] = set()
     for name, claim in seen.claims_of(pod):
         if claim is None:
@@ -371,7 +371,7 @@ def _volumes(seen: Sight, pod: Object, node: Object) -> Reasons:
             yield "node(s) didn't find available persistent volumes to bind"
 
 
-def _volume_zone(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _volume_zone(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     labels = labels_of(node)
     if not labels.keys() & {*_BETA, *_BETA.values()}:
         return
@@ -386,7 +386,7 @@ def _volume_zone(seen: Sight, pod: Object, node: Object) -> Reasons:
                     return
 
 
-def _spread(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _spread(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     constraints = [
         item
         for item in pod["spec"].get("topologySpreadConstraints") or ()
@@ -410,7 +410,9 @@ def _spread(seen: Sight, pod: Object, node: Object) -> Reasons:
             return
 
 
-def _domains(seen: Sight, pod: Object, constraint: Object, selector: Object | None, keys: set[str]) -> Counter[str]:
+def _domains(
+    seen: SchedulerSnapshot, pod: Object, constraint: Object, selector: Object | None, keys: set[str]
+) -> Counter[str]:
     """Return the number of matching pods in each eligible domain of a topology spread constraint."""
     domains: Counter[str] = Counter()
     for node in seen.nodes:
@@ -432,7 +434,7 @@ def _domains(seen: Sight, pod: Object, constraint: Object, selector: Object | No
     return domains
 
 
-def _pod_affinity(seen: Sight, pod: Object, node: Object) -> Reasons:
+def _pod_affinity(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     zones = {item["metadata"]["name"]: labels_of(item) for item in seen.nodes}
 
     def near(other: Object, key: str) -> bool:
@@ -466,7 +468,7 @@ def _terms(pod: Object, kind: str) -> list[Object]:
     return list(((pod["spec"].get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ())
 
 
-def _matches(seen: Sight, term: Object, of: Object, other: Object) -> bool:
+def _matches(seen: SchedulerSnapshot, term: Object, of: Object, other: Object) -> bool:
     """Return whether an affinity term of a pod matches another pod."""
     namespace, named, selector = other["metadata"]["namespace"], term.get("namespaces"), term.get("namespaceSelector")
     if named or selector is not None:
@@ -476,7 +478,7 @@ def _matches(seen: Sight, term: Object, of: Object, other: Object) -> bool:
     return inside and selects(term.get("labelSelector"), labels_of(other))
 
 
-_FILTERS: tuple[Callable[[Sight, Object, Object], Reasons], ...] = (
+_FILTERS: tuple[Callable[[SchedulerSnapshot, Object, Object], Reasons], ...] = (
     *(_unschedulable, _taints, _node_affinity, _ports, _resources, _exclusive),
     *(_volume_limits, _volumes, _volume_zone, _spread, _pod_affinity),
 )
@@ -496,7 +498,7 @@ class Scheduler:
     def step(self, now: datetime) -> None:
         """Bind the pods that fit a node, and report for the others why no node fits."""
         waiting = [pod for pod in self._store.list("pods", fields="spec.nodeName=") if _is_ours(pod)]
-        seen = Sight.of(self._store) if waiting else Sight(nodes=[])
+        seen = SchedulerSnapshot.of(self._store) if waiting else SchedulerSnapshot(nodes=[])
         for pod in sorted(waiting, key=_turn):
             if gates := pod["spec"].get("schedulingGates"):
                 names = ", ".join(gate["name"] for gate in gates)
@@ -517,7 +519,7 @@ class Scheduler:
             # events.k8s.io counts repetitions in a series, which the sandbox leaves out
             self._client.record_event(pod, "FailedScheduling", message, now, count=False)
 
-    def _bind(self, pod: Object, node: Object, seen: Sight, now: datetime) -> Object:
+    def _bind(self, pod: Object, node: Object, seen: SchedulerSnapshot, now: datetime) -> Object:
         """Return the pod on its node; claims that waited for it get their volumes first."""
         for _, claim in seen.claims_of(pod):
             if claim is not None and seen.waits(claim):
@@ -525,7 +527,7 @@ class Scheduler:
         self._client.patch(pod, {"spec": {"nodeName": node["metadata"]["name"]}})
         return self._set_condition(pod, condition("PodScheduled", "True", now))
 
-    def _bind_claim(self, claim: Object, node: Object, seen: Sight) -> None:
+    def _bind_claim(self, claim: Object, node: Object, seen: SchedulerSnapshot) -> None:
         """Bind a free volume, or a new one in the zone of the node, as binder, provisioner and controller do."""
         metadata, binder = claim["metadata"], self._binder
         volume = seen.free_volume(claim, node, set()) or self._provision(claim, node, seen.class_of(claim))
@@ -573,7 +575,7 @@ def _turn(pod: Object) -> tuple[int, datetime, str]:
     return -(pod["spec"].get("priority") or 0), parse_time(metadata["creationTimestamp"]), metadata["name"]
 
 
-def _free_share(seen: Sight, node: Object) -> Fraction:
+def _free_share(seen: SchedulerSnapshot, node: Object) -> Fraction:
     """Return the free share of cpu plus that of memory (NodeResourcesFit scores LeastAllocated)."""
     allocatable, requested = amounts(status_of(node).get("allocatable")), Counter[str]()
     for pod in seen.on(node):

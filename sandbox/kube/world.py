@@ -21,7 +21,7 @@ from sandbox.kube.autoscaler import FLAVOURS, ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
 from sandbox.kube.controllers import CONTROLLERS
 from sandbox.kube.controllers.cluster_api import HyperShiftControllers
-from sandbox.kube.controllers.life import MachineControllers, Timing
+from sandbox.kube.controllers.machine_controller import MachineControllers, Timing
 from sandbox.kube.schema import load_crds
 from sandbox.kube.store import Clock
 from sandbox.kube.workloads import Workloads
@@ -254,13 +254,13 @@ class World:
         while self._now < end:
             self.step(min(end, self._now + every))
 
-    def take_away(self, cluster: str, zone: str) -> None:
+    def exhaust_zone(self, cluster: str, zone: str) -> None:
         """Let a zone refuse new machines to a cluster."""
-        self.clusters[cluster].cloud.take_away(zone)
+        self.clusters[cluster].cloud.exhaust_zone(zone)
 
-    def give_back(self, cluster: str, zone: str) -> None:
+    def restore_zone(self, cluster: str, zone: str) -> None:
         """Let the zone deliver machines again."""
-        self.clusters[cluster].cloud.give_back(zone)
+        self.clusters[cluster].cloud.restore_zone(zone)
 
     def set_demand(self, cluster: str, pool: str, pods: int, zone: str | None = None) -> None:
         """Set how many pods, one per node, a pool has to run; `zone` binds them to a zone."""

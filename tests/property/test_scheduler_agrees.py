@@ -26,7 +26,7 @@ from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.workload import Workload
-from sandbox.kube.scheduler import Sight
+from sandbox.kube.scheduler import SchedulerSnapshot
 
 Object = dict[str, Any]
 HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
@@ -412,7 +412,7 @@ def test_evenkeel_says_fits_exactly_where_the_sandboxs_scheduler_would_bind(
     drawn: tuple[Object, dict[str, list[Object]]],
 ) -> None:
     asking, world = drawn
-    seen = Sight.over(world)
+    seen = SchedulerSnapshot.over(world)
     bound = {node["metadata"]["name"]: seen.misfits(asking, node) for node in world["nodes"]}
     computed = evenkeels(asking, world)
     for name, misfits in bound.items():
@@ -426,7 +426,7 @@ def test_volumes_that_are_attached_count_as_the_scheduler_counts_them(
     drawn: tuple[Object, dict[str, list[Object]]],
 ) -> None:
     asking, world = drawn
-    seen, computed = Sight.over(world), evenkeels(asking, world)
+    seen, computed = SchedulerSnapshot.over(world), evenkeels(asking, world)
     for node in world["nodes"]:
         name = node["metadata"]["name"]
         assert (seen.misfits(asking, node) == ["node(s) exceed max volume count"]) == (computed[name] == "volume-limit")

@@ -324,7 +324,7 @@ class TestCosts:
     def test_openshifts_replicas_and_bounds_are_two_patches_of_two_objects(self) -> None:
         estate = Estate("openshift-plain", replicas=(4, 1, 1))
         estate.run()
-        estate.cluster.cloud.take_away(DEAD)
+        estate.cluster.cloud.exhaust_zone(DEAD)
         estate.objects.scale(MACHINE_SETS, estate.cluster.namespace, estate.cluster.groups()[0].name, 6)
         estate.live(3)
         name = estate.cluster.groups()[0].name
@@ -342,7 +342,7 @@ class TestCosts:
     ) -> None:
         estate = make(replicas=(4, 1, 1))
         estate.run()
-        estate.cluster.cloud.take_away(DEAD)
+        estate.cluster.cloud.exhaust_zone(DEAD)
         first = estate.cluster.groups()[0]
         resource = CAPI_DEPLOYMENTS if make is cluster_api else MACHINE_SETS
         estate.objects.scale(resource, first.namespace, first.name, 6)
@@ -375,7 +375,7 @@ class TestCosts:
     def test_a_zone_of_machine_pools_is_fenced_when_the_provision_timeout_is_over_and_no_sooner(self) -> None:
         estate = machine_pools()
         estate.run()
-        estate.cluster.cloud.take_away(DEAD)
+        estate.cluster.cloud.exhaust_zone(DEAD)
         pool = next(item for item in estate.all(MACHINE_POOLS) if item["metadata"]["name"].endswith(DEAD))
         estate.patch(MACHINE_POOLS, pool, {"spec": {"replicas": 3}}, manager="cluster-autoscaler")
         estate.live(14)

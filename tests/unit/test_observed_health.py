@@ -23,7 +23,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
 from evenkeel.domain.rebalancing.health.observed import observe_health
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
@@ -109,7 +109,7 @@ def watched(flavour: str) -> Watched:
 class TestWhatTheMachinesSay:
     def test_a_zone_out_of_machines_is_fenced_at_the_next_look(self, watched: Watched) -> None:
         assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         found = {planned.group.zone: planned for pool in watched.look().pools for planned in pool.groups}
         assert {zone: planned.state for zone, planned in found.items()} == {
@@ -155,7 +155,7 @@ class TestWhatTheMachinesSay:
         watched.cloud = watched.cluster.cloud
         watched.clusters = WirelessClusters(watched.cluster.api, Life(), watched.clock)
         watched.passes(2 * MINUTE)
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)
         assert watched.planned(A).state is State.FENCED
         assert watched.known(A).failure_class is FailureClass.CAPACITY
@@ -189,7 +189,7 @@ class TestANodeThatDoesNotCome:
 
 class TestBackoff:
     def test_the_same_stuck_machine_does_not_double_it(self, watched: Watched) -> None:
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         first = watched.known(A)
@@ -200,7 +200,7 @@ class TestBackoff:
 
     def test_mcms_old_status_is_the_old_failure_also_when_the_backoff_is_over(self) -> None:
         watched = Watched("gardener")
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         watched.passes(6 * MINUTE)  # MCM tries an exhausted zone again after ten
@@ -209,7 +209,7 @@ class TestBackoff:
 
     def test_a_try_after_the_backoff_that_fails_again_doubles_it(self) -> None:
         watched = Watched("cluster-api")
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         watched.passes(6 * MINUTE)
@@ -220,11 +220,11 @@ class TestBackoff:
         assert known.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
 
     def test_a_node_that_comes_closes_it(self, watched: Watched) -> None:
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)
         assert watched.planned(A).state is State.FENCED
         watched.wants(A, 2)  # released
-        watched.cloud.give_back(A)
+        watched.cloud.restore_zone(A)
         watched.passes(6 * MINUTE)
         assert watched.planned(A).state is State.PROBING
         watched.wants(A, 3)
@@ -255,7 +255,7 @@ class TestQuiet:
         assert sum(writes) == 2
 
     def test_after_trouble_is_over_quiet_returns(self, watched: Watched) -> None:
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)
         watched.look()
         watched.wants(A, 2)
@@ -267,7 +267,7 @@ class TestQuiet:
 
     def test_what_is_frozen_is_never_judged(self, flavour: str) -> None:
         watched = Watched(flavour, frozen=True)
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.passes(30 * MINUTE)
         found = watched.look()

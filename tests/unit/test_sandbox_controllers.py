@@ -9,7 +9,7 @@ import pytest
 from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
 from sandbox.kube.controllers.gardener import gardener_deletion_order
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.controllers.openshift import openshift_deletion_order
 from sandbox.kube.controllers.shoots import distribute
@@ -86,7 +86,7 @@ class Scene:
 def exhausted(flavour: str, **fields: Any) -> Scene:
     """One node runs; a second machine has been wanted for ten seconds where the zone has none left."""
     scene = Scene(flavour, replicas=1, **fields)
-    scene.cluster.cloud.take_away(ZONE)
+    scene.cluster.cloud.exhaust_zone(ZONE)
     scene.scale(2)
     scene.run(seconds=10)
     return scene
@@ -231,7 +231,7 @@ class TestDeletionOrder:
     @EVERY_FLAVOUR
     def test_without_a_mark_the_stuck_machine_goes_before_the_running_one(self, flavour: str) -> None:
         scene = Scene(flavour, replicas=2)
-        scene.cluster.cloud.take_away(ZONE)
+        scene.cluster.cloud.exhaust_zone(ZONE)
         scene.scale(4)
         scene.run(seconds=30)
         running = set(names(scene.machines())) - set(names(scene.stuck()))
@@ -265,11 +265,11 @@ class TestProvisioning:
     @EVERY_FLAVOUR
     def test_a_zone_that_was_given_back_delivers_what_is_still_wanted(self, flavour: str) -> None:
         scene = Scene(flavour, replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
+        scene.cluster.cloud.exhaust_zone(ZONE)
         scene.scale(2)
         scene.run(minutes=2)
         assert len(scene.stuck()) == 1
-        scene.cluster.cloud.give_back(ZONE)
+        scene.cluster.cloud.restore_zone(ZONE)
         scene.run(minutes=12)
         assert scene.stuck() == []
 
@@ -502,7 +502,7 @@ class TestFailures:
 
     def test_repeated_failures_raise_the_count_of_one_event(self) -> None:
         scene = Scene("cluster-api", replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
+        scene.cluster.cloud.exhaust_zone(ZONE)
         scene.scale(2)
         scene.run(minutes=5)
         (event,) = scene.store.list("events")
@@ -659,7 +659,7 @@ class TestMachinePools:
 
     def test_what_the_cloud_refuses_no_object_tells(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
+        scene.cluster.cloud.exhaust_zone(ZONE)
         scene.patch(spec={"replicas": 3})
         scene.run(minutes=5)
         assert scene.pool["status"]["replicas"] == 1
@@ -694,7 +694,7 @@ class TestMachinePools:
     def test_replicas_that_are_managed_outside_are_written_back(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
         scene.patch(metadata={"annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}})
-        scene.pools.asked_outside[scene.pool["metadata"]["name"]] = 3
+        scene.pools.external_sizes[scene.pool["metadata"]["name"]] = 3
         scene.patch(spec={"replicas": 1})
         scene.run(minutes=2)
         assert (scene.pool["spec"]["replicas"], len(scene.nodes())) == (3, 3)

@@ -97,7 +97,7 @@ class TestClustersStraightFromTheirInstallers:
     def test_a_zone_can_be_taken_away(self, kind: str) -> None:
         scene = Scene(kind, autoscaler=True)
         (pool,) = scene.cluster.pools
-        scene.world.take_away(kind, ZONES[0])
+        scene.world.exhaust_zone(kind, ZONES[0])
         scene.world.set_demand(kind, pool, 9)
         scene.run(minutes=3)
         assert next(view.running for view in scene.world.groups() if view.zone == ZONES[0]) == 1
@@ -278,7 +278,7 @@ class TestGardener:
 
     def test_a_dead_zone_keeps_the_shoot_in_error_and_its_worker_is_reconciled_sooner(self) -> None:
         scene = Gardener(minimum=3, replicas=(1, 1, 1))
-        scene.world.take_away("gardener-plain", ZONES[0])
+        scene.world.exhaust_zone("gardener-plain", ZONES[0])
         scene.scale(2, 1, 1)
         scene.run(minutes=70)
         assert scene.shoot["status"]["lastOperation"]["state"] == "Error"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sandbox.kube.controllers.cluster_api import ClusterAPIControllers
 from sandbox.kube.controllers.gardener import GardenerControllers
-from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineControllers
 from sandbox.kube.controllers.openshift import OpenShiftControllers
 
 CONTROLLERS: dict[str, Callable[..., MachineControllers]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineControllers
 from sandbox.kube.controllers.objects import annotations_of, controller_reference, is_deleting, status_of, template_hash
 from sandbox.kube.schema import Object
 

@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.kube.client import without_request_id
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers
-from sandbox.kube.controllers.life import node_name
+from sandbox.kube.controllers.machine_controller import node_name
 from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
     age_of,

@@ -17,7 +17,7 @@ from sandbox.kube.controllers.objects import annotations_of, controller_referenc
 from sandbox.kube.schema import Object
 
 if TYPE_CHECKING:
-    from sandbox.kube.controllers.life import MachineControllers
+    from sandbox.kube.controllers.machine_controller import MachineControllers
 
 POOL_NAME = "cluster.x-k8s.io/pool-name"
 MANAGED_BY = "cluster.x-k8s.io/replicas-managed-by"
@@ -46,7 +46,7 @@ class MachinePools:
         #: the provider creates Machines for the instances
         self.has_machines = False
         #: by pool, the size that an external autoscaler requested from the cloud
-        self.asked_outside: dict[str, int] = {}
+        self.external_sizes: dict[str, int] = {}
         self._members: dict[str, list[_Member]] = {}  # by the pool's uid, the oldest first
 
     def step(self, now: datetime) -> None:
@@ -70,7 +70,7 @@ class MachinePools:
 
     def _size(self, pool: Object) -> int:
         """Return the group's size. With an external autoscaler, the cloud's size goes into the object."""
-        external = self.asked_outside.get(pool["metadata"]["name"])
+        external = self.external_sizes.get(pool["metadata"]["name"])
         if annotations_of(pool).get(MANAGED_BY, "false") != "false" and external is not None:
             if pool["spec"].get("replicas") != external:
                 self._client.patch(pool, {"spec": {"replicas": external}}, manager="capa")

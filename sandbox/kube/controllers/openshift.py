@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.cluster_autoscaler_operator import ClusterAutoscalerOperator
-from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineControllers
 from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
     age_priority,
@@ -66,7 +66,7 @@ class OpenShiftControllers(MachineControllers):
         self.operator = ClusterAutoscalerOperator(self.store)
         self._migration: Migration | None = None
 
-    def begin_migration(self) -> None:
+    def start_migration(self) -> None:
         """Start the migration controllers: each MachineSet gets a copy in Cluster API, and may migrate to it."""
         self._migration = Migration(self.store)
 
