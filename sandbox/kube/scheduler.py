@@ -511,7 +511,7 @@ class Scheduler:
                 node = max(fitting, key=lambda node: (_free_share(seen, node), node["metadata"]["name"]))
                 seen.pods.append(self._bind(pod, node, seen, now))
                 continue
-            counted = Counter(reason for found in misfits.values() for reason in found)
+            counted = Counter(reason for reasons in misfits.values() for reason in reasons)
             reasons = ", ".join(sorted(f"{number} {reason}" for reason, number in counted.items()))
             message = f"0/{len(seen.nodes)} nodes are available{': ' if reasons else ''}{reasons}."
             message = message if seen.nodes else "no nodes available to schedule pods"
