@@ -27,7 +27,7 @@ from evenkeel.application.rebalancing.observe import observe_cluster
 from evenkeel.application.rebalancing.plan import zones_of
 from evenkeel.domain.fleet.check_times import SteadyState
 from sandbox.aws import AwsEndpoints
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.selectors import parse_label_selector
 from sandbox.kube.world import ZONES, Cluster, Pool, World
 
@@ -231,7 +231,7 @@ class Kubernetes:
     def _outage(self, stuck: int) -> Cluster:
         """Return a cluster whose autoscaler has requested machines of the first zone, which has none."""
         cluster, now = self._sandbox("cluster-api")
-        cluster.cloud.take_away(ZONES[0])
+        cluster.cloud.exhaust_zone(ZONES[0])
         first = next(view for view in cluster.groups() if view.zone == ZONES[0])
         cluster.store.scale(
             _SCALABLES, first.namespace, first.name, first.requested + stuck, manager="cluster-autoscaler"

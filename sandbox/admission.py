@@ -1,7 +1,7 @@
-"""Evaluates deploy/kubernetes/admission-policy.yaml as an API server of 1.30 or newer would.
+"""Evaluates deploy/kubernetes/admission-policy.yaml as an API server of 1.30 or newer does.
 
-The real API server that the tests can start is older than ValidatingAdmissionPolicy, and the simulated one knows none;
-so the expressions are evaluated here, in CEL, over the old and the new object.
+The real API server of the tests is older than ValidatingAdmissionPolicy, and the simulated one does not have it. So
+this module evaluates the CEL expressions over the old and the new object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATH = re.compile(
 
 
 class Policy:
-    """One ValidatingAdmissionPolicy: variables in the order in which they stand, then every validation."""
+    """One ValidatingAdmissionPolicy: its variables in order, then every validation."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         spec = document["spec"]
@@ -41,16 +41,16 @@ class Policy:
         self._validations = [(entry["message"], program(entry["expression"])) for entry in spec["validations"]]
 
     def covers(self, group: str, resource: str) -> bool:
-        """Whether updates of that resource are looked at."""
+        """Return whether the policy matches updates of a resource."""
         return any(group in rule["apiGroups"] and resource in rule["resources"] for rule in self.rules)
 
     def applies_to(self, *groups: str, username: str = "someone") -> bool:
-        """Whether a user in these groups, or of that name, is looked at."""
+        """Return whether the policy's match conditions include a user with this name and these groups."""
         request = celpy.json_to_cel({"userInfo": {"username": username, "groups": list(groups)}})
         return all(_holds(program, {"request": request}) for program in self._conditions)
 
     def refusals(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-        """Messages of the validations that do not hold; one that fails to evaluate does not (failurePolicy Fail)."""
+        """Return the messages of the validations that do not hold or cannot be evaluated (failurePolicy Fail)."""
         variables = celpy.celtypes.MapType()
         context = {"object": celpy.json_to_cel(new), "oldObject": celpy.json_to_cel(old), "variables": variables}
         for name, program in self._variables.items():
@@ -59,22 +59,22 @@ class Policy:
 
 
 def policies(file: Path = FILE) -> dict[str, Policy]:
-    """Every policy that is bound with the action Deny, by name."""
+    """Return every policy that a binding enforces with the action Deny, by name."""
     documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
     bound = {
         document["spec"]["policyName"]
         for document in documents
         if document["kind"] == "ValidatingAdmissionPolicyBinding" and "Deny" in document["spec"]["validationActions"]
     }
-    found = [Policy(document) for document in documents if document["kind"] == "ValidatingAdmissionPolicy"]
-    return {policy.name: policy for policy in found if policy.name in bound}
+    all_policies = [Policy(document) for document in documents if document["kind"] == "ValidatingAdmissionPolicy"]
+    return {policy.name: policy for policy in all_policies if policy.name in bound}
 
 
 class AdmissionWatch:
-    """Judges every patch that a user sends to a simulated API, from outside: nothing is refused, all is noted.
+    """Evaluates every patch of a user at a simulated API, and only records the result.
 
-    `judged` counts patches by resource, `refused` says what the policies would have refused. For one writer at a time.
-    Of `files`, applied in this order, a later policy replaces one of the same name.
+    `judged` counts patches by resource. `refused` lists the patches that the policies deny. It serves one writer at a
+    time. A policy of a later file replaces one of the same name.
     """
 
     def __init__(self, api: KubernetesAPI, *, user: str = "evenkeel", files: Sequence[Path] = (FILE,)) -> None:
@@ -84,24 +84,24 @@ class AdmissionWatch:
         self._user = user
         self._policies = list({name: policy for file in files for name, policy in policies(file).items()}.values())
         self._old: Any = None
-        api.before.append(self._remember)
-        api.after.append(self._judge)
+        api.before.append(self._store_old)
+        api.after.append(self._evaluate)
 
-    def _remember(self, request: Request) -> None:
+    def _store_old(self, request: Request) -> None:
         if request.method == "PATCH" and request.user == self._user:
             self._old = self._read(request)
 
-    def _judge(self, request: Request) -> None:
+    def _evaluate(self, request: Request) -> None:
         if request.method != "PATCH" or request.user != self._user:
             return
         old, new = self._old, self._read(request)
         if old is None or new is None or old["metadata"]["resourceVersion"] == new["metadata"]["resourceVersion"]:
-            return  # refused for another reason, or nothing changed
+            return  # an invalid patch, or no change
         group, resource = self._target(request)
-        looking = [policy for policy in self._policies if policy.covers(group, resource)]
-        if not looking:
+        matching = [policy for policy in self._policies if policy.covers(group, resource)]
+        if not matching:
             self.refused.append(f"{request.path}: no policy covers it")
-        for policy in looking:
+        for policy in matching:
             self.refused += [f"{request.path}: {message}" for message in policy.refusals(old, new)]
         self.judged[resource] = self.judged.get(resource, 0) + 1
 

@@ -1,13 +1,13 @@
-"""AWS endpoints for the demo and the tests, and our table, queues and bus on them, made from template.yaml.
+"""AWS endpoints for the demo and the tests, with the table, queues and bus of template.yaml on them.
 
-Without more ado the endpoints are moto's server, in this process, on a free loopback port. Whoever sets
-AWS_ENDPOINT_URL (and AWS_ENDPOINT_URL_DYNAMODB or any other service's) uses that emulator instead.
+By default the endpoints are moto's server, in this process, on a free loopback port. AWS_ENDPOINT_URL (and
+AWS_ENDPOINT_URL_DYNAMODB or that of any other service) selects another emulator.
 
     with AwsEndpoints() as aws, aws.deploy() as deployment:
         environment = deployment.environment("RebalanceFunction")   # exactly the variables of the deployment
         aws.client("sqs").send_message(QueueUrl=environment["EVENKEEL_REBALANCE_QUEUE_URL"], ...)
 
-No environment variable is changed. Clients come from localstack-client's session, for moto as for LocalStack.
+No environment variable changes. Clients come from localstack-client's session, for moto and for LocalStack.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1", "host.docker.internal", "localhost
 
 
 @dataclass(frozen=True)
-class Mapped:
+class EventSourceMapping:
     """A queue that the template maps to a function."""
 
     function: str
@@ -46,7 +46,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Subscription:
-    """A rule of the template. What it matches arrives on a queue of the sandbox: emulators cannot call functions."""
+    """A rule of the template. Its events arrive on a queue of the sandbox, because emulators cannot call functions."""
 
     function: str
     event: str
@@ -65,7 +65,7 @@ class Schedule:
 
 
 class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
-    """Endpoints that answer like AWS. `region` and `account` are what they believe to be in."""
+    """Endpoints that answer like AWS in `region` and `account`."""
 
     def __init__(self, *, region: str = REGION) -> None:
         self.region = region
@@ -92,79 +92,66 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
         self._stack.close()
 
     def client(self, service: str) -> Any:
-        """A boto3 client for one service at these endpoints; made once."""
+        """Return the boto3 client for one service at these endpoints."""
         if service not in self._clients:
-            self._clients[service] = self._session.client(
-                service,
-                config=Config(retries={"mode": "standard", "max_attempts": 2}, connect_timeout=3, read_timeout=30),
-            )
+            retries = {"mode": "standard", "max_attempts": 2}
+            config = Config(retries=retries, connect_timeout=3, read_timeout=30)
+            self._clients[service] = self._session.client(service, config=config)
         return self._clients[service]
 
     def environment(self) -> dict[str, str]:
-        """The variables with which a process, or our own code in this one, ends up at these endpoints."""
+        """Return the variables that lead a process to these endpoints."""
         return {f"{_OWN_ENDPOINT}{service.upper()}": url for service, url in _own_endpoints().items()} | {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "sandbox",
             "AWS_SECRET_ACCESS_KEY": "sandbox",
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            "EVENKEEL_ALLOW_LOOPBACK": "true",  # where the sandbox's clusters are
+            "EVENKEEL_ALLOW_LOOPBACK": "true",  # the address of the sandbox's clusters
         }
 
     @contextmanager
     def deploy(
         self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
     ) -> Iterator[Deployment]:
-        """Our table, queues, bus and rules, for as long as the block lasts; `parameters` as at `sam deploy`."""
-        deployment = self.create_from_template(path, parameters=parameters, stack=stack)
+        """Create table, queues, bus and rules for as long as the block lasts; `parameters` as at `sam deploy`."""
+        deployment = self.prepare(path, parameters=parameters, stack=stack)
+        deployment.create_all()
         try:
             yield deployment
         finally:
             deployment.delete()
 
-    def create_from_template(
-        self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
-    ) -> Deployment:
-        """The same without an end. Names carry a random part, so that runs beside each other do not meet."""
-        deployment = self.prepare(path, parameters=parameters, stack=stack)
-        deployment.make_all()
-        return deployment
-
     def prepare(
         self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
     ) -> Deployment:
-        """The same, of which nothing is made yet but what somebody asks for: for who wants the table alone."""
+        """Return a deployment that creates a resource at its first use. Its random name separates parallel runs."""
         return Deployment(self, Template(path, parameters=parameters), stack or f"evenkeel-{uuid.uuid4().hex[:8]}")
 
 
 class Deployment:
-    """What the template describes, made on the endpoints: the resources a function's variables and triggers lead to."""
+    """The template's resources on the endpoints, as far as the functions' variables and triggers refer to them."""
 
     def __init__(self, aws: AwsEndpoints, template: Template, stack: str) -> None:
         self.aws = aws
         self.template = template
         self.stack = stack
-        self._made: dict[str, dict[str | None, str]] = {}
+        self._created: dict[str, dict[str | None, str]] = {}
         self._rules: list[tuple[str, str]] = []
         self._listeners: list[str] = []
         self.subscriptions: list[Subscription] = []
 
-    def make_all(self) -> None:
-        """Every table, queue and bus that is not there yet, and the rules."""
+    def create_all(self) -> None:
+        """Create every table, queue and bus that does not exist yet, and the rules."""
         for kind in ("AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::Events::EventBus"):
             for logical_id in self.template.of_type(kind):
-                self._lookup(logical_id, None)
+                self.physical(logical_id, None)
         self.subscriptions += [
             self._subscribe(function, name, event["Properties"])
             for function in self.template.functions().values()
             for name, event in function.events.items()
             if event["Type"] == "EventBridgeRule"
         ]
-
-    # ------------------------------------------------------------ what there is
-    def physical(self, logical_id: str, attribute: str | None = None) -> str:
-        """What Ref (or GetAtt) of a resource gives: a table's name, a queue's URL, a bus's name."""
-        return self._lookup(logical_id, attribute)
 
     @property
     def table(self) -> str:
@@ -181,56 +168,54 @@ class Deployment:
         return functions[logical_id]
 
     def environment(self, logical_id: str) -> dict[str, str]:
-        """Everything that a function finds in its environment: its own variables and the way to the endpoints."""
-        own = self.template.resolve(self.function(logical_id).variables, self._lookup)
+        """Return a function's environment: its own variables and those of the endpoints."""
+        own = self.template.resolve(self.function(logical_id).variables, self.physical)
         return self.aws.environment() | {name: str(value) for name, value in own.items()}
 
-    def event_source_mappings(self) -> list[Mapped]:
-        mapped = []
+    def _events(self, event_type: str) -> Iterator[tuple[str, Any]]:
+        """Yield the logical id of a function and the properties of each event of a type."""
         for function in self.template.functions().values():
             for event in function.events.values():
-                if event["Type"] != "SQS":
-                    continue
-                properties = self.template.resolve(event["Properties"], self._lookup)
-                mapped.append(
-                    Mapped(
-                        function=function.logical_id,
-                        queue_url=self._queue_url(properties["Queue"]),
-                        queue_arn=properties["Queue"],
-                        batch_size=properties.get("BatchSize", 10),
-                        partial_responses="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", []),
-                    )
-                )
-        return mapped
+                if event["Type"] == event_type:
+                    yield function.logical_id, self.template.resolve(event["Properties"], self.physical)
+
+    def event_source_mappings(self) -> list[EventSourceMapping]:
+        return [
+            EventSourceMapping(
+                function=function,
+                queue_url=self._queue_url(properties["Queue"]),
+                queue_arn=properties["Queue"],
+                batch_size=properties.get("BatchSize", 10),
+                partial_responses="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", []),
+            )
+            for function, properties in self._events("SQS")
+        ]
 
     def schedules(self) -> list[Schedule]:
-        found = []
-        for function in self.template.functions().values():
-            for event in function.events.values():
-                if event["Type"] == "ScheduleV2":
-                    properties = self.template.resolve(event["Properties"], self._lookup)
-                    found.append(Schedule(function.logical_id, properties["ScheduleExpression"], properties["Input"]))
-        return found
+        return [
+            Schedule(function, properties["ScheduleExpression"], properties["Input"])
+            for function, properties in self._events("ScheduleV2")
+        ]
 
     def on_failure(self, logical_id: str) -> tuple[int, str | None]:
-        """How often Lambda retries an asynchronous event of this function, and the queue for what fails for good."""
-        config = self.template.resolve(self.function(logical_id).invoke_config, self._lookup) or {}
+        """Return how often Lambda retries an asynchronous event, and the queue for events that fail every time."""
+        config = self.template.resolve(self.function(logical_id).invoke_config, self.physical) or {}
         arn = config.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
         return config.get("MaximumRetryAttempts", 2), self._queue_url(arn) if arn else None
 
     def listen(self, pattern: Mapping[str, Any]) -> str:
-        """The URL of a new queue that receives what our bus matches against `pattern`, decision events for example."""
+        """Return the URL of a new queue for the events of the bus that match `pattern`."""
         return self._route(self.bus, pattern)
 
     def delete(self) -> None:
-        """Takes everything away again; matters with an emulator that outlives the run."""
+        """Delete all resources, for an emulator that outlives the run."""
         events, sqs = self.aws.client("events"), self.aws.client("sqs")
         for bus, rule in self._rules:
             events.remove_targets(Rule=rule, EventBusName=bus, Ids=["queue"])
             events.delete_rule(Name=rule, EventBusName=bus)
         for url in self._listeners:
             sqs.delete_queue(QueueUrl=url)
-        for logical_id, names in self._made.items():
+        for logical_id, names in self._created.items():
             name = names[None]
             match self.template.resources[logical_id]["Type"]:
                 case "AWS::DynamoDB::Table":
@@ -241,10 +226,10 @@ class Deployment:
                     events.delete_event_bus(Name=name)
                 case "AWS::KMS::Key":
                     self.aws.client("kms").schedule_key_deletion(KeyId=name, PendingWindowInDays=7)
-        self._made.clear()
+        self._created.clear()
 
-    # ------------------------------------------------------------ how it is made
-    def _lookup(self, logical_id: str, attribute: str | None) -> str:
+    def physical(self, logical_id: str, attribute: str | None = None) -> str:
+        """Return Ref (or GetAtt) of a resource: a table's name, a queue's URL, a bus's name. Create it if needed."""
         pseudo = {
             "AWS::Region": self.aws.region,
             "AWS::AccountId": self.aws.account,
@@ -256,40 +241,40 @@ class Deployment:
             return pseudo[logical_id]
         if logical_id not in self.template.resources:
             raise KeyError(f"{self.template.path.name} refers to {logical_id}, which it does not declare")
-        if logical_id not in self._made:  # made when first asked for, so a queue's dead-letter queue comes before it
-            self._made[logical_id] = self._make(logical_id)
-        return self._made[logical_id][attribute]
+        if logical_id not in self._created:  # at first use, so a dead-letter queue precedes its queue
+            self._created[logical_id] = self._create(logical_id)
+        return self._created[logical_id][attribute]
 
-    def _make(self, logical_id: str) -> dict[str | None, str]:
+    def _create(self, logical_id: str) -> dict[str | None, str]:
         resource = self.template.resources[logical_id]
-        properties = self.template.resolve(resource.get("Properties", {}), self._lookup)
+        properties = self.template.resolve(resource.get("Properties", {}), self.physical)
         match resource["Type"]:
             case "AWS::DynamoDB::Table":
-                return self._make_table(f"{self.stack}-{logical_id}", properties)
+                return self._create_table(f"{self.stack}-{logical_id}", properties)
             case "AWS::SQS::Queue":
-                return self._make_queue(f"{self.stack}-{logical_id}", properties)
+                return self._create_queue(f"{self.stack}-{logical_id}", properties)
             case "AWS::Events::EventBus":
-                made = self.aws.client("events").create_event_bus(Name=properties["Name"])
-                return {None: properties["Name"], "Name": properties["Name"], "Arn": made["EventBusArn"]}
+                bus = self.aws.client("events").create_event_bus(Name=properties["Name"])
+                return {None: properties["Name"], "Name": properties["Name"], "Arn": bus["EventBusArn"]}
             case "AWS::KMS::Key":
                 key = self.aws.client("kms").create_key(Description=properties["Description"])["KeyMetadata"]
                 return {None: key["KeyId"], "Arn": key["Arn"]}
-        raise ValueError(f"{logical_id}: the sandbox cannot make a {resource['Type']}")
+        raise ValueError(f"{logical_id}: the sandbox cannot create a {resource['Type']}")
 
-    def _make_table(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
+    def _create_table(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
         dynamodb = self.aws.client("dynamodb")
-        # Same names and shapes as in the API. Recovery, encryption and protection mean nothing on an emulator.
+        # CloudFormation and the API share these names. Emulators ignore recovery, encryption and protection.
         shared = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
         dynamodb.create_table(TableName=name, **{key: properties[key] for key in shared if key in properties})
         dynamodb.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
         if "TimeToLiveSpecification" in properties:
             dynamodb.update_time_to_live(TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"])
-        # Not what is answered: DynamoDB Local has a region of its own in it.
+        # The ARN in the answer of DynamoDB Local names another region.
         return {None: name, "Arn": f"arn:aws:dynamodb:{self.aws.region}:{self.aws.account}:table/{name}"}
 
-    def _make_queue(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
+    def _create_queue(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
         sqs = self.aws.client("sqs")
-        # CloudFormation's property names are the API's attribute names; the API wants all values as text.
+        # CloudFormation's property names are the API's attribute names, whose values are texts.
         attributes = {
             key: json.dumps(value)
             if isinstance(value, dict)
@@ -308,11 +293,10 @@ class Deployment:
         return f"arn:aws:sqs:{self.aws.region}:{self.aws.account}:{name}"
 
     def _queue_url(self, arn: str) -> str:
-        """Of a queue that the template makes."""
-        return next(str(names[None]) for names in self._made.values() if names.get("Arn") == arn)
+        return next(str(names[None]) for names in self._created.values() if names.get("Arn") == arn)
 
     def _subscribe(self, function: Function, name: str, raw: Mapping[str, Any]) -> Subscription:
-        properties = self.template.resolve(raw, self._lookup)
+        properties = self.template.resolve(raw, self.physical)
         bus = properties.get("EventBusName", "default")
         return Subscription(
             function.logical_id, name, bus, properties["Pattern"], self._route(bus, properties["Pattern"])
@@ -330,15 +314,15 @@ class Deployment:
 
 
 def _open_session(url: str, region: str) -> Session:
-    """A session with made-up credentials that asks `url`, and a service with an endpoint of its own there."""
+    """Return a session with invented credentials for `url` and for the services with their own endpoint."""
     session = Session("sandbox", "sandbox", region_name=region, localstack_host=urlsplit(url).netloc)
-    # The library leads all services to one endpoint and has no argument for another.
+    # The library has one endpoint for all services, and no argument for another.
     session._service_endpoint_mapping |= _own_endpoints()
     return session
 
 
 def _own_endpoints() -> dict[str, str]:
-    """Services to the URLs that AWS_ENDPOINT_URL_DYNAMODB and its like name."""
+    """Return the URLs in AWS_ENDPOINT_URL_DYNAMODB and similar variables by service."""
     return {
         name.removeprefix(_OWN_ENDPOINT).lower(): url
         for name, url in os.environ.items()
@@ -348,13 +332,13 @@ def _own_endpoints() -> dict[str, str]:
 
 @contextmanager
 def _moto_server() -> Iterator[str]:
-    from moto import backends  # half a second that users of another emulator need not spend
+    from moto import backends  # half a second, needed for this emulator only
     from moto.server import ThreadedMotoServer
 
-    # It lists its own folder at every request to see which services there are: a third of what a request takes.
+    # moto lists its folder of services at every request, which takes a third of the request's time.
     services = frozenset(backends.list_of_moto_modules())
     backends.list_of_moto_modules = lambda: services
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request would drown the demo
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs a line per request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -1,10 +1,10 @@
-"""A headless Chromium, spoken to by its DevTools protocol: for tests, the bench and the docs' pictures.
+"""A headless Chromium, controlled by its DevTools protocol: for tests, the bench and the pictures of the docs.
 
     with Chromium() as browser:
         page = browser.open(html, width=390, dark=True)
         page.evaluate("document.title")
 
-It is the one on PATH, else the one that `make chromium` unpacked from the distribution's packages into build/.
+It uses the browser on PATH, else the one that `make chromium` unpacks into build/.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNPACKED = ROOT / "build" / "chromium" / "chromium"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # which a container may not have; nothing but our own pages is opened
+    "--no-sandbox",  # a container may lack the rights for one; only our own pages are opened
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -42,13 +42,13 @@ _PATIENCE_SECONDS = 60
 
 
 def find_chromium() -> str | None:
-    """The command of a browser; None where there is none."""
+    """Return the command of a browser; None if there is no browser."""
     on_path = next(filter(None, map(shutil.which, _NAMES)), None)
     return on_path or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
 
 class Chromium(AbstractContextManager["Chromium"]):
-    """One process; each page is opened in it anew. Raises FileNotFoundError where there is none."""
+    """One browser process. Raises FileNotFoundError if there is no browser."""
 
     def __enter__(self) -> Chromium:
         command = find_chromium()
@@ -76,7 +76,7 @@ class Chromium(AbstractContextManager["Chromium"]):
         raise RuntimeError("Chromium does not start")
 
     def open(self, html: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
-        """A page that has loaded, in a window of that size."""
+        """Return a loaded page in a window of that size."""
         file = self._folder / "page.html"
         file.write_text(html, encoding="utf-8")
         page = Page(f"ws://127.0.0.1:{self._port}")
@@ -87,7 +87,7 @@ class Chromium(AbstractContextManager["Chromium"]):
 
 
 class Page:
-    """A tab. ``complaints``: what it wrote to its console, exceptions among it, and what its policy refused."""
+    """A tab. ``complaints``: its console output, exceptions, and violations of its content security policy."""
 
     def __init__(self, browser: str) -> None:
         self.complaints: list[str] = []
@@ -100,13 +100,13 @@ class Page:
             self.call(f"{domain}.enable")
 
     def close(self) -> None:
-        """The tab as well: its clocks would go on."""
+        """Close the tab, whose timers would otherwise run."""
         if self._socket.connected:
             self.call("Target.closeTarget", targetId=self._target)
             self._socket.close()
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """A method of the protocol."""
+        """Call a method of the protocol and return its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params}
         self._socket.send(json.dumps(message | ({"sessionId": self._session} if self._session else {})))
@@ -124,7 +124,7 @@ class Page:
         return message
 
     def resize(self, width: int, height: int, *, dark: bool) -> None:
-        """Another screen, for the page that is there."""
+        """Change the size of the window and its color scheme."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -135,26 +135,26 @@ class Page:
             pass
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression, awaited. The page's policy does not bind it."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(json.dumps(found["exceptionDetails"]))
-        return found["result"].get("value")
+        """Return the awaited value of an expression. The page's security policy does not apply to it."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(json.dumps(answer["exceptionDetails"]))
+        return answer["result"].get("value")
 
     def press(self, key: str, code: int = 0, text: str = "") -> None:
-        """A key goes down and up."""
+        """Press and release a key."""
         event = {"key": key, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def write(self, text: str) -> None:
-        """Into whatever has the focus."""
+        """Type a text into the focused element."""
         self.call("Input.insertText", text=text)
 
     def tree(self) -> list[tuple[str, str]]:
-        """Return roles and names as a screen reader gets them, in order, without ignored nodes.
+        """Return roles and names in a screen reader's order, without ignored nodes.
 
-        Some builds of Chromium end a name with a space where an element ends: no reader speaks it.
+        Some builds of Chromium end a name with a space, which no reader speaks.
         """
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [
@@ -164,10 +164,10 @@ class Page:
         ]
 
     def picture(self, *, whole: bool = False) -> bytes:
-        """A PNG of the window, or of the whole page."""
+        """Return a PNG of the window, or of the whole page."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"])
 
     def printed(self) -> bytes:
-        """A PDF as it would be printed on A4."""
+        """Return a PDF on A4."""
         size = {"paperWidth": 8.27, "paperHeight": 11.69}
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=False, **size)["data"])

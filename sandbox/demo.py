@@ -1,11 +1,10 @@
-"""`make demo`: four kinds of clusters in one outage, the real functions, and a table of what happens.
+"""`make demo`: four kinds of clusters in one zone outage, the real functions, and a table of the changes.
 
-Nothing is played to the audience: the handlers are those of functions/, called through the queues, schedules and rules
-of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that the
-ecosystems' folders below deploy/kubernetes describe. Two of the clusters are as their own tools make them, with nothing
-of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. The last has
-pods and no autoscaler: Evenkeel orders nodes for those that wait there, and takes away what nobody needs. Only time
-runs faster.
+The demo runs the handlers of functions/ with the queues, schedules and rules of template.yaml. They reach the clusters
+over TLS with a kubeconfig from Secrets Manager, and with the rights in deploy/kubernetes. Two clusters are as their own
+tools create them, without an object of Evenkeel. In each, the controllers of its owners run too and restore their own
+fields. The last cluster has pods and no autoscaler: Evenkeel adds nodes for pending pods and removes unneeded nodes.
+Only the time is faster.
 """
 
 from __future__ import annotations
@@ -38,70 +37,69 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.api import Request
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
 SPEED = 22  # simulated seconds in a second
-SECONDS = 48  # how long the audience sits
+SECONDS = 48  # real length of the demo
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
-_WIDE = 120  # columns of a terminal
+_WIDE = 120  # columns of a terminal that has room for reasons
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
-
 
 _TIMING = Timing(provision=timedelta(seconds=45))
 _POOL = Pool(name="workers", minimum=3, maximum=12)
-_UNNEEDED = 240  # seconds, of every node in all clusters
-# Where no autoscaler has it as a flag, it stands on the groups.
-_FLAGGED_POOL = replace(
-    _POOL,
-    annotations={"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": f"{_UNNEEDED}s"},
+_UNNEEDED = 240  # seconds, in all clusters
+# A cluster without cluster-autoscaler has this flag as an annotation of its groups.
+_ANNOTATED_POOL = replace(
+    _POOL, annotations={"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": f"{_UNNEEDED}s"}
 )
-_SHARE = _POOL.maximum // len(_POOL.zones)  # of a zone, as somebody has dealt it out
+_SHARE = _POOL.maximum // len(_POOL.zones)  # the maximum of a zone, as its owner divides the pool
+_ZONE, _OTHER_ZONE = _POOL.zones[:2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of cluster: its folder of rights, what its record says besides, and what it is, for the audience."""
+    """A kind of cluster: its folder of rights, further fields of its record, and its description."""
 
     folder: str
-    says: str
+    description: str
     record: Mapping[str, Any]
 
 
 KINDS = {
     "gardener-plain": Kind(
         folder="gardener",
-        says="a Gardener seed as Gardener makes it: a Shoot, its Worker, a MachineDeployment for each zone",
-        # Its autoscaler has its bounds from flags: what a zone cannot deliver we order elsewhere ourselves.
+        description="a Gardener seed: a Shoot, its Worker, and a MachineDeployment for each zone",
+        # Its autoscaler has its bounds from flags, so Evenkeel itself moves replicas away from a failed zone.
         record={"on_failure": "move"},
     ),
     "hypershift": Kind(
         folder="hypershift",
-        says="a HyperShift management cluster: a NodePool for each zone, with a label of their users",
+        description="a HyperShift management cluster: a NodePool for each zone, with a label of its users",
         record={"pools": [{"name": _POOL.name, "selector": {USERS_POOL_LABEL: _POOL.name}}]},
     ),
     "cluster-api": Kind(
         folder="cluster-api",
-        says="plain Cluster API: MachineDeployments, with a pool's label and numbers on them",
-        # Its pods are a number here, so nobody can say which of them may move.
+        description="Cluster API: MachineDeployments with the label and the bounds of a pool",
+        # Its pods are a number here, so no one can check which of them may move.
         record={"level": "converge", "converge": {"blind": True}},
     ),
     "self-managed": Kind(
         folder="cluster-api",
-        says="a Cluster API cluster that manages itself, with pods of its own and without any autoscaler",
+        description="a self-managed Cluster API cluster, with pods and without an autoscaler",
         record={"autoscaler": "none", "demand": "full", "workload": {"access": {"kind": "same"}}},
     ),
 }
 
 
 class FastClock:
-    """Time that began now and runs SPEED times as fast, but in each turn no further than a loop.
+    """A clock that starts now and runs SPEED times as fast, but at most one loop ahead in each turn.
 
-    So a busy machine shows the same, only later: what takes its time here would be minutes there.
+    So a busy machine shows the same demo, only later.
     """
 
     def __init__(self) -> None:
@@ -109,12 +107,16 @@ class FastClock:
         self._turn = timedelta(0), time.monotonic()
 
     def turn(self) -> None:
-        """The next loop begins."""
+        """Start the next loop."""
         self._turn = self.elapsed(), time.monotonic()
 
     def elapsed(self) -> timedelta:
         before, start = self._turn
         return before + min(timedelta(seconds=(time.monotonic() - start) * SPEED), _LOOP)
+
+    @property
+    def minutes(self) -> float:
+        return self.elapsed().total_seconds() / 60
 
     def now(self) -> datetime:
         return self._began + self.elapsed()
@@ -123,17 +125,8 @@ class FastClock:
         time.sleep(seconds / SPEED)
 
 
-@dataclass(frozen=True)
-class Act:
-    """Something happens at a simulated minute."""
-
-    minute: float
-    says: str
-    do: Callable[[Demo], None]
-
-
 class Demo:
-    """The stage: a world of clusters, a deployment on AWS endpoints, and what has been decided so far."""
+    """A world of clusters, a deployment on AWS endpoints, and the decisions so far."""
 
     def __init__(self, world: World, deployment: Deployment, triggers: Triggers, invoke: InProcess, clock: FastClock):
         self.world = world
@@ -143,45 +136,38 @@ class Demo:
         self.clock = clock
         self.headline = ""
         self.decisions: list[dict[str, Any]] = []
+        self.peaks: dict[str, list[int]] = {}  # by cluster: nodes of its zones when it had most
         self._events = deployment.listen({"source": ["evenkeel"]})
         self._latest: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._exported: set[tuple[str, str]] = set()
-        self.heights: dict[str, list[int]] = {}  # by cluster: nodes in its zones when there were most
 
     def register(self) -> None:
-        """Secrets and records for every cluster, through the operator function. Evenkeel is switched on."""
+        """Create a secret and a record for every cluster."""
         for name, cluster in self.world.clusters.items():
             secret = f"evenkeel/demo-{name}"
             kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
             self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
-            answer = self.operator(
-                "register",
-                name,
-                record={
-                    "flavours": [cluster.flavour],
-                    "access": {"kind": "kubeconfig", "secret": secret},
-                    "dry_run": False,
-                    **KINDS[name].record,
-                },
-            )
+            access = {"kind": "kubeconfig", "secret": secret}
+            record = {"flavours": [cluster.flavour], "access": access, "dry_run": False, **KINDS[name].record}
+            answer = self.operator("register", name, record=record)
             if not answer["ok"]:
                 raise RuntimeError(answer["message"])
 
-    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
-        """One operator event and its answer."""
-        answer: dict[str, Any] = self.invoke("AdminFunction", {"action": action, "cluster": cluster, **more})
+    def operator(self, action: str, cluster: str, **fields: Any) -> dict[str, Any]:
+        """Invoke an operator action and return its answer."""
+        answer: dict[str, Any] = self.invoke("AdminFunction", {"action": action, "cluster": cluster, **fields})
         return answer
 
     def export_events(self) -> None:
-        """What kubernetes-event-exporter does in each cluster: Warning events onto the bus, but twice and backwards."""
+        """Send new Warnings to the bus, as kubernetes-event-exporter does, but twice and in reverse order."""
         for name, cluster in self.world.clusters.items():
-            fresh = [
+            new = [
                 event
                 for event in cluster.store.list("events")
                 if event.get("type") == "Warning" and (name, event["metadata"]["uid"]) not in self._exported
             ]
-            self._exported |= {(name, event["metadata"]["uid"]) for event in fresh}
-            for event in [*reversed(fresh), *fresh]:
+            self._exported |= {(name, event["metadata"]["uid"]) for event in new}
+            for event in [*reversed(new), *new]:
                 entry = {
                     "Source": "kubernetes-event-exporter",
                     "DetailType": "Kubernetes Event",
@@ -190,14 +176,14 @@ class Demo:
                 }
                 self.deployment.aws.client("events").put_events(Entries=[entry])
 
-    def hear(self) -> None:
-        """Collect the decision events that have come out."""
+    def receive(self) -> None:
+        """Collect the new decision events."""
         sqs = self.deployment.aws.client("sqs")
         while messages := sqs.receive_message(QueueUrl=self._events, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 sqs.delete_message(QueueUrl=self._events, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
-                if event["detail-type"].startswith("Incident "):  # of several pools' decisions, for people
+                if event["detail-type"].startswith("Incident "):
                     continue
                 decision = event["detail"]
                 self.decisions.append(decision)
@@ -205,11 +191,10 @@ class Demo:
                     self._latest[(decision["cluster"], group["namespace"], group["name"])] = group
 
     def table(self, width: int) -> Group:
-        """Pools x zones as they are now; with the last reason, where there is room for it."""
-        minutes = self.clock.elapsed().total_seconds() / 60
+        """Return the zones of every pool; a wide table also has the last reason."""
         is_wide = width >= _WIDE
         new = Table if is_wide else partial(Table, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        table = new(title=f"minute {minutes:4.1f}", title_justify="left", expand=is_wide)
+        table = new(title=f"minute {self.clock.minutes:4.1f}", title_justify="left", expand=is_wide)
         for heading in ("cluster", "pool", "zone"):
             table.add_column(heading, no_wrap=True)
         for heading in ("running", "requested", "min", "max"):
@@ -217,10 +202,10 @@ class Demo:
         table.add_column("state", no_wrap=True)
         if is_wide:
             table.add_column("last reason", overflow="ellipsis", no_wrap=True, ratio=1)
-        before = ""
+        previous = ""
         for view in self.world.groups():
-            table.add_row(*islice(self._row(view, first=view.cluster != before), len(table.columns)))
-            before = view.cluster
+            table.add_row(*islice(self._row(view, first=view.cluster != previous), len(table.columns)))
+            previous = view.cluster
         return Group(table, Text(self.headline, style="bold cyan"))
 
     def _row(self, view: GroupView, *, first: bool) -> Iterator[Text]:
@@ -237,288 +222,269 @@ class Demo:
         yield Text(next(_reasons(latest), "") if latest else "", style="dim")
 
     def step(self) -> None:
-        """Ten simulated seconds: autoscalers, controllers, schedule, queues."""
-        now = self.clock.now()
-        self.world.step(now)
+        """Run ten simulated seconds: autoscalers, controllers, queues."""
+        self.world.step(self.clock.now())
         for name, cluster in self.world.clusters.items():
             running = [view.running for view in cluster.groups()]
-            self.heights[name] = max(self.heights.get(name, []), running, key=sum)
+            self.peaks[name] = max(self.peaks.get(name, []), running, key=sum)
         self.export_events()
         self.triggers.poll()
-        self.hear()
+        self.receive()
+
+    # -- what the acts do -----------------------------------------------------------------------------------------
+
+    def want(self, **pods: int) -> None:
+        """Set the number of pods of clusters, each of which needs a node."""
+        for name, number in pods.items():
+            self.world.set_demand(name.replace("_", "-"), _POOL.name, number)
+
+    def deploy(self) -> None:
+        """Create a Deployment, of whose pods three fit on a node, and a budget that allows one disruption."""
+        container = {"name": _APP, "image": "registry.example/web", "resources": {"requests": {"cpu": "1200m"}}}
+        template = {"metadata": {"labels": {"app": _APP}}, "spec": {"containers": [container]}}
+        selector = {"matchLabels": {"app": _APP}}
+        for resource, spec in (
+            ("deployments.apps", {"replicas": _PODS[0], "selector": selector, "template": template}),
+            ("poddisruptionbudgets.policy", {"maxUnavailable": 1, "selector": selector}),
+        ):
+            body = {"metadata": {"name": _APP}, "spec": spec}
+            self.world.clusters["self-managed"].store.create(resource, body, manager="kubectl-client-side-apply")
+
+    def scale(self, pods: int) -> None:
+        store = self.world.clusters["self-managed"].store
+        store.scale("deployments.apps", "default", _APP, pods, manager="kubectl")
+
+    def reconcile_shoot(self) -> None:
+        store = self.world.clusters["gardener-plain"].store
+        (shoot,) = store.list(SHOOTS)
+        patch = {"metadata": {"annotations": {OPERATION: "reconcile"}}}
+        store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], patch, manager="kubectl")
+
+    def set_invalid_maximum(self) -> None:
+        cluster = self.world.clusters["cluster-api"]
+        view = cluster.groups()[0]
+        patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}
+        cluster.store.patch(cluster.scalables, view.namespace, view.name, patch, manager="kubectl-edit")
 
 
-_ZONE, _OTHER = _POOL.zones[:2]
-_RESOURCES = {"AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io"}
+@dataclass(frozen=True)
+class Act:
+    """Changes at a simulated minute, and their headline."""
+
+    minute: float
+    headline: str
+    changes: tuple[Callable[[Demo], object], ...]
 
 
-def _enhanced(cluster: Cluster, event: dict[str, Any]) -> dict[str, Any]:
-    """The exporter's EnhancedEvent: the event, and its object's labels and owners."""
-    involved = event["involvedObject"]
-    resource = _RESOURCES.get(involved["kind"])
-    found = [
-        item["metadata"]
-        for item in (cluster.store.list(resource) if resource else [])
-        if item["metadata"]["name"] == involved["name"]
-    ]
-    more = {key: found[0][key] for key in ("labels", "ownerReferences") if found and key in found[0]}
-    return event | {"involvedObject": involved | more}
-
-
-_NAMES = {"machinedeployments": "MachineDeployment", "machines": "Machine", "nodepools": "NodePool"}
-_DECISIONS_SHOWN = 2  # of each cluster, the last
+_APP, _PODS = "web", (6, 18, 24, 6, 7)  # at first, by day, at the peak, at night, and later
 _BOUND = _SHARE + 2  # pods that only one zone can serve
-
-
-def _want(demo: Demo, **pods: int) -> None:
-    for name, number in pods.items():
-        demo.world.set_demand(name.replace("_", "-"), _POOL.name, number)
-
-
-def _rise(demo: Demo) -> None:
-    _want(demo, gardener_plain=9, cluster_api=6)
-    _scale(demo, _PODS[1])
-
-
-def _outage(demo: Demo) -> None:
-    for name in demo.world.clusters:
-        demo.world.take_away(name, _ZONE)
-    _want(demo, cluster_api=10)
-    _scale(demo, _PODS[2])
-
-
-def _turn(demo: Demo) -> None:
-    _want(demo, gardener_plain=11, hypershift=5)
-    _scale(demo, _PODS[3])
-
-
-def _recovery(demo: Demo) -> None:
-    for name in demo.world.clusters:
-        demo.world.give_back(name, _ZONE)
-    _want(demo, hypershift=6)
-
-
-def _reconcile(demo: Demo) -> None:
-    store = demo.world.clusters["gardener-plain"].store
-    (shoot,) = store.list(SHOOTS)
-    asked = {"metadata": {"annotations": {OPERATION: "reconcile"}}}
-    store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], asked, manager="kubectl")
-    _scale(demo, _PODS[4])
-
-
-def _deploy(demo: Demo) -> None:
-    """A Deployment of pods that may stand in any zone, three of them on a node, and a budget that lets one go."""
-    labels = {"app": _APP}
-    container = {"name": _APP, "image": "registry.example/web", "resources": {"requests": {"cpu": "1200m"}}}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    selector = {"matchLabels": labels}
-    for resource, spec in (
-        ("deployments.apps", {"replicas": _PODS[0], "selector": selector, "template": template}),
-        ("poddisruptionbudgets.policy", {"maxUnavailable": 1, "selector": selector}),
-    ):
-        body = {"metadata": {"name": _APP}, "spec": spec}
-        demo.world.clusters["self-managed"].store.create(resource, body, manager="kubectl-client-side-apply")
-
-
-def _scale(demo: Demo, pods: int) -> None:
-    store = demo.world.clusters["self-managed"].store
-    store.scale("deployments.apps", "default", _APP, pods, manager="kubectl")
-
-
-_APP, _PODS = "web", (6, 18, 24, 6, 7)  # at first, of a day, at its height, at night, and a little later
-# What is said of an act is so when it is shown, however busy the machine: what has just been done, and rules that hold
-# at any time. What comes of it the tables show.
+# A headline reports the changes of its act and rules that always hold. The tables show the effects.
 ACTS = (
     Act(
         0,
-        f"Four clusters, each with {_SHARE} nodes at most in a zone: by a Worker, by NodePools, by annotations. The "
-        "first two know nothing of Evenkeel, which has just been switched on. The last has no autoscaler, but pods.",
-        _deploy,
+        f"Four clusters, each with at most {_SHARE} nodes per zone. A Worker, NodePools or annotations set the limit. "
+        "The first two have no settings for Evenkeel. The last has pods and no autoscaler. Evenkeel starts now.",
+        (Demo.deploy,),
     ),
     Act(
         1,
-        "Load has risen in gardener-plain and cluster-api, and any zone will do. In self-managed a Deployment was "
-        f"scaled from {_PODS[0]} pods to {_PODS[1]}: three fit on a node, and nobody but Evenkeel orders nodes there.",
-        _rise,
+        "More load in gardener-plain and cluster-api, for any zone. In self-managed, a Deployment grows from "
+        f"{_PODS[0]} to {_PODS[1]} pods. Three fit on a node, and only Evenkeel adds nodes there.",
+        (lambda demo: demo.want(gardener_plain=9, cluster_api=6), lambda demo: demo.scale(_PODS[1])),
     ),
     Act(
         2.3,
-        f"hypershift: {_BOUND} nodes are wanted that only zone {_OTHER[-1]} can serve. By itself its NodePool stops "
-        f"at {_SHARE}.",
-        lambda d: d.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER),
+        f"hypershift needs {_BOUND} nodes that only zone {_OTHER_ZONE[-1]} can serve. The NodePool of that zone allows "
+        f"{_SHARE}.",
+        (lambda demo: demo.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER_ZONE),),
     ),
     Act(
         3.2,
-        f"Zone {_ZONE[-1]} has no more machines for any of them, and load has just risen in cluster-api, and to "
-        f"{_PODS[2]} pods in self-managed. All four buy the same: one that cannot get it warns the others.",
-        _outage,
+        f"The cloud is out of machines in zone {_ZONE[-1]}. At the same time load rises in cluster-api, and in "
+        f"self-managed to {_PODS[2]} pods. A cluster that gets no machine warns the others, which buy the same type.",
+        (
+            lambda demo: [demo.world.exhaust_zone(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: demo.want(cluster_api=10),
+            lambda demo: demo.scale(_PODS[2]),
+        ),
     ),
     Act(
         5,
-        "Load has risen in gardener-plain and hypershift. That a machine failed Gardener says in its status only, "
-        "HyperShift also by events, which are brought twice and backwards here. In self-managed the peak has gone by: "
-        f"{_PODS[3]} pods are wanted. A node that nobody needs may go ten minutes after the last order.",
-        _turn,
+        "More load in gardener-plain and hypershift. Gardener reports a failed machine in its status only. HyperShift "
+        "also sends events, which arrive here twice and in reverse order. In self-managed the peak is over: "
+        f"{_PODS[3]} pods remain. Evenkeel removes an unneeded node ten minutes after the last scale-up.",
+        (lambda demo: demo.want(gardener_plain=11, hypershift=5), lambda demo: demo.scale(_PODS[3])),
     ),
     Act(
         8,
-        "Gardener was asked to reconcile its Shoot, as it does every hour: inside the Worker's shares replicas are not "
-        "its own. HyperShift's operator puts back what is its own every moment. One pod more is wanted in "
-        "self-managed: a node with a pod goes only by being drained.",
-        _reconcile,
+        "Gardener reconciles its Shoot, as it does every hour; it changes no replicas within a zone's share. "
+        "HyperShift's operator restores its fields all the time. self-managed needs one more pod. Evenkeel drains a "
+        "node before it removes it.",
+        (Demo.reconcile_shoot, lambda demo: demo.scale(_PODS[4])),
     ),
     Act(
         12.5,
-        f"Zone {_ZONE[-1]} has machines again, and load has risen by one in hypershift. A zone that failed is tried "
-        "with one node first. In cluster-api nobody wants a node more: a pool whose zones have differed for ten "
-        "minutes may bring one home there, launch before drain. Gardener tries a machine that was refused every "
-        f"{_TIMING.resource_exhausted_retry.seconds // 60} min.",
-        _recovery,
+        f"Zone {_ZONE[-1]} has machines again, and hypershift needs one more node. Evenkeel probes a failed zone with "
+        "one node. In cluster-api the load is constant: after ten minutes out of balance, a pool may move one node, "
+        "launch before drain. Gardener retries a refused machine every "
+        f"{_TIMING.resource_exhausted_retry.seconds // 60} minutes.",
+        (
+            lambda demo: [demo.world.restore_zone(name, _ZONE) for name in demo.world.clusters],
+            lambda demo: demo.want(hypershift=6),
+        ),
     ),
     Act(
         17,
-        "cluster-api: somebody has set PoolMaximum to a word. An invalid pool is left alone, and no other for it.",
-        lambda d: _annotate(d, "cluster-api", "evenkeel.dev/pool-max", "many"),
+        "In cluster-api, a user sets evenkeel.dev/pool-max to 'many'. Evenkeel skips the invalid pool and no other.",
+        (Demo.set_invalid_maximum,),
     ),
 )
 
 
-def _annotate(demo: Demo, cluster: str, key: str, value: str) -> None:
-    view = next(iter(demo.world.clusters[cluster].groups()))
-    patch = {"metadata": {"annotations": {key: value}}}
-    kind = "machinedeployments.cluster.x-k8s.io"
-    demo.world.clusters[cluster].store.patch(kind, view.namespace, view.name, patch, manager="kubectl-edit")
-
-
 def play(demo: Demo, show: Callable[[str], None], seconds: float = SECONDS) -> None:
-    """Run the acts in simulated time; `show` is called after each step, with the headline of a new act."""
+    """Run the acts in simulated time; call `show` after each step, with the headline of a new act."""
     acts = list(ACTS)
     next_minute = 0
     end = timedelta(seconds=seconds * SPEED)
     while (elapsed := demo.clock.elapsed()) < end:
         demo.clock.turn()
         step_began = time.monotonic()
-        said = ""
+        headline = ""
         while acts and elapsed >= timedelta(minutes=acts[0].minute):
             act = acts.pop(0)
-            act.do(demo)
-            demo.headline = said = act.says
+            for change in act.changes:
+                change(demo)
+            demo.headline = headline = act.headline
         if elapsed >= timedelta(minutes=next_minute):
             demo.triggers.tick(demo.clock.now())
             next_minute += 1
         demo.step()
-        show(said)
+        show(headline)
         time.sleep(max(0.0, _LOOP.total_seconds() / SPEED - (time.monotonic() - step_began)))
 
 
 def summary(demo: Demo, console: Console) -> None:
-    """What came of it, the decision records, and what to do next."""
-    console.print()
-    requests = [request for cluster in demo.world.clusters.values() for request in cluster.api.requests]
-    patches = [request for request in requests if request.has_patched]
+    """Print the result of every cluster, its last decisions, and the next commands."""
+    clusters = demo.world.clusters
+    patches = sum(request.has_patched for cluster in clusters.values() for request in cluster.api.requests)
     over = [
         f"{name}/{pool.name}"
-        for name, cluster in demo.world.clusters.items()
+        for name, cluster in clusters.items()
         for pool in cluster.pools.values()
         if sum(view.requested for view in cluster.groups() if view.pool == pool.name) > pool.maximum
     ]
-    minutes = demo.clock.elapsed().total_seconds() / 60
-    console.rule("What happened")
-    console.print(f"{minutes:.0f} simulated minutes, {len(demo.decisions)} decision events, {len(patches)} patches.")
-    console.print(
-        f"Pools over their maximum: {', '.join(over) or 'none'}. Failed calls: {len(demo.triggers.failures)}."
-    )
-    for name in demo.world.clusters:
-        status = demo.operator("status", name)
-        console.print(f"\n[bold]{status['message']}[/bold]")
-        for line in _story(demo, name):
-            _hang(console, f"  {line}", 14)
-        for warning in dict.fromkeys(_heard(status["decisions"])):
-            _hang(console, f"  heard from others: {warning}", 4, "magenta")
-        for decision in reversed(status["decisions"][:_DECISIONS_SHOWN]):
-            pool = decision["pool"]
-            console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
-            for problem in pool["problems"]:
-                _hang(console, f"      ! {problem}", 8, "yellow")
-            if not pool["problems"] and all(group["outcome"] == "left alone" for group in pool["groups"]):
-                states = ", ".join(f"{group['zone']} {group['state']}" for group in pool["groups"])
-                _hang(console, f"      nothing to write: {states}", 8, "dim")
-            for group in pool["groups"]:
-                if group["outcome"] != "left alone":
-                    _hang(console, f"      {_told(group)}", 8, "dim")
     console.print()
-    console.rule("What next")
+    console.rule("Result")
+    console.print(f"{demo.clock.minutes:.0f} simulated minutes, {len(demo.decisions)} decisions, {patches} patches.")
     console.print(
-        "Plan for your own cluster, read-only:\n  .venv/bin/evenkeel plan --context <context>", highlight=False
+        f"Pools above their maximum: {', '.join(over) or 'none'}. Failed calls: {len(demo.triggers.failures)}."
     )
-    console.print(
-        "Or from files, without any connection:\n"
-        "  kubectl get machinedeployments -A -o yaml | .venv/bin/evenkeel plan -f -",
-        highlight=False,
-    )
-    console.print("Run the tests:\n  make test", highlight=False)
-    console.print('Deploy in dry run:\n  README.md, "Deploying"', highlight=False)
+    for name in clusters:
+        _print_cluster(demo, name, console)
+    console.print()
+    console.rule("Next")
+    for purpose, command in (
+        ("Plan for your own cluster, read-only", ".venv/bin/evenkeel plan --context <context>"),
+        (
+            "Plan from files, without a connection",
+            "kubectl get machinedeployments -A -o yaml | .venv/bin/evenkeel plan -f -",
+        ),
+        ("Run the tests", "make test"),
+        ("Deploy in dry run", 'README.md, "Deploying"'),
+    ):
+        console.print(f"{purpose}:\n  {command}", highlight=False)
+
+
+_DECISIONS_SHOWN = 2  # the last of each cluster
+
+
+def _print_cluster(demo: Demo, name: str, console: Console) -> None:
+    status = demo.operator("status", name)
+    console.print(f"\n[bold]{status['message']}[/bold]")
+    for label, text in _story(demo, name, status):
+        _hang(console, f"  {label:<12}{text}", 14)
+    for warning in dict.fromkeys(_warnings(status["decisions"])):
+        _hang(console, f"  from another cluster: {warning}", 4, "magenta")
+    for decision in reversed(status["decisions"][:_DECISIONS_SHOWN]):
+        pool = decision["pool"]
+        written = [group for group in pool["groups"] if group["outcome"] != "left alone"]
+        console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
+        for problem in pool["problems"]:
+            _hang(console, f"      ! {problem}", 8, "yellow")
+        if not pool["problems"] and not written:
+            states = ", ".join(f"{group['zone']} {group['state']}" for group in pool["groups"])
+            _hang(console, f"      no change: {states}", 8, "dim")
+        for group in written:
+            _hang(console, f"      {_change(group)}", 8, "dim")
 
 
 def _hang(console: Console, line: str, indent: int, style: str = "") -> None:
-    """Lines that go on are set in, so that the eye finds where the next begins."""
+    """Print a line; its continuation lines are indented."""
     lines = wrap(line, console.width, subsequent_indent=" " * indent, break_on_hyphens=False)
     console.print("\n".join(lines), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _story(demo: Demo, name: str) -> Iterator[str]:
-    """Where a cluster's numbers came from, what was written where, who reads that, and what came of it."""
+def _story(demo: Demo, name: str, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield labelled lines about a cluster: the source of its bounds, Evenkeel's writes, their reader, the result."""
     cluster = demo.world.clusters[name]
-    decided = [decision for decision in demo.decisions if decision["cluster"] == name]
-    pool = next(decision["pool"] for decision in reversed(decided) if decision["pool"]["valid"])
+    decisions = [decision for decision in demo.decisions if decision["cluster"] == name]
+    pool = next(decision["pool"] for decision in reversed(decisions) if decision["pool"]["valid"])
     origins = pool.get("numbersFrom") or {}
-    yield f"is          {KINDS[name].says}"
+    yield "cluster", KINDS[name].description
     if maximum := origins.get("max"):
-        yield f"numbers     {pool['min']} to {pool['max']} nodes; max is {maximum['says']}"
-    written = Counter(place for request in cluster.api.requests if _is_ours(request) for place in _places(request))
-    yield f"written     {', '.join(f'{times} x {place}' for place, times in sorted(written.items())) or 'nothing'}"
+        yield "bounds", f"{pool['min']} to {pool['max']} nodes; max: {maximum['says']}"
+    ours = (request for request in cluster.api.requests if request.has_patched and request.user == "evenkeel")
+    written = Counter(field for request in ours for field in _written_fields(request))
+    yield "writes", ", ".join(f"{times} x {field}" for field, times in sorted(written.items())) or "none"
+    nodes = " / ".join(str(view.running) for view in cluster.groups())
     if cluster.workloads is not None:
-        yield from _circle(demo, name)
+        yield "nodes", f"{' / '.join(map(str, demo.peaks[name]))} in the zones at the peak, {nodes} at the end"
+        yield from _pods(cluster)
+        for state in status["pools"]:
+            yield from (("demand", sentence) for sentence in state["demand"]["says"])
         return
     owners = [owner["kind"] for origin in origins.values() for owner in origin.get("owners") or ()]
-    yield f"read by     {texts()['readers'][owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
-    for note in pool.get("notes") or ():
-        yield f"            {note}"
-    autoscaler = cluster.autoscaler
-    wanted = sum(autoscaler.demand.values()) if autoscaler else 0
-    nodes = " / ".join(str(view.running) for view in cluster.groups())
-    waiting = demo.world.pending(name, _POOL.name)
-    fights = [rule for decision in decided for rule in _rules(decision)]
-    fought = sum(rule in (Reasons.CONTESTED_BOUNDS, Reasons.CONTESTED_REPLICAS) for rule in fights)
-    yield (
-        f"came of it  {nodes} nodes in the zones, {wanted - waiting} of {wanted} pods have one, "
-        f"{fought or 'nothing'} fought over"
+    yield "reader", texts()["readers"][owners[0]] if owners else "cluster-autoscaler reads the annotations"
+    yield from (("", note) for note in pool.get("notes") or ())
+    pods = sum(cluster.autoscaler.demand.values()) if cluster.autoscaler else 0
+    running = pods - demo.world.pending(name, _POOL.name)
+    contested = (Reasons.CONTESTED_BOUNDS, Reasons.CONTESTED_REPLICAS)
+    conflicts = sum(
+        rule["rule"] in contested
+        for decision in decisions
+        for group in decision["pool"].get("groups", [])
+        for rule in group["rules"]
     )
+    yield "result", f"{nodes} nodes in the zones, {running} of {pods} pods run, {conflicts} write conflicts"
 
 
-def _circle(demo: Demo, name: str) -> Iterator[str]:
-    """Nodes at the height and in the end, and pods; in the scheduler's words and ours, why any still waits."""
-    cluster = demo.world.clusters[name]
-    nodes = " / ".join(str(view.running) for view in cluster.groups())
-    at_most = " / ".join(map(str, demo.heights[name]))
-    yield f"came of it  {at_most} nodes in the zones at the height, {nodes} in the end"
+def _pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """Yield how many pods run, and the scheduler's messages for the pending ones."""
     pods = cluster.store.list("pods")
-    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
-    yield f"pods        {len(pods) - len(waiting)} run, {len(waiting)} wait"
-    for said, number in Counter(pod["status"]["conditions"][0]["message"] for pod in waiting).items():
-        yield f"            {number} x {said}"
-    status = demo.operator("status", name)
-    for pool in status["pools"]:
-        yield from (f"demand      {sentence}" for sentence in pool["demand"]["says"])
+    pending = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    yield "pods", f"{len(pods) - len(pending)} run, {len(pending)} are pending"
+    messages = Counter(pod["status"]["conditions"][0]["message"] for pod in pending)
+    yield from (("", f"{number} x {message}") for message, number in messages.items())
 
 
-def _is_ours(request: Request) -> bool:
-    return request.has_patched and request.user == "evenkeel"
+_RESOURCES = {"AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io"}
+_KINDS = {"machinedeployments": "MachineDeployment", "machines": "Machine", "nodepools": "NodePool"}
 
 
-def _places(request: Request) -> Iterator[str]:
-    """What a patch of ours has written, as people call it; our own annotations aside."""
-    kind = _NAMES[request.path.rstrip("/").split("/")[-2]]
+def _enhanced(cluster: Cluster, event: dict[str, Any]) -> dict[str, Any]:
+    """Return the exporter's EnhancedEvent: the event with labels and owners of its object."""
+    involved = event["involvedObject"]
+    resource = _RESOURCES.get(involved["kind"])
+    for item in cluster.store.list(resource) if resource else []:
+        metadata = item["metadata"]
+        if metadata["name"] == involved["name"]:
+            involved = involved | {key: metadata[key] for key in ("labels", "ownerReferences") if key in metadata}
+    return event | {"involvedObject": involved}
+
+
+def _written_fields(request: Request) -> Iterator[str]:
+    """Yield the fields that a patch writes, without Evenkeel's own annotations."""
+    kind = _KINDS[request.path.rstrip("/").split("/")[-2]]
     body = request.body if isinstance(request.body, dict) else {}
     yield from (f"{kind} spec.{field}" for field in body.get("spec") or {})
     annotations = (body.get("metadata") or {}).get("annotations") or {}
@@ -528,27 +494,22 @@ def _places(request: Request) -> Iterator[str]:
         yield f"{kind} delete mark"
 
 
-def _rules(decision: Mapping[str, Any]) -> Iterator[str]:
-    return (rule["rule"] for group in decision["pool"].get("groups", []) for rule in group["rules"])
-
-
-def _heard(decisions: list[dict[str, Any]]) -> Iterator[str]:
-    """What other clusters' failures have made of a cluster's zones."""
-    for decision in decisions:
-        for group in decision["pool"]["groups"]:
-            for rule, reason in zip(group["rules"], group["reasons"], strict=True):
-                if rule["rule"] in (Reasons.THROTTLED, Reasons.FENCED_BY_OTHERS):
-                    yield f"{group['zone']}: {reason}"
+def _warnings(decisions: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the effects of other clusters' failures on a cluster's zones."""
+    for group in (group for decision in decisions for group in decision["pool"]["groups"]):
+        for rule, reason in zip(group["rules"], group["reasons"], strict=True):
+            if rule["rule"] in (Reasons.THROTTLED, Reasons.FENCED_BY_OTHERS):
+                yield f"{group['zone']}: {reason}"
 
 
 def _reasons(group: Mapping[str, Any]) -> Iterator[str]:
-    """All but a rolling update's share, which is reported and not written."""
+    """Yield all reasons but the share of a rolling update, which Evenkeel does not write."""
     for rule, reason in zip(group["rules"], group["reasons"], strict=True):
         if rule["rule"] != Reasons.ROLLING_SHARE:
             yield reason
 
 
-def _told(group: dict[str, Any]) -> str:
+def _change(group: dict[str, Any]) -> str:
     spans = [
         f"{name} {group[name]['from']} → {group[name]['to']}"
         for name in ("requested", "min", "max")
@@ -557,39 +518,32 @@ def _told(group: dict[str, Any]) -> str:
     return f"{group['zone']}: {', '.join(spans)} ({group['outcome']}): {'; '.join(_reasons(group))}"
 
 
-def _rights(kind: Kind) -> list[Rule]:
-    """What Evenkeel may do in a cluster of this kind."""
-    files = [_DEPLOY / kind.folder / "rbac.yaml"] + (
-        [_DEPLOY / "rbac-workload.yaml"] if "workload" in kind.record else []
-    )
-    roles = [next(_roles(file.read_text())) for file in files]
-    return [rule for role in roles for rule in Rule.of_role(role)]
-
-
-def _roles(manifest: str) -> Iterator[dict[str, Any]]:
-    return (document for document in yaml.safe_load_all(manifest) if document["kind"] == "ClusterRole")
+def _rights(kind: Kind) -> Iterator[Rule]:
+    """Yield Evenkeel's rights in a cluster of this kind."""
+    files = [_DEPLOY / kind.folder / "rbac.yaml"]
+    files += [_DEPLOY / "rbac-workload.yaml"] if "workload" in kind.record else []
+    for file in files:
+        role = next(item for item in yaml.safe_load_all(file.read_text()) if item["kind"] == "ClusterRole")
+        yield from Rule.of_role(role)
 
 
 def main() -> int:
-    """Play it, live on a terminal, act by act into a pipe."""
-    console = Console()  # as wide as the terminal, or as COLUMNS says; into a pipe 80
+    """Play the demo: live on a terminal, a table for each act into a pipe."""
+    console = Console()  # as wide as the terminal or COLUMNS; 80 columns into a pipe
     clock = FastClock()
-    log = io.StringIO()
     with ExitStack() as stack:
-        settings = Flags(unneeded=_UNNEEDED, delay_after_add=240)
-        world = stack.enter_context(
-            World(
-                clusters=KINDS,
-                pools={name: [_FLAGGED_POOL if "demand" in kind.record else _POOL] for name, kind in KINDS.items()},
-                clock=clock.now,
-                settings=settings,
-                timing=_TIMING,
-                users={"evenkeel": [rule for kind in KINDS.values() for rule in _rights(kind)]},
-            )
+        world = World(
+            clusters=KINDS,
+            pools={name: [_ANNOTATED_POOL if "demand" in kind.record else _POOL] for name, kind in KINDS.items()},
+            clock=clock.now,
+            settings=Flags(unneeded=_UNNEEDED, delay_after_add=240),
+            timing=_TIMING,
+            users={"evenkeel": [rule for kind in KINDS.values() for rule in _rights(kind)]},
         )
+        stack.enter_context(world)
         aws = stack.enter_context(AwsEndpoints())
         deployment = stack.enter_context(aws.deploy(parameters={"DryRun": "false"}))
-        invoke = stack.enter_context(InProcess(deployment, log=log))
+        invoke = stack.enter_context(InProcess(deployment, log=io.StringIO()))
         use_clock(clock)
         stack.callback(use_clock, SystemClock())
         demo = Demo(world, deployment, Triggers(deployment, invoke), invoke, clock)
@@ -598,13 +552,8 @@ def main() -> int:
             with Live(console=console, get_renderable=lambda: demo.table(console.width), refresh_per_second=4):
                 play(demo, lambda _: None)
         else:
-
-            def show(said: str) -> None:
-                if said:
-                    console.print(demo.table(console.width))
-
-            play(demo, show)
-            demo.headline = ""  # it stands above already, with the act's own table
+            play(demo, lambda headline: console.print(demo.table(console.width)) if headline else None)
+            demo.headline = ""  # the table of its act has shown it
             console.print(demo.table(console.width))
         summary(demo, console)
         for failure in demo.triggers.failures:

@@ -1,11 +1,11 @@
 """AWS's outbound web identity federation on this machine: an issuer with its keys, and an STS that signs for it.
 
-The documents, claims and errors are AWS's (IAM User Guide, "Outbound identity federation"; STS API reference,
+The documents, claims and errors are those of AWS (IAM User Guide, "Outbound identity federation"; STS API reference,
 GetWebIdentityToken and AssumeRole). Neither moto nor LocalStack has the call.
 
-    with AwsIssuer(roles={"AKIDLOOK": "arn:aws:iam::123456789012:role/look"}) as issuer:
-        os.environ["AWS_ENDPOINT_URL_STS"] = issuer.sts_url   # who signs with AKIDLOOK gets tokens of that role
-        issuer.url, issuer.ca_pem                             # what an API server is to trust
+    with AwsIssuer(roles={"AKIDCHECK": "arn:aws:iam::123456789012:role/check"}) as issuer:
+        os.environ["AWS_ENDPOINT_URL_STS"] = issuer.sts_url   # the key AKIDCHECK gets tokens of that role
+        issuer.url, issuer.ca_pem                             # the issuer that an API server has to trust
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import base64
 import json
 import re
 import ssl
-import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -29,13 +28,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from sandbox.server import HttpRequest, LoopbackServer, Response
+
 _NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/")
 _SIZE = 48  # bytes of a number of P-384
 
 
 class RefusedError(Exception):
-    """An error as STS answers it."""
+    """An error of STS."""
 
     def __init__(self, code: str, status: int = 403) -> None:
         super().__init__(code)
@@ -47,23 +48,23 @@ class AwsIssuer:
 
     Args:
         roles: ARNs of roles by the access keys that sign for them.
-        now: The time that tokens carry.
+        now: The clock of the issuer.
     """
 
     def __init__(self, *, roles: Mapping[str, str], now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.roles = dict(roles)
         self.now = now
         self.enabled = True
-        self.session_left = timedelta(hours=12)  # of the role's session; no token outlives it
+        self.session_left = timedelta(hours=12)  # rest of the role's session, which limits tokens
         self.trusts: dict[tuple[str, str | None], str] = {}  # (role, external id): the ARN that may assume it
         self.asked: list[dict[str, Any]] = []  # every request, in order
-        self.before: Callable[[], None] = lambda: None  # is called before each answer of STS
+        self.before: Callable[[], None] = lambda: None  # called before each answer of STS
         self.rotate()
         self._authority = trustme.CA()
         self.ca_pem = self._authority.cert_pem.bytes().decode()
 
     def rotate(self) -> None:
-        """New keys; those of before are forgotten."""
+        """Replace the keys; tokens of the old ones become invalid."""
         self._elliptic = ec.generate_private_key(ec.SECP384R1())
         self.__dict__.pop("_rsa", None)
         self._number = uuid.uuid4().hex[:8]
@@ -73,27 +74,37 @@ class AwsIssuer:
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)  # slow, and seldom needed
 
     def __enter__(self) -> Self:
-        self._https, self._http = self._serve(_Issuer), self._serve(_Sts)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._authority.issue_cert("127.0.0.1").configure_cert(context)
-        self._https.socket = context.wrap_socket(self._https.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"https://127.0.0.1:{self._https.server_port}"
-        self.sts_url = f"http://127.0.0.1:{self._http.server_port}"
-        for server in (self._https, self._http):
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._authority.issue_cert("127.0.0.1").configure_cert(tls)
+        with ExitStack() as stack:
+            self.url = stack.enter_context(LoopbackServer(self._serve_document, tls=tls)).url
+            self.sts_url = stack.enter_context(LoopbackServer(self._serve_sts)).url
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (self._https, self._http):
-            server.shutdown()
-            server.server_close()
+        self._stack.close()
 
-    def _serve(self, handler: type[_Handler]) -> ThreadingHTTPServer:
-        return ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (handler,), {"issuer": self}))
+    def _serve_document(self, request: HttpRequest) -> Response:
+        document = self.documents().get(request.target)
+        return Response(status=404 if document is None else 200, body=json.dumps(document).encode())
 
-    # ------------------------------------------------------------ what it says
+    def _serve_sts(self, request: HttpRequest) -> Response:
+        form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
+        signer = _SIGNED_BY.search(request.headers.get("authorization", ""))
+        status, tag = 200, f"{form['Action']}Response"
+        try:
+            result = self.answer(signer[1] if signer else "", form)
+            content = f"<{form['Action']}Result>{result}</{form['Action']}Result>"
+        except RefusedError as error:
+            status, tag = error.status, "ErrorResponse"
+            fault = f"<Type>Sender</Type><Code>{error}</Code><Message>no</Message>"
+            content = f"<Error>{fault}</Error><RequestId>r</RequestId>"
+        body = f'<{tag} xmlns="{_NAMESPACE}">{content}</{tag}>'.encode()
+        return Response(status=status, body=body, content_type="text/xml")
+
     def documents(self) -> dict[str, Any]:
-        """What is served, by path."""
+        """Return the public documents by path."""
         elliptic = self._elliptic.public_key().public_numbers()
         modulus = self._rsa.public_key().public_numbers()
         keys = [
@@ -120,7 +131,7 @@ class AwsIssuer:
         }
 
     def token(self, role: str, audience: list[str], seconds: int, algorithm: str = "ES384") -> str:
-        """A token of a role, with AWS's claims."""
+        """Return a token of a role, with AWS's claims."""
         now = int(self.now().timestamp())
         claims = {
             "iss": self.url,
@@ -147,7 +158,7 @@ class AwsIssuer:
         return f"{signed}.{_encoded(signature)}"
 
     def answer(self, signer: str, form: Mapping[str, str]) -> str:
-        """The result of one request to STS, in XML. Raises RefusedError."""
+        """Return the result of one request to STS, in XML. Raises RefusedError."""
         self.asked.append({"signer": signer, **form})
         self.before()
         role = self.roles.get(signer)
@@ -174,58 +185,17 @@ class AwsIssuer:
         return f"<WebIdentityToken>{token}</WebIdentityToken><Expiration>{expires}</Expiration>"
 
     def _assume_role(self, role: str, form: Mapping[str, str]) -> str:
-        wanted = form["RoleArn"]
-        if self.trusts.get((wanted, form.get("ExternalId"))) != role:
+        assumed = form["RoleArn"]
+        if self.trusts.get((assumed, form.get("ExternalId"))) != role:
             raise RefusedError("AccessDenied")
         key = f"ASIA{uuid.uuid4().hex[:12].upper()}"
-        self.roles[key] = wanted
+        self.roles[key] = assumed
         expires = (self.now() + timedelta(seconds=int(form["DurationSeconds"]))).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
             f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>"
             f"<SessionToken>session</SessionToken><Expiration>{expires}</Expiration></Credentials>"
-            f"<AssumedRoleUser><Arn>{escape(wanted)}</Arn><AssumedRoleId>X:{key}</AssumedRoleId></AssumedRoleUser>"
+            f"<AssumedRoleUser><Arn>{escape(assumed)}</Arn><AssumedRoleId>X:{key}</AssumedRoleId></AssumedRoleUser>"
         )
-
-
-class _Handler(BaseHTTPRequestHandler):
-    issuer: AwsIssuer
-    protocol_version = "HTTP/1.1"
-    timeout = 30
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: a token could stand in it."""
-
-    def send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-class _Issuer(_Handler):
-    def do_GET(self) -> None:
-        document = self.issuer.documents().get(self.path)
-        self.send(404 if document is None else 200, "application/json", json.dumps(document))
-
-
-class _Sts(_Handler):
-    def do_POST(self) -> None:
-        text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        form = {name: values[0] for name, values in parse_qs(text).items()}
-        signer = _SIGNED_BY.search(self.headers.get("Authorization", ""))
-        action = form["Action"]
-        try:
-            result = self.issuer.answer(signer[1] if signer else "", form)
-        except RefusedError as error:
-            fault = (
-                f"<Error><Type>Sender</Type><Code>{error}</Code><Message>no</Message></Error><RequestId>r</RequestId>"
-            )
-            self.send(error.status, "text/xml", f'<ErrorResponse xmlns="{_NAMESPACE}">{fault}</ErrorResponse>')
-            return
-        body = f"<{action}Result>{result}</{action}Result>"
-        self.send(200, "text/xml", f'<{action}Response xmlns="{_NAMESPACE}">{body}</{action}Response>')
 
 
 def _encoded(data: bytes) -> str:

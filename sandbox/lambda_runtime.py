@@ -1,7 +1,7 @@
 """Runs a built function in Lambda's real runtime client (`awslambdaric`), without Lambda.
 
-A function's process asks a small HTTP server for its next event and posts its answer there: the Runtime API. This
-module is that server, and starts the process with the layout that Lambda gives it: layers before what the image has.
+A function's process requests its next event from a small HTTP server, the Runtime API, and posts its answer there. This
+module is that server. It starts the process with Lambda's layout: layers before the packages of the image.
 
     with RuntimeProcess(function=..., layers=[...], python=..., environment={...}) as runtime:
         answer = runtime.invoke({"action": "status"})
@@ -10,33 +10,31 @@ module is that server, and starts the process with the layout that Lambda gives 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import queue
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from sandbox.aws import Deployment
+from sandbox.process import running
+from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.template import ROOT
 
 _API = "/2018-06-01/runtime"
 
 
 class FunctionError(RuntimeError):
-    """The handler raised, or could not be loaded; `kind` and the message are what the runtime client reported."""
+    """The handler raised an exception or did not load. `kind` and message are those of the runtime client's report."""
 
     def __init__(self, kind: str, message: str, trace: Sequence[str], log: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -51,86 +49,52 @@ class _Answer:
     body: Any
 
 
-class _RuntimeApi(ThreadingHTTPServer):
-    """One process asks at a time, as in Lambda; `events` holds at most the one event that is waited for."""
-
-    daemon_threads = True
+class _RuntimeApi:
+    """The Runtime API of one process. `events` holds at most one event, because Lambda sends one at a time."""
 
     def __init__(self, arn: str, timeout: float) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.arn = arn
-        self.timeout_seconds = timeout
+        self.server = LoopbackServer(self._respond)
         self.events: queue.Queue[bytes | None] = queue.Queue()
         self.answers: queue.Queue[_Answer] = queue.Queue()
-        self.asked = threading.Event()
-        self.first_asked_at = 0.0
+        self.ready = threading.Event()
+        self.ready_at = 0.0
+        self._arn = arn
+        self._timeout_seconds = timeout
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # that is a process which has ended or was stopped
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _RuntimeApi
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else every call waits for the client's delayed acknowledgement
-    wbufsize = -1  # one segment per answer
-
-    def do_GET(self) -> None:
-        if self.path != f"{_API}/invocation/next":
-            self._reply(404, b"{}")
-            return
-        if not self.server.asked.is_set():
-            self.server.first_asked_at = time.perf_counter()
-            self.server.asked.set()
-        event = self.server.events.get()
-        if event is None:  # the end: the process is about to be stopped and gets no more answers
-            self.close_connection = True
-            return
-        deadline = int((time.time() + self.server.timeout_seconds) * 1000)
-        self._reply(
-            200,
-            event,
-            {
-                "Lambda-Runtime-Aws-Request-Id": str(uuid.uuid4()),
-                "Lambda-Runtime-Deadline-Ms": str(deadline),
-                "Lambda-Runtime-Invoked-Function-Arn": self.server.arn,
-                "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
-            },
-        )
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self._reply(202, b'{"status":"OK"}')
-        if self.path == f"{_API}/init/error":
-            kind = "init-error"
-        else:
-            kind = "error" if self.path.endswith("/error") else "response"
-        self.server.answers.put(_Answer(kind, json.loads(body or b"null")))
-
-    def _reply(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silent: the function's own log is the interesting one."""
+    def _respond(self, request: HttpRequest) -> Response | None:
+        if request.method == "POST":
+            kind = "error" if request.target.endswith("/error") else "response"
+            if request.target == f"{_API}/init/error":
+                kind = "init-error"
+            self.answers.put(_Answer(kind, json.loads(request.body or b"null")))
+            return Response(status=202, body=b'{"status":"OK"}')
+        if request.target != f"{_API}/invocation/next":
+            return Response(status=404, body=b"{}")
+        if not self.ready.is_set():
+            self.ready_at = time.perf_counter()
+            self.ready.set()
+        event = self.events.get()
+        if event is None:  # the process is about to be stopped
+            return None
+        headers = {
+            "Lambda-Runtime-Aws-Request-Id": str(uuid.uuid4()),
+            "Lambda-Runtime-Deadline-Ms": str(int((time.time() + self._timeout_seconds) * 1000)),
+            "Lambda-Runtime-Invoked-Function-Arn": self._arn,
+            "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
+        }
+        return Response(status=200, body=event, headers=headers)
 
 
 class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
-    """A function in a process of its own, from cold start to its end.
+    """A function in its own process, from cold start to its end.
 
-    function: folder that Lambda would unpack to /var/task
-    layers: folders that Lambda would unpack to /opt, each with `python/` inside, first wins
-    runtime: folder with awslambdaric and boto3, which Lambda's image brings; without it `python` must have them
-    python: the interpreter
-    environment: the function's variables; nothing of this process's environment reaches it but PATH and HOME
-    timeout: seconds that Lambda would give it, and that this class waits
+    Args:
+        function: The folder that Lambda unpacks to /var/task.
+        layers: The folders that Lambda unpacks to /opt, each with `python/` inside; the first one wins.
+        runtime: The folder with awslambdaric and boto3 of Lambda's image. Without it, `python` must have them.
+        python: The interpreter.
+        environment: The function's variables. Of this process's environment it gets PATH and HOME only.
+        timeout: The function's time limit in seconds, for which this class also waits.
     """
 
     def __init__(
@@ -145,19 +109,16 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         timeout: float = 30,
         name: str = "function",
     ) -> None:
-        isolated = ["-S"] if runtime else []  # nothing of the interpreter's own site-packages, which Lambda has not
+        isolated = ["-S"] if runtime else []  # without the interpreter's site-packages
         self._command = [str(python), *isolated, "-m", "awslambdaric", handler]
         self._cwd = function.resolve()
-        paths = [
-            self._cwd,
-            *(layer.resolve() / "python" for layer in layers),
-            *([runtime.resolve()] if runtime else []),
-        ]
+        paths = [self._cwd, *(layer.resolve() / "python" for layer in layers)]
+        paths += [runtime.resolve()] if runtime else []
         self._environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": os.environ.get("HOME", "/"),
             "PYTHONPATH": os.pathsep.join(str(path) for path in paths),
-            "PYTHONDONTWRITEBYTECODE": "1",  # Lambda's disk is read-only: the uncompiled is compiled at each start
+            "PYTHONDONTWRITEBYTECODE": "1",  # Lambda's disk is read-only
             "LAMBDA_TASK_ROOT": str(self._cwd),
             "AWS_LAMBDA_FUNCTION_NAME": name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
@@ -168,27 +129,22 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         }
         self._timeout = timeout
         self._api = _RuntimeApi(f"arn:aws:lambda:eu-central-1:123456789012:function:{name}", timeout)
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object: the log may be read after the end)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (tests read the log after the end)
         self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
         self.init_seconds = 0.0
-        """Seconds from the start of the process to its first request for an event: Lambda's Init Duration."""
+        """Lambda's Init Duration: seconds from the start of the process to its first request for an event."""
 
     def __enter__(self) -> RuntimeProcess:
-        threading.Thread(target=self._api.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        host, port = self._api.server_address[:2]
-        address = f"{host!s}:{port}"
+        self._stack.enter_context(self._api.server)
+        self._stack.callback(self._api.events.put, None)
         started = time.perf_counter()
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=self._cwd,
-            env={**self._environment, "AWS_LAMBDA_RUNTIME_API": address},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        env = {**self._environment, "AWS_LAMBDA_RUNTIME_API": self._api.server.address}
+        process = running(self._command, log=self._log, cwd=self._cwd, env=env, patience=3)  # type: ignore[arg-type]
+        self._process = self._stack.enter_context(process)
         threading.Thread(target=self._watch, args=(self._process,), daemon=True).start()
         try:
-            while not self._api.asked.wait(0.005):
+            while not self._api.ready.wait(0.005):
                 if not self._api.answers.empty():
                     self._fail(self._api.answers.get())
                 if time.perf_counter() - started > self._timeout:
@@ -196,24 +152,14 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         except BaseException:
             self.__exit__()
             raise
-        self.init_seconds = self._api.first_asked_at - started
+        self.init_seconds = self._api.ready_at - started
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(timeout=3)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._api.events.put(None)
-        self._api.shutdown()
-        self._api.server_close()
+        self._stack.close()
 
     def invoke(self, event: Any) -> Any:
-        """The handler's answer. FunctionError when it raised or died, TimeoutError when it took too long."""
+        """Return the handler's answer. FunctionError if it raises or ends, TimeoutError if it is too slow."""
         self._api.events.put(json.dumps(event).encode())
         try:
             answer = self._api.answers.get(timeout=self._timeout)
@@ -224,12 +170,12 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         return answer.body
 
     def cpu_seconds(self) -> float:
-        """Processor time that the process has used so far, in user and kernel mode, all its threads together."""
-        # What clock_getcpuclockid(3) makes of a process id on Linux, where alone the runtime client runs.
+        """Return the processor time of all threads of the process so far, in user and kernel mode."""
+        # The clock id of clock_getcpuclockid(3) on Linux; the runtime client runs on no other system.
         return time.clock_gettime(~self._pid << 3 | 2)
 
     def peak_bytes(self) -> int:
-        """The most memory that the process has had resident at once."""
+        """Return the peak resident memory of the process."""
         status = Path(f"/proc/{self._pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
@@ -240,8 +186,8 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         return self._process.pid
 
     def log(self) -> str:
-        """Everything that the function has printed so far."""
-        descriptor = self._log.fileno()  # read at an offset of our own: the process writes at the file's
+        """Return everything that the function has printed so far."""
+        descriptor = self._log.fileno()  # pread keeps the file's offset, at which the process writes
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
     def _fail(self, answer: _Answer) -> None:
@@ -261,7 +207,7 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
 
 @dataclass(frozen=True)
 class HostBuild:
-    """The layers as deployed, but for this machine's processor and for an interpreter that it has."""
+    """The deployed layers, built for this machine's processor and interpreter."""
 
     python: Path
     layers: tuple[Path, ...]
@@ -270,7 +216,7 @@ class HostBuild:
     def process(
         self, deployment: Deployment, logical_id: str, environment: Mapping[str, str] | None = None
     ) -> RuntimeProcess:
-        """The function as the template describes it, with its variables and time limit, on these layers."""
+        """Return the template's function with its variables and time limit, on these layers."""
         function = deployment.function(logical_id)
         return RuntimeProcess(
             function=function.code,
@@ -285,11 +231,11 @@ class HostBuild:
 
 
 def host_build() -> HostBuild:
-    """Makes the twin with `make build-host` (instant when nothing changed) and says where it is."""
+    """Build the layers with `make build-host`, which is instant if nothing changed."""
     target = ROOT / "build" / "host"
     target.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    with (target / ".lock").open("w") as lock:  # several test workers come here at once
+    with (target / ".lock").open("w") as lock:  # several test workers build at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = subprocess.run(
             ["make", "-s", "build-host"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

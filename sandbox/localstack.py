@@ -1,26 +1,24 @@
 """LocalStack and DynamoDB Local behind the AWS endpoint variables, for as long as a `with` block lasts.
 
-Without Docker and without an account: LocalStack's open-source core as a process (its environment is made by
-`make test-localstack`), and AWS's own DynamoDB Local on Java, because LocalStack would download one.
+They need neither Docker nor an account. LocalStack's open-source core is a process in the environment of
+`make test-localstack`. DynamoDB Local is a Java process, because LocalStack would download one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 from botocore.config import Config
 
+from sandbox.process import free_port, running
 from sandbox.template import ROOT
 
 PYTHON = ROOT / ".venv-localstack" / "bin" / "python"
@@ -32,13 +30,15 @@ START_SECONDS = 90
 
 @contextlib.contextmanager
 def emulators() -> Iterator[dict[str, str]]:
-    """Both emulators on free loopback ports; yields the variables that lead to them."""
+    """Start both emulators on free loopback ports; yield the variables that lead to them."""
     with tempfile.TemporaryDirectory(prefix="evenkeel-localstack-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
-        dynamodb = f"http://127.0.0.1:{_free_port()}"
+        dynamodb = f"http://127.0.0.1:{free_port()}"
         java = ["java", "-Djava.library.path=./DynamoDBLocal_lib", "-jar", "DynamoDBLocal.jar", "-inMemory", "-port"]
-        stack.enter_context(_process([*java, dynamodb.rsplit(":", 1)[1]], DYNAMODB, {}, home / "dynamodb.log"))
-        gateway = f"http://127.0.0.1:{_free_port()}"
+        java_log, python_log = ((home / name).open("wb") for name in ("dynamodb.log", "localstack.log"))
+        command = [*java, dynamodb.rsplit(":", 1)[1]]
+        stack.enter_context(running(command, log=stack.enter_context(java_log), cwd=DYNAMODB, env=os.environ))
+        gateway = f"http://127.0.0.1:{free_port()}"
         settings = {
             "GATEWAY_LISTEN": gateway.removeprefix("http://"),
             "FILESYSTEM_ROOT": str(home / "localstack"),
@@ -47,35 +47,12 @@ def emulators() -> Iterator[dict[str, str]]:
             "DISABLE_EVENTS": "1",
             "OVERRIDE_IN_DOCKER": "0",
         }
-        log = home / "localstack.log"
-        stack.enter_context(_process([str(PYTHON), "-m", "localstack.runtime.main"], home, settings, log))
-        _wait_for(f"{gateway}/_localstack/health", log)
+        command, env = [str(PYTHON), "-m", "localstack.runtime.main"], os.environ | settings
+        stack.enter_context(running(command, log=stack.enter_context(python_log), cwd=home, env=env))
+        _wait_for(f"{gateway}/_localstack/health", home / "localstack.log")
         _wait_for(dynamodb, home / "dynamodb.log")
         _load_ec2(gateway)
         yield {"AWS_ENDPOINT_URL": gateway, "AWS_ENDPOINT_URL_DYNAMODB": dynamodb}
-
-
-@contextlib.contextmanager
-def _process(command: Sequence[str], cwd: Path, variables: Mapping[str, str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=os.environ | dict(variables),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:  # LocalStack may ignore the polite way
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _wait_for(url: str, log: Path) -> None:
@@ -85,20 +62,14 @@ def _wait_for(url: str, log: Path) -> None:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except urllib.error.HTTPError:
-            return  # it answers, if only to say that the question makes no sense
+            return  # any answer shows that it is ready
         except OSError:
             time.sleep(0.2)
     raise TimeoutError(f"{url} did not answer within {START_SECONDS} s:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def _load_ec2(gateway: str) -> None:
-    """Send EC2 its first request: LocalStack then loads it, which can take longer than a function waits."""
+    """Send EC2 its first request: LocalStack then loads it, which can exceed a function's timeout."""
     patient = Config(read_timeout=START_SECONDS, retries={"total_max_attempts": 1})
     known = {"region_name": "eu-central-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     boto3.client("ec2", endpoint_url=gateway, config=patient, **known).describe_availability_zones()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

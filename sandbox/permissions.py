@@ -1,9 +1,9 @@
-"""Judges requests to AWS by the policies of template.yaml, as IAM would: emulators let everything through.
+"""Evaluates requests to AWS against the policies of template.yaml, as IAM does: emulators allow everything.
 
-What is understood is what our policies use: Allow, actions by name, resources with wildcards, and the condition
-operators below. What is not understood is an error, never a guess. Which names a DynamoDB request counts as
-`dynamodb:Attributes`: all that stand in its key, item and expressions, whether read, written or compared (DynamoDB
-Developer Guide, "Using IAM policy conditions for fine-grained access control").
+It knows the parts that the template uses: Allow, actions by name, resources with wildcards, and the condition operators
+below. Any other part is an error, never a guess. The `dynamodb:Attributes` of a DynamoDB request are all names in its
+key, item and expressions. It does not matter whether the request reads, writes or compares them (DynamoDB Developer
+Guide, "Using IAM policy conditions for fine-grained access control").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.aws import Deployment
 from sandbox.triggers import InProcess
 
 _EXPRESSIONS = tuple(f"{name}Expression" for name in ("Condition", "Filter", "KeyCondition", "Projection", "Update"))
-# What stands in expressions and is no attribute: DynamoDB Developer Guide, condition and update expressions.
+# The words in expressions that are no attributes: DynamoDB Developer Guide, condition and update expressions.
 _WORDS = frozenset(
     (
         *("add", "and", "attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "between"),
@@ -33,29 +33,29 @@ _NAME = re.compile(r"(?<![:\w])[#A-Za-z_][\w#]*")
 
 @dataclass(frozen=True)
 class Request:
-    """One call, as a policy sees it."""
+    """One call with its condition keys."""
 
     action: str
     resource: str
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition keys; absent: not in the request
 
     def __str__(self) -> str:
-        told = "".join(f" {key}={','.join(values)}" for key, values in self.keys.items())
-        return f"{self.action} on {self.resource}{told}"
+        keys = "".join(f" {key}={','.join(values)}" for key, values in self.keys.items())
+        return f"{self.action} on {self.resource}{keys}"
 
 
 class Permissions:
-    """What the role of one function allows, or a policy for people."""
+    """The statements of one function's role, or of a managed policy."""
 
     def __init__(self, deployment: Deployment, name: str) -> None:
-        """``name``: of a function or a managed policy, by its logical id."""
+        """``name``: the logical id of a function or a managed policy."""
         template = deployment.template
         managed = template.of_type("AWS::IAM::ManagedPolicy").get(name)
 
         def lookup(name: str, attribute: str | None) -> str:
             try:
                 return deployment.physical(name, attribute)
-            except ValueError:  # a log group, say, which the sandbox does not make
+            except ValueError:  # a resource that the sandbox does not create, such as a log group
                 return f"{name}.{attribute}"
 
         if managed is None:
@@ -64,12 +64,12 @@ class Permissions:
         else:
             written = [managed]
         policies = template.resolve(written, lookup)
-        self.statements: list[dict[str, Any]] = []
-        for policy in policies:
-            self.statements += policy["PolicyDocument"]["Statement"]
+        self.statements: list[dict[str, Any]] = [
+            statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]
+        ]
 
     def allows(self, request: Request) -> bool:
-        """Whether some statement allows it; nothing else does."""
+        """Return whether a statement allows the request."""
         return any(
             request.action in _listed(statement["Action"])
             and any(fnmatchcase(request.resource, pattern) for pattern in _listed(statement["Resource"]))
@@ -84,7 +84,7 @@ class Permissions:
 
 
 class Recorded(InProcess):
-    """The handlers, with every request that one of them sends to AWS."""
+    """The handlers, and every request that they send to AWS."""
 
     def __init__(self, deployment: Deployment, **more: Any) -> None:
         super().__init__(deployment, **more)
@@ -93,25 +93,26 @@ class Recorded(InProcess):
 
     def __call__(self, logical_id: str, event: Any) -> Any:
         sent = self.sent.setdefault(logical_id, [])
-        with _listening(lambda *call: sent.extend(requests_of(self._where, *call))):
+        with _recording(lambda *call: sent.extend(requests_of(self._where, *call))):
             return super().__call__(logical_id, event)
 
     def refused(self) -> list[str]:
-        """What IAM would have refused, a line each."""
-        found = []
+        """Return a line for each request that IAM denies."""
+        denied = []
         for function, requests in self.sent.items():
             permissions = Permissions(self._where, function)
-            found += [f"{function}: {request}" for request in requests if not permissions.allows(request)]
-        return found
+            denied += [f"{function}: {request}" for request in requests if not permissions.allows(request)]
+        return denied
 
 
 def requests_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> list[Request]:
-    """A call as policies see it: of a transaction each write by itself (DynamoDB Developer Guide, "Using IAM with
-    DynamoDB transactions").
+    """Return the requests of a call: policies evaluate each write of a transaction and each key of a batch.
+
+    See the DynamoDB Developer Guide, "Using IAM with DynamoDB transactions".
     """
     if operation == "BatchGetItem":
-        asked = [(table, key) for table, entry in params["RequestItems"].items() for key in entry["Keys"]]
-        reads = [{"TableName": table, "Key": key} for table, key in asked]
+        tables = params["RequestItems"].items()
+        reads = [{"TableName": table, "Key": key} for table, entry in tables for key in entry["Keys"]]
         return [request_of(deployment, service, operation, read) for read in reads]
     if operation != "TransactWriteItems":
         return [request_of(deployment, service, operation, params)]
@@ -120,7 +121,7 @@ def requests_of(deployment: Deployment, service: str, operation: str, params: Ma
 
 
 def request_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> Request:
-    """A call of a boto3 client as a policy sees it."""
+    """Return the request of one call of a boto3 client."""
     aws = deployment.aws
     arn = f"arn:aws:{{}}:{aws.region}:{aws.account}:{{}}"
     action = f"{service}:{operation.removesuffix('Batch') if service == 'sqs' else operation}"
@@ -163,7 +164,7 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
 
 
 def attributes(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Every attribute that a DynamoDB request names."""
+    """Return every attribute that a DynamoDB request names."""
     aliases = params.get("ExpressionAttributeNames", {})
     names = {*params.get("Key", {}), *params.get("Item", {}), *aliases.values()}
     for expression in _EXPRESSIONS:
@@ -178,24 +179,25 @@ def _leading_key(params: Mapping[str, Any]) -> str | None:
     if key:
         return str(key["pk"]["S"])
     values = params.get("ExpressionAttributeValues", {})
-    found = re.match(r"\w+ = (:\w+)", params.get("KeyConditionExpression", ""))
-    return str(values[found[1]]["S"]) if found else None
+    match = re.match(r"\w+ = (:\w+)", params.get("KeyConditionExpression", ""))
+    return str(values[match[1]]["S"]) if match else None
 
 
 def _holds(operator: str, key: str, wanted: list[str], values: tuple[str, ...] | None) -> bool:
+    present = values or ()
     match operator:
         case "Null":
             return (values is None) == (wanted == ["true"])
         case "ForAllValues:StringEquals":  # holds for a request without that key
-            return all(value in wanted for value in values or ())
+            return all(value in wanted for value in present)
         case "ForAllValues:StringLike":
-            return all(any(fnmatchcase(value, pattern) for pattern in wanted) for value in values or ())
+            return all(any(fnmatchcase(value, pattern) for pattern in wanted) for value in present)
         case "NumericLessThanEquals":
-            return values is not None and all(float(value) <= float(wanted[0]) for value in values)
+            return values is not None and all(float(value) <= float(wanted[0]) for value in present)
         case "ForAnyValue:StringEquals":
-            return any(value in wanted for value in values or ())
+            return any(value in wanted for value in present)
         case "StringEquals":
-            return values is not None and len(values) == 1 and values[0] in wanted
+            return len(present) == 1 and present[0] in wanted
     return _unknown(f"condition {operator} of {key}")
 
 
@@ -208,15 +210,15 @@ def _listed(value: Any) -> list[Any]:
 
 
 @contextmanager
-def _listening(hear: Callable[[str, str, Mapping[str, Any]], None]) -> Iterator[None]:
-    """Every call of every boto3 client of this process, for as long as the block lasts."""
+def _recording(record: Callable[[str, str, Mapping[str, Any]], None]) -> Iterator[None]:
+    """Report every call of every boto3 client of this process to `record`, for as long as the block lasts."""
     send = BaseClient._make_api_call  # type: ignore[attr-defined]
 
-    def heard(client: Any, operation: str, params: dict[str, Any]) -> Any:
-        hear(client.meta.service_model.service_name, operation, params)
+    def call(client: Any, operation: str, params: dict[str, Any]) -> Any:
+        record(client.meta.service_model.service_name, operation, params)
         return send(client, operation, params)
 
-    BaseClient._make_api_call = heard  # type: ignore[attr-defined]
+    BaseClient._make_api_call = call  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -1,25 +1,22 @@
-"""A deployed stack as `evenkeel ACTION --stack` sees it: CloudFormation names the functions, Lambda calls them, and STS
-says who asks.
+"""A deployed stack for `evenkeel ACTION --stack`: the endpoints of CloudFormation, Lambda and STS.
 
     with StackEndpoint("evenkeel", invoke) as stack:
-        run(env=stack.environment())        # boto3 finds these three here, and nothing else
+        run(env=stack.environment())        # boto3 uses this endpoint for the three services
 
-`invoke` gets a logical id of the template and an event, as `triggers.InProcess` does; what it raises is an error of
-the function.
+`invoke` gets a logical id and an event, as `triggers.InProcess` does. Its exception becomes an error of the function.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
 
+from sandbox.server import HttpRequest, LoopbackServer, Response
 from sandbox.template import Template
 
 Invoke = Callable[[str, Any], Any]
@@ -27,56 +24,41 @@ CALLER = "arn:aws:sts::123456789012:assumed-role/platform/jane"
 
 
 @dataclass
-class Refusal:
-    """What a service says instead of an answer."""
+class RefusalError(Exception):
+    """An error of a service."""
 
     status: int
     code: str
     message: str
 
 
-@dataclass
-class _Stack:
-    name: str
-    invoke: Invoke
-    functions: set[str]
-    refusals: dict[str, Refusal] = field(default_factory=dict)
-    invoked: list[Any] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)
-
-
 class StackEndpoint(AbstractContextManager["StackEndpoint"]):
-    """The endpoint, for as long as the block lasts, on a free loopback port."""
+    """The endpoint of the stack on a free loopback port.
+
+    `invoked` has the events that arrived, and `called` the logical ids of their functions.
+    """
 
     def __init__(self, name: str, invoke: Invoke) -> None:
-        self._stack = _Stack(name, invoke, set(Template().functions()))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._stack))
-
-    @property
-    def invoked(self) -> list[Any]:
-        """The events that arrived, in order."""
-        return self._stack.invoked
-
-    @property
-    def called(self) -> list[str]:
-        """The functions that they arrived at, by logical id."""
-        return self._stack.called
+        self.invoked: list[Any] = []
+        self.called: list[str] = []
+        self._name = name
+        self._invoke = invoke
+        self._functions = set(Template().functions())
+        self._refusals: dict[str, RefusalError] = {}
+        self._server = LoopbackServer(self._respond)
 
     def refuse(self, service: str, status: int, code: str, message: str) -> None:
-        """Let `cloudformation`, `lambda` or `sts` refuse from now on."""
-        self._stack.refusals[service] = Refusal(status, code, message)
+        """Let `cloudformation`, `lambda` or `sts` refuse every further request."""
+        self._refusals[service] = RefusalError(status, code, message)
 
     def forget(self, function: str) -> None:
-        """Let it be a stack of a release that had no such function."""
-        self._stack.functions.discard(function)
+        """Remove a function, as in a stack of a release that did not have it."""
+        self._functions.discard(function)
 
     def environment(self) -> dict[str, str]:
-        """With these variables, boto3 asks here, with made-up credentials."""
-        host, port = self._server.server_address[:2]
-        return {
-            "AWS_ENDPOINT_URL_CLOUDFORMATION": f"http://{host!s}:{port}",
-            "AWS_ENDPOINT_URL_LAMBDA": f"http://{host!s}:{port}",
-            "AWS_ENDPOINT_URL_STS": f"http://{host!s}:{port}",
+        """Return the variables that lead boto3 to this endpoint, with invented credentials."""
+        services = ("CLOUDFORMATION", "LAMBDA", "STS")
+        return {f"AWS_ENDPOINT_URL_{service}": self._server.url for service in services} | {
             "AWS_ACCESS_KEY_ID": "sandbox",
             "AWS_SECRET_ACCESS_KEY": "sandbox",
             "AWS_DEFAULT_REGION": "eu-central-1",
@@ -84,96 +66,77 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         }
 
     def __enter__(self) -> StackEndpoint:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self._server.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.__exit__()
 
-
-def _handler(stack: _Stack) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path.startswith("/2015-03-31/functions/"):
-                self._lambda(unquote(self.path.split("/")[3]), body)
-                return
-            asked = {key: values[0] for key, values in parse_qs(body.decode()).items()}
-            if asked.get("Action") == "GetCallerIdentity":
-                self._sts()
+    def _respond(self, request: HttpRequest) -> Response:
+        if request.target.startswith("/2015-03-31/functions/"):
+            return self._lambda(unquote(request.target.split("/")[3]), request.body)
+        form = {key: values[0] for key, values in parse_qs(request.body.decode()).items()}
+        try:
+            if form.get("Action") == "GetCallerIdentity":
+                self._check("sts")
+                result = {"GetCallerIdentityResponse": {"GetCallerIdentityResult": {"Arn": CALLER}}}
             else:
-                self._cloudformation(asked)
+                result = self._describe(form)
+        except RefusalError as error:
+            fault = {"Type": "Sender", "Code": error.code, "Message": error.message}
+            return _xml(error.status, {"ErrorResponse": {"Error": fault}})
+        return _xml(200, result)
 
-        def _sts(self) -> None:
-            if refusal := stack.refusals.get("sts"):
-                self._refuse(refusal)
-                return
-            result = f"<GetCallerIdentityResult><Arn>{CALLER}</Arn></GetCallerIdentityResult>"
-            self._answer(200, f"<GetCallerIdentityResponse>{result}</GetCallerIdentityResponse>".encode(), "text/xml")
+    def _check(self, service: str) -> None:
+        if refusal := self._refusals.get(service):
+            raise refusal
 
-        def _refuse(self, refusal: Refusal) -> None:
-            error = f"<Code>{refusal.code}</Code><Message>{escape(refusal.message)}</Message>"
-            said = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
-            self._answer(refusal.status, said.encode(), "text/xml")
+    def _describe(self, form: dict[str, str]) -> dict[str, Any]:
+        self._check("cloudformation")
+        action, stack, resource = form.get("Action"), form.get("StackName"), form.get("LogicalResourceId", "")
+        if action != "DescribeStackResource":
+            raise RefusalError(400, "InvalidAction", f"no action {action}")
+        if stack != self._name:
+            raise RefusalError(400, "ValidationError", f"Stack '{stack}' does not exist")
+        if resource not in self._functions:
+            raise RefusalError(400, "ValidationError", f"Resource {resource} does not exist for stack {stack}")
+        detail = {
+            "StackName": stack,
+            "LogicalResourceId": resource,
+            "PhysicalResourceId": f"{stack}-{resource}-1",
+            "ResourceType": "AWS::Lambda::Function",
+            "ResourceStatus": "CREATE_COMPLETE",
+            "LastUpdatedTimestamp": "2026-01-01T00:00:00Z",
+        }
+        return {"DescribeStackResourceResponse": {"DescribeStackResourceResult": {"StackResourceDetail": detail}}}
 
-        def _cloudformation(self, asked: dict[str, str]) -> None:
-            refusal = stack.refusals.get("cloudformation")
-            resource = asked.get("LogicalResourceId", "")
-            if refusal is None and asked.get("Action") != "DescribeStackResource":
-                refusal = Refusal(400, "InvalidAction", f"no action {asked.get('Action')}")
-            elif refusal is None and asked.get("StackName") != stack.name:
-                refusal = Refusal(400, "ValidationError", f"Stack '{asked.get('StackName')}' does not exist")
-            elif refusal is None and resource not in stack.functions:
-                said = f"Resource {resource} does not exist for stack {stack.name}"
-                refusal = Refusal(400, "ValidationError", said)
-            if refusal is not None:
-                self._refuse(refusal)
-                return
-            detail = (
-                f"<StackName>{stack.name}</StackName><LogicalResourceId>{resource}</LogicalResourceId>"
-                f"<PhysicalResourceId>{stack.name}-{resource}-1</PhysicalResourceId>"
-                "<ResourceType>AWS::Lambda::Function</ResourceType><ResourceStatus>CREATE_COMPLETE</ResourceStatus>"
-                "<LastUpdatedTimestamp>2026-01-01T00:00:00Z</LastUpdatedTimestamp>"
-            )
-            result = f"<StackResourceDetail>{detail}</StackResourceDetail>"
-            answer = f"<DescribeStackResourceResult>{result}</DescribeStackResourceResult>"
-            self._answer(
-                200, f"<DescribeStackResourceResponse>{answer}</DescribeStackResourceResponse>".encode(), "text/xml"
-            )
+    def _lambda(self, function: str, body: bytes) -> Response:
+        logical = function.removeprefix(f"{self._name}-").removesuffix("-1")
+        try:
+            self._check("lambda")
+            if logical not in self._functions:
+                raise RefusalError(404, "ResourceNotFoundException", f"Function not found: {function}")
+        except RefusalError as error:
+            return _json({"Message": error.message}, status=error.status, **{"x-amzn-ErrorType": error.code})
+        event = json.loads(body)
+        self.invoked.append(event)
+        self.called.append(logical)
+        try:
+            return _json(self._invoke(logical, event))
+        except Exception as error:
+            fault = {"errorMessage": str(error), "errorType": type(error).__name__}
+            return _json(fault, **{"X-Amz-Function-Error": "Unhandled"})
 
-        def _lambda(self, function: str, body: bytes) -> None:
-            refusal = stack.refusals.get("lambda")
-            logical = function.removeprefix(f"{stack.name}-").removesuffix("-1")
-            if refusal is None and logical not in stack.functions:
-                refusal = Refusal(404, "ResourceNotFoundException", f"Function not found: {function}")
-            if refusal is not None:
-                said = json.dumps({"Message": refusal.message}).encode()
-                self._answer(refusal.status, said, headers={"x-amzn-ErrorType": refusal.code})
-                return
-            event = json.loads(body)
-            stack.invoked.append(event)
-            stack.called.append(logical)
-            try:
-                told = stack.invoke(logical, event)
-            except Exception as error:
-                said = json.dumps({"errorMessage": str(error), "errorType": type(error).__name__}).encode()
-                self._answer(200, said, headers={"X-Amz-Function-Error": "Unhandled"})
-                return
-            self._answer(200, json.dumps(told).encode())
 
-        def _answer(
-            self, status: int, body: bytes, kind: str = "application/json", headers: dict[str, str] | None = None
-        ) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+def _json(value: Any, *, status: int = 200, **headers: str) -> Response:
+    return Response(status=status, body=json.dumps(value).encode(), headers=headers)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silent: the command's own output is the interesting one."""
 
-    return Handler
+def _xml(status: int, tree: dict[str, Any]) -> Response:
+    return Response(status=status, body=_elements(tree).encode(), content_type="text/xml")
+
+
+def _elements(tree: Any) -> str:
+    if not isinstance(tree, dict):
+        return escape(str(tree))
+    return "".join(f"<{tag}>{_elements(value)}</{tag}>" for tag, value in tree.items())

@@ -1,7 +1,7 @@
-"""Reads template.yaml, so that the sandbox and the tests need no second list of tables, queues, variables and triggers.
+"""Reads template.yaml, so that sandbox and tests need no second list of tables, queues, variables and triggers.
 
-Understands what our template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, Or, parameter defaults, conditions
-and Globals.Function. What it does not understand is an error, never a guess.
+It knows the parts that the template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, Or, parameter defaults,
+conditions and Globals.Function. Any other part is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TEMPLATE = ROOT / "template.yaml"
 
 _NO_VALUE = object()
 
-# What a resource is called from outside: (logical id, attribute or None for its Ref) -> value.
+# The value of a resource: (logical id, attribute or None for its Ref) -> value.
 Lookup = Callable[[str, str | None], Any]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's short forms, turned into the long ones: `!Ref X` becomes {"Ref": "X"}."""
+    """A YAML loader that expands CloudFormation's short forms: `!Ref X` becomes {"Ref": "X"}."""
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
@@ -47,13 +47,13 @@ _Loader.add_multi_constructor("!", _short_form)
 
 @cache
 def _parsed(text: str) -> bytes:
-    """Pickled: to read the YAML takes a hundred times as long as to make a copy of what it says."""
+    """Return the document as a pickle, which loads a hundred times faster than YAML."""
     return pickle.dumps(yaml.load(text, Loader=_Loader))
 
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function as the template describes it, with Globals merged in and nothing resolved yet."""
+    """A Lambda function of the template, with Globals and without resolved references."""
 
     logical_id: str
     code: Path
@@ -66,24 +66,24 @@ class Function:
 
 
 class Template:
-    """The deployment as written down, with parameters at their defaults unless given."""
+    """The template with its parameters: those that the caller sets, and defaults."""
 
     def __init__(self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None) -> None:
         self.path = path
         self.body: dict[str, Any] = pickle.loads(_parsed(path.read_text(encoding="utf-8")))
         declared = self.body.get("Parameters", {})
-        given = dict(parameters or {})
-        if unknown := given.keys() - declared.keys():
+        values = dict(parameters or {})
+        if unknown := values.keys() - declared.keys():
             raise ValueError(f"{path.name} has no parameter {', '.join(sorted(unknown))}")
         self.parameters: dict[str, Any] = {}
         for name, spec in declared.items():
-            value = given.get(name, spec.get("Default"))
+            value = values.get(name, spec.get("Default"))
             is_list = spec["Type"] == "CommaDelimitedList" or spec["Type"].startswith("List<")
             self.parameters[name] = value.split(",") if is_list and isinstance(value, str) else value
         self.resources: dict[str, dict[str, Any]] = self.body["Resources"]
 
     def of_type(self, resource_type: str) -> dict[str, dict[str, Any]]:
-        """Properties of every resource of that type, by logical id, unresolved."""
+        """Return the unresolved properties of every resource of a type by logical id."""
         return {
             name: resource.get("Properties", {})
             for name, resource in self.resources.items()
@@ -91,31 +91,28 @@ class Template:
         }
 
     def functions(self) -> dict[str, Function]:
-        """Every function that these parameters make, by logical id."""
+        """Return every function that exists with these parameters, by logical id."""
         common = self.body.get("Globals", {}).get("Function", {})
-        found = {}
+        functions = {}
         for name, own in self.of_type("AWS::Serverless::Function").items():
-            if not self._condition(self.resources[name].get("Condition"), self._reads_parameters_alone):
+            if not self._condition(self.resources[name].get("Condition"), self._parameters_only):
                 continue
             merged = {**common, **own}
-            variables = {
-                **common.get("Environment", {}).get("Variables", {}),
-                **own.get("Environment", {}).get("Variables", {}),
-            }
-            found[name] = Function(
+            environments = (source.get("Environment", {}).get("Variables", {}) for source in (common, own))
+            functions[name] = Function(
                 logical_id=name,
                 code=self.path.parent / merged["CodeUri"],
                 handler=merged["Handler"],
                 timeout=merged["Timeout"],
                 memory=merged["MemorySize"],
-                variables=variables,
+                variables={key: value for variables in environments for key, value in variables.items()},
                 events=own.get("Events", {}),
                 invoke_config=own.get("EventInvokeConfig", {}),
             )
-        return found
+        return functions
 
     def resolve(self, value: Any, lookup: Lookup) -> Any:
-        """The value with every intrinsic function replaced; parameters are known here, the rest `lookup` knows."""
+        """Return the value without intrinsic functions; `lookup` resolves every name that is no parameter."""
         result = self._resolve(value, lookup)
         return None if result is _NO_VALUE else result
 
@@ -172,14 +169,11 @@ class Template:
             case "Fn::Not":
                 return not self._resolve(argument[0], lookup)
             case "Fn::Or":
-                return any(self._resolve(each, lookup) for each in argument)
+                return any(self._resolve(condition, lookup) for condition in argument)
         raise ValueError(f"{self.path.name}: the sandbox does not know {name}; add it to sandbox/template.py")
 
-    def _reads_parameters_alone(self, name: str, attribute: str | None) -> Any:
+    def _parameters_only(self, name: str, attribute: str | None) -> Any:
         raise ValueError(f"{self.path.name}: a condition reads {name}.{attribute}, which is no parameter")
 
     def _condition(self, name: str | None, lookup: Lookup) -> bool:
-        """``name`` None: there is none, so it holds."""
-        if name is None:
-            return True
-        return bool(self._resolve(self.body["Conditions"][name], lookup))
+        return name is None or bool(self._resolve(self.body["Conditions"][name], lookup))

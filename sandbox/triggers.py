@@ -1,7 +1,7 @@
-"""Calls the functions as AWS would: queues, rules and schedules of the template lead to handlers.
+"""Calls the functions as AWS does: queues, rules and schedules of the template lead to handlers.
 
-Lambda's own part is played here: an SQS batch in Lambda's shape, deletion of what was handled and of nothing else,
-retries of asynchronous events and the queue for those that failed for good.
+This module plays Lambda's part. It builds SQS batches, deletes the handled messages only, retries asynchronous events,
+and sends an event that fails every time to its destination.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,12 +23,12 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from evenkeel.bootstrap import container
-from sandbox.aws import Deployment, Mapped, Subscription
+from sandbox.aws import Deployment, EventSourceMapping, Subscription
 
-# Calls a function by its logical id with an event and returns its answer; raises what the handler raises.
+# Calls a function by its logical id with an event and returns its answer; passes on the handler's exceptions.
 Invoke = Callable[[str, Any], Any]
 
-# The account that the functions believe to be in, and that their events come from.
+# The account of the functions and of their events.
 ACCOUNT = "123456789012"
 _SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 _module_numbers = itertools.count()
@@ -36,7 +36,7 @@ _module_numbers = itertools.count()
 
 @dataclass(frozen=True)
 class LambdaContext:
-    """What Lambda hands to a handler beside the event."""
+    """The context argument of a handler."""
 
     function_name: str
     timeout: float
@@ -54,10 +54,10 @@ class LambdaContext:
 
 
 class InProcess(AbstractContextManager["InProcess"]):
-    """The handlers in this process, with the environment that the template gives them; for demo and integration tests.
+    """The handlers in this process, with the environment of the template; for demo and integration tests.
 
-    Inside the block os.environ holds the functions' variables; afterwards it is as it was. One call at a time, as in a
-    Lambda environment. `log` receives what handlers print (log lines, metrics); without it they go to standard output.
+    Inside the block os.environ has the functions' variables; the end restores it. One call runs at a time, as in a
+    Lambda environment. `log` receives the output of handlers (log lines, metrics); the default is standard output.
     """
 
     def __init__(self, deployment: Deployment, *, log: TextIO | None = None) -> None:
@@ -67,10 +67,10 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._modules: dict[str, ModuleType] = {}
 
     def __enter__(self) -> InProcess:
-        self._stack.enter_context(_environment_restored())
+        self._stack.callback(_restore_environment, dict(os.environ))
         for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
-            os.environ.pop(name, None)  # the caller's own account is no business of the handlers
-        container.cache_clear()  # a cold start: what another deployment's handlers have made leads to its resources
+            os.environ.pop(name, None)  # handlers must not use the caller's account
+        container.cache_clear()  # a cold start: the container may belong to another deployment
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,21 +82,21 @@ class InProcess(AbstractContextManager["InProcess"]):
     def __call__(self, logical_id: str, event: Any) -> Any:
         function = self._deployment.function(logical_id)
         os.environ.update(self._deployment.environment(logical_id), AWS_LAMBDA_FUNCTION_NAME=logical_id)
-        event = json.loads(json.dumps(event))  # what cannot be JSON cannot reach a real function either
+        event = json.loads(json.dumps(event))  # a real function gets JSON only
         with contextlib.redirect_stdout(self._log) if self._log else contextlib.nullcontext():
             handler = getattr(self._load(logical_id), function.handler.rsplit(".", 1)[1])
             answer = handler(event, LambdaContext(logical_id, function.timeout, function.memory))
         return json.loads(json.dumps(answer))
 
     def _load(self, logical_id: str) -> ModuleType:
-        """The function's module under a name of its own: all four are called `app`."""
+        """Return the function's module under a unique name: all functions have a module `app`."""
         if logical_id not in self._modules:
             function = self._deployment.function(logical_id)
             path = function.code / f"{function.handler.rsplit('.', 1)[0]}.py"
             name = f"_sandbox_{logical_id}_{next(_module_numbers)}"
             spec = importlib.util.spec_from_file_location(name, path)
             if spec is None or spec.loader is None or not path.exists():
-                raise FileNotFoundError(f"{logical_id}: {path} is not there; template.yaml says it is")
+                raise FileNotFoundError(f"{logical_id}: {path}, which template.yaml names, does not exist")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)
@@ -106,7 +106,7 @@ class InProcess(AbstractContextManager["InProcess"]):
 
 @dataclass(frozen=True)
 class Failure:
-    """A call that failed: whose, with what, and why."""
+    """A failed call of a function."""
 
     function: str
     event: Any
@@ -114,10 +114,10 @@ class Failure:
 
 
 class Triggers:
-    """Carries messages, events and ticks to the functions until there is nothing left to do.
+    """Delivers messages, events and ticks to the functions.
 
-    Messages that a function refused come back at once instead of after the queue's visibility timeout, which would
-    outlast any demo; how often they come back before they go to the dead letters is the queue's own rule.
+    A refused message is visible again at once, because the visibility timeout of the queue is longer
+    than a demo. The queue's redrive policy decides when it becomes a dead letter.
     """
 
     def __init__(self, deployment: Deployment, invoke: Invoke) -> None:
@@ -128,74 +128,72 @@ class Triggers:
         self._mappings = deployment.event_source_mappings()
 
     def tick(self, now: datetime | None = None) -> None:
-        """Lets every schedule fire once, with the input that the template gives it.
+        """Invoke every schedule once with the template's input.
 
-        It is for the minute before: so no look waits for its second, which would be one of a real minute.
+        The scheduled time is a minute ago, so that no check waits for its second of a real minute.
         """
         scheduled = ((now or datetime.now(UTC)) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         for schedule in self.deployment.schedules():
-            self._invoke_asynchronously(
-                schedule.function, json.loads(schedule.input.replace(_SCHEDULED_TIME, scheduled))
-            )
+            event = json.loads(schedule.input.replace(_SCHEDULED_TIME, scheduled))
+            self._invoke_asynchronously(schedule.function, event)
 
     def poll(self) -> int:
-        """One look at every queue; returns how many messages and events were handed to functions."""
-        return sum(self._poll_rule(s) for s in self.deployment.subscriptions) + sum(
-            self._poll_queue(m) for m in self._mappings
-        )
+        """Read every queue once; return how many messages and events the functions received."""
+        rules = sum(map(self._poll_rule, self.deployment.subscriptions))
+        return rules + sum(map(self._poll_queue, self._mappings))
 
     def drain(self, *, limit: int = 1000) -> int:
-        """Polls until nothing is left that is visible now; delayed messages stay. Returns how many were handed out.
+        """Poll until no message is visible, or `limit` messages are delivered; return their number.
 
-        limit: gives up silently after so many messages, for a circle that would never end
+        Delayed messages stay. The limit ends a chain of messages that would never end.
         """
         total = 0
-        while total < limit and (handed := self.poll()):
-            total += handed
+        while total < limit and (delivered := self.poll()):
+            total += delivered
         return total
 
-    def lying(self) -> int:
-        """How many events the rules have let through and no function has had."""
+    def undelivered(self) -> int:
+        """Return how many events have matched a rule and wait for delivery to a function."""
         name = "ApproximateNumberOfMessages"
         urls = [subscription.queue_url for subscription in self.deployment.subscriptions]
-        found = [self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"] for url in urls]
-        return sum(int(one[name]) for one in found)
+        answers = [self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]) for url in urls]
+        return sum(int(answer["Attributes"][name]) for answer in answers)
 
     def _poll_rule(self, subscription: Subscription) -> int:
         messages = self._receive(subscription.queue_url, 10)
         for message in messages:
             event = json.loads(message["Body"])
-            event["account"] = ACCOUNT  # emulators leave it out, or make one up
+            event["account"] = ACCOUNT  # emulators omit or invent it
             self._sqs.delete_message(QueueUrl=subscription.queue_url, ReceiptHandle=message["ReceiptHandle"])
             self._invoke_asynchronously(subscription.function, event)
         return len(messages)
 
-    def _poll_queue(self, mapped: Mapped) -> int:
-        messages = self._receive(mapped.queue_url, min(mapped.batch_size, 10))
+    def _poll_queue(self, mapping: EventSourceMapping) -> int:
+        messages = self._receive(mapping.queue_url, min(mapping.batch_size, 10))
         if not messages:
             return 0
-        event = {"Records": [self._record(mapped, message) for message in messages]}
-        refused = self._refused(mapped, event)
+        event = {"Records": [self._record(mapping, message) for message in messages]}
+        refused = self._refused(mapping, event)
         for message in messages:
-            handle = {"QueueUrl": mapped.queue_url, "ReceiptHandle": message["ReceiptHandle"]}
+            handle = {"QueueUrl": mapping.queue_url, "ReceiptHandle": message["ReceiptHandle"]}
             if message["MessageId"] in refused:
                 self._sqs.change_message_visibility(**handle, VisibilityTimeout=0)
             else:
                 self._sqs.delete_message(**handle)
         return len(messages)
 
-    def _refused(self, mapped: Mapped, event: Any) -> set[str]:
-        """Calls the function with a batch; the ids of the messages that Lambda would not delete afterwards."""
+    def _refused(self, mapping: EventSourceMapping, event: Any) -> set[str]:
+        """Call the function with a batch; return the ids of the messages that Lambda would not delete."""
         everything = {record["messageId"] for record in event["Records"]}
         try:
-            answer = self._invoke(mapped.function, event)
-        except Exception as error:  # whatever a handler raises, Lambda keeps the whole batch
-            self.failures.append(Failure(mapped.function, event, error))
+            answer = self._invoke(mapping.function, event)
+        except Exception as error:  # after any exception, Lambda keeps the whole batch
+            self.failures.append(Failure(mapping.function, event, error))
             return everything
-        if not mapped.partial_responses or not answer:
+        if not mapping.partial_responses or not answer:
             return set()
         refused = {item.get("itemIdentifier") for item in answer.get("batchItemFailures") or []}
-        return refused if refused <= everything else everything  # an unknown id fails the batch, says Lambda's manual
+        return refused if refused <= everything else everything  # an unknown id fails the whole batch
 
     def _invoke_asynchronously(self, function: str, event: Any) -> None:
         retries, destination = self.deployment.on_failure(function)
@@ -203,24 +201,14 @@ class Triggers:
             try:
                 self._invoke(function, event)
                 return
-            except Exception as error:  # any error of the handler is a failed attempt, as it is for Lambda
+            except Exception as error:  # any exception is a failed attempt for Lambda
                 self.failures.append(Failure(function, event, error))
                 if attempt > retries and destination:
-                    record = {
-                        "version": "1.0",
-                        "timestamp": datetime.now(UTC).isoformat(),
-                        "requestContext": {
-                            "functionArn": function,
-                            "condition": "RetriesExhausted",
-                            "approximateInvokeCount": attempt,
-                        },
-                        "requestPayload": event,
-                        "responsePayload": {"errorType": type(error).__name__, "errorMessage": str(error)},
-                    }
+                    record = _failure_record(function, event, error, attempt)
                     self._sqs.send_message(QueueUrl=destination, MessageBody=json.dumps(record))
 
-    def _record(self, mapped: Mapped, message: Mapping[str, Any]) -> dict[str, Any]:
-        """One message in the shape that Lambda's poller gives it."""
+    def _record(self, mapping: EventSourceMapping, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one message as Lambda's poller writes it."""
         return {
             "messageId": message["MessageId"],
             "receiptHandle": message["ReceiptHandle"],
@@ -232,7 +220,7 @@ class Triggers:
             },
             "md5OfBody": hashlib.md5(message["Body"].encode(), usedforsecurity=False).hexdigest(),
             "eventSource": "aws:sqs",
-            "eventSourceARN": mapped.queue_arn,
+            "eventSourceARN": mapping.queue_arn,
             "awsRegion": self.deployment.aws.region,
         }
 
@@ -244,12 +232,18 @@ class Triggers:
         return messages
 
 
-@contextlib.contextmanager
-def _environment_restored() -> Iterator[None]:
-    """os.environ is afterwards what it was before."""
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def _failure_record(function: str, event: Any, error: Exception, attempts: int) -> dict[str, Any]:
+    """Return the record that Lambda sends to the on-failure destination of an asynchronous event."""
+    condition = {"condition": "RetriesExhausted", "approximateInvokeCount": attempts}
+    return {
+        "version": "1.0",
+        "timestamp": datetime.now(UTC).isoformat(),
+        "requestContext": {"functionArn": function, **condition},
+        "requestPayload": event,
+        "responsePayload": {"errorType": type(error).__name__, "errorMessage": str(error)},
+    }
+
+
+def _restore_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)

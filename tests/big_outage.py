@@ -57,7 +57,7 @@ class BigOutage:
         self.objects = self.cluster.store
         self.dead = ZONES[:2]
         for zone in self.dead:
-            self.cluster.cloud.take_away(zone)
+            self.cluster.cloud.exhaust_zone(zone)
         for name in self._dead_groups():
             namespace = self.cluster.namespace
             self.objects.scale(_SCALABLES, namespace, name, stuck, manager="cluster-autoscaler")

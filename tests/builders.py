@@ -1,7 +1,7 @@
 """Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,6 +39,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.texts.english import problem_words, sentences
+from tests.parts import make, replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -59,7 +60,8 @@ def group(
     **fields: Any,
 ) -> NodeGroup:
     """A node group; running is requested unless said otherwise, bounds are absent."""
-    return NodeGroup(
+    return make(
+        NodeGroup,
         key=fields.pop("key", None) or key(zone, pool=pool or "loose"),
         kind=fields.pop("kind", "MachineDeployment"),
         pool_label=pool,
@@ -109,7 +111,8 @@ def numbers(
     strategy: Strategy = BALANCED,
     on_failure: OnFailure = OnFailure.RELEASE,
 ) -> Policy:
-    return Policy(
+    return make(
+        Policy,
         strategy=BALANCED,
         pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),),
     )
@@ -192,10 +195,10 @@ def plan_of(
 ) -> Plan:
     groups = list(groups)
     known = dict(states or {})
-    known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
-    known.update({found.key: after_backoff() for found in groups if found.zone in probing})
+    known.update({found.key: in_backoff() for found in groups if found.identity.zone in fenced})
+    known.update({found.key: after_backoff() for found in groups if found.identity.zone in probing})
     state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
-    return plan(Observation(groups=tuple(groups)), state, policy or Policy(strategy=BALANCED), NOW)
+    return plan(Observation(groups=tuple(groups)), state, policy or make(Policy, strategy=BALANCED), NOW)
 
 
 def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:
@@ -218,7 +221,9 @@ def requested(found: PoolPlan) -> tuple[int, ...]:
 
 def reasons(found: PoolPlan, zone: str) -> str:
     """All reasons of one zone's group, as one text to look into."""
-    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in sentences(plan.reasons))
+    return "\n".join(
+        text for plan in found.groups if plan.group.identity.zone == zone for text in sentences(plan.reasons)
+    )
 
 
 def written(
@@ -260,7 +265,7 @@ def written(
         adopted=adopted,
         has_adopted=True,
         published=read_published(decision),
-        move=move if move and planned.journal_delta else before.move,
+        move=move if move and planned.journal_delta else before.ours.move,
     )
 
 
@@ -298,7 +303,9 @@ class Played:
         """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
         self.now += timedelta(seconds=seconds)
         self.groups = [
-            replace(found, requested=others[found.zone], running=others[found.zone]) if found.zone in others else found
+            replace(found, requested=others[found.identity.zone], running=others[found.identity.zone])
+            if found.identity.zone in others
+            else found
             for found in self.groups
         ]
         self.seen = plan(
@@ -310,7 +317,7 @@ class Played:
         return pool
 
     def next_check(self) -> float | None:
-        moment = self.seen.look_at if self.seen else None
+        moment = self.seen.check_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()
 
 

@@ -1,7 +1,7 @@
 """A pool that converges, played without an API: machines boot and drain, runs die between their patches."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Level
@@ -18,6 +18,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import grows, in_safe_order
 from evenkeel.texts.english import sentence
 from tests.builders import NOW, group, numbers
+from tests.parts import replace
 
 
 def convergence(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
@@ -74,11 +75,11 @@ class Home:
 
     @property
     def why(self) -> str:
-        told = self.last.converging if self.last else None
+        told = self.last.convergence.report if self.last else None
         return sentence(told.why) if told is not None and told.why is not None else ""
 
     def reasons(self, zone: str) -> str:
-        (found,) = (each for each in self.last.groups if each.group.zone == zone)
+        (found,) = (each for each in self.last.groups if each.group.identity.zone == zone)
         return "; ".join(map(sentence, found.reasons))
 
     def change(self, zone: str, **fields: object) -> None:
@@ -135,7 +136,7 @@ class Home:
         raise AssertionError(f"{most} looks, and it still goes on: {self.requested} {self.memory}")
 
     def _awaits(self) -> bool:
-        soon = self.last.converging if self.last else None
+        soon = self.last.convergence.report if self.last else None
         return (
             soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")
         )
@@ -144,12 +145,12 @@ class Home:
         self.state = replace(self.state, pools={id: pool})
 
     def _write(self, written: GroupPlan, id: str) -> None:
-        zone = str(written.group.zone)
+        zone = str(written.group.identity.zone)
         before = self.groups[zone]
         assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
-        move = id if written.journal_delta and written.requested != before.requested else before.move
+        move = id if written.journal_delta and written.requested != before.requested else before.ours.move
         self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
-        self._reconcile(zone, {ref.name for ref in written.removes})
+        self._reconcile(zone, {ref.name for ref in written.removal.machines})
 
     def _make(self, zone: str, *, has_node: bool = False, age: timedelta = timedelta(0)) -> None:
         self.made += 1

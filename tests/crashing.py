@@ -266,7 +266,7 @@ class Scene(ClusterObjects):
         # The frozen group's own controllers may have written it until here; nobody may from now on.
         self.frozen = self._frozen()
         if incident:
-            self.cloud.take_away(DEAD)
+            self.cloud.exhaust_zone(DEAD)
             self.scale(DEAD, 2 + stuck)
             self.scale(BUSY, 3)
             self.controllers.step(self.clock.at)

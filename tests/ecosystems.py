@@ -13,7 +13,7 @@ from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.cluster_autoscaler_operator import MACHINE_SETS, SCALERS
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Cluster, Pool, World
@@ -90,7 +90,7 @@ class Estate:
 
     def outage(self, pods: int, minutes: float = 6) -> None:
         self.run()
-        self.cluster.cloud.take_away(DEAD)
+        self.cluster.cloud.exhaust_zone(DEAD)
         self.cluster.set_demand(POOL, pods)
         self.live(minutes)
 

@@ -1,7 +1,7 @@
 """The application's ports in memory. The store passes the same tests as the table (integration/test_store.py)."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -50,6 +50,7 @@ from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
 from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord
+from tests.parts import replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default
@@ -433,13 +434,13 @@ class FakeCluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        if patch.plan.removes:
-            return tuple(machine.name for machine in patch.plan.removes)
+        if patch.plan.removal.machines:
+            return tuple(machine.name for machine in patch.plan.removal.machines)
         return deletion_candidates(
             self.groups[patch.plan.group.key].machines or (),
             patch.requested or 0,
-            may_remove_running=patch.plan.may_remove_running,
-            keeps=patch.plan.keeps,
+            may_remove_running=patch.plan.removal.may_remove_running,
+            keeps=patch.plan.removal.keeps,
             provision_timeout=PROVISION_TIMEOUT,
             now=NOW,
         )
@@ -457,7 +458,7 @@ class FakeCluster:
         self._write(key, "write pool-max", pool_max=maximum)
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
-        owner = self.groups[key].owner
+        owner = self.groups[key].owner.numbers
         self._write(key, "write owner", bounds=bounds, owner=replace(owner, bounds=bounds))
 
     def _write(self, key: GroupKey, what: str, **fields: Any) -> None:
@@ -480,17 +481,17 @@ class FakeCluster:
         self.before_apply(patch)
         key = patch.plan.group.key
         before = self.groups[key]
-        new_adopted = {} if before.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
-        alone = patch.bounds is None and (before.two_objects or patch.requested is None)
+        new_adopted = {} if before.ours.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
+        alone = patch.bounds is None and (before.owner.two_objects or patch.requested is None)
         self._write(
             key,
             "apply",
             requested=before.requested if patch.requested is None else patch.requested,
-            pinned=before.pinned if patch.bounds is None else patch.pins,
+            pinned=before.ours.pinned if patch.bounds is None else patch.pins,
             bounds=patch.bounds or before.bounds,
             owner=_holding(before, patch.bounds),
-            published=before.published if alone else read_published(decision),
-            move=move or before.move,
+            published=before.ours.published if alone else read_published(decision),
+            move=move or before.ours.move,
             short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
@@ -502,8 +503,8 @@ class FakeCluster:
 
 def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
     """The owner with our bounds, where it takes them."""
-    takes = group.owner is not None and group.owner.takes_ours and bounds is not None
-    return replace(group.owner, bounds=bounds) if takes else group.owner
+    numbers = group.owner.numbers
+    return replace(numbers, bounds=bounds) if numbers and numbers.takes_ours and bounds is not None else numbers
 
 
 def _or_raise(value: _T | Exception) -> _T:

@@ -39,7 +39,7 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from evenkeel_cli.terminal import IN_TROUBLE
 from sandbox.chromium import Chromium
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ZONES, Cluster, Pool, World
 from sandbox.stack import CALLER
@@ -132,7 +132,7 @@ def _want(pods: int, zone: str | None = None) -> Callable[[Member], None]:
 def _exhaust(one: Member) -> None:
     """No zone has a machine of that type left; the one that is out is the first to have some again."""
     for zone in ZONES:
-        one.cloud.take_away(zone)
+        one.cloud.exhaust_zone(zone)
     _want(20)(one)
 
 
@@ -143,7 +143,7 @@ def _quota(one: Member) -> None:
 
 def _bound(one: Member) -> None:
     """Pods whose volumes are in the zone that is out."""
-    one.cloud.take_away(one.zone)
+    one.cloud.exhaust_zone(one.zone)
     _want(5, one.zone)(one)
 
 
@@ -412,7 +412,7 @@ class Night:
         """The zone has machines again, for everybody."""
         for one in self.members.values():
             for zone in (one.zone, *(ZONES if one.name == _EXHAUSTED else ())):
-                one.cloud.give_back(zone)
+                one.cloud.restore_zone(zone)
 
     def status(self) -> dict[str, Any]:
         return self.ask(STACK, {"action": "status"})

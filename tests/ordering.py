@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from evenkeel.state_records import ScaleRequestRecord
 from tests.builders import group
 from tests.crashing import KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeQueue, InMemoryStore, plenty, register
+from tests.parts import replace
 from tests.timed import worker
 from tests.workloads import node, pod, template
 
@@ -58,7 +58,9 @@ class Town:
         register(self.store, **{**SCALE_UP, "pools": pools, **fields})
         self.waiting = list(pods)
         self.nodes = {
-            f"old-{g.zone}-{i}": self._node(f"old-{g.zone}-{i}", g.key) for g in groups for i in range(g.running)
+            f"old-{g.identity.zone}-{i}": self._node(f"old-{g.identity.zone}-{i}", g.key)
+            for g in groups
+            for i in range(g.running)
         }
         self.standing = {name: [_filler(name)] for name in self.nodes}
         self.coming: list[tuple[datetime, GroupKey]] = []
@@ -104,7 +106,7 @@ class Town:
             more = each.requested - before[each.key]
             if more > 0:
                 self.coming += [(self.clock.at + self.takes * LOOK, each.key)] * more
-                self.ordered[each.zone or ""] = self.ordered.get(each.zone or "", 0) + more
+                self.ordered[each.identity.zone or ""] = self.ordered.get(each.identity.zone or "", 0) + more
         if self.requested > self.maximum:
             self.faults.append(f"{self.requested} requested, at most {self.maximum}")
 
@@ -128,7 +130,7 @@ class Town:
             self.nodes[name] = self._node(name, made)
             self.standing[name] = []
             there = self.cluster.groups[made].running + 1
-            launched = None if self.cluster.groups[made].launched is None else there
+            launched = None if self.cluster.groups[made].status.launched is None else there
             self.cluster.change(made, running=there, launched=launched)
         self.bind()
 
@@ -154,7 +156,7 @@ class Town:
 
 
 def _cpu(pod: Pod) -> Any:
-    return sum(each.requests.get(CPU, 0) for each in pod.needs.containers)
+    return sum(each.requests.get(CPU, 0) for each in pod.needs.resources.containers)
 
 
 def _filler(name: str) -> Pod:

@@ -21,7 +21,7 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.autoscaler import STATUS, NodeGroup
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
@@ -344,7 +344,6 @@ class Play:
                     message=error.message,
                     occurred_at=at,
                     id=error.request_id,
-                    zone=zone,
                 )
             )
         self.stack.look(before=self._begin_look)

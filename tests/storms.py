@@ -15,7 +15,7 @@ from evenkeel.application.rebalancing.events import Failure
 from evenkeel.application.rebalancing.ports import Clusters
 from evenkeel.domain.model.states import GroupState
 from evenkeel_cli.simulation.autoscaler_model import Flags
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key
 from tests.cluster_objects import ClusterObjects
@@ -105,7 +105,7 @@ class Contested(ClusterObjects):
         self.cluster.set_demand("workers", pods)
         self.home = {zone: self.bounds(zone) for zone in ZONES}
         if dead:
-            self.cloud.take_away(ZONES[0])
+            self.cloud.exhaust_zone(ZONES[0])
         self.gitops: Callable[[], None] = lambda: None
         store = InMemoryStore()
         register(store, autoscaler="cluster-autoscaler")

@@ -8,7 +8,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -35,6 +35,7 @@ from tests.builders import group
 from tests.crashing import How, KilledError, Life
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
 from tests.ordering import mortal_worker
+from tests.parts import make, replace
 from tests.shrinking import FULL, Machines
 from tests.workloads import amounts, template
 
@@ -68,7 +69,8 @@ class App:
     def needs(self) -> Needs:
         terms = (_without(self.absent),) if self.absent else None
         tolerations = (Toleration(operator="Exists"),) if self.tolerates else ()
-        return Needs(
+        return make(
+            Needs,
             containers=(Container(requests=amounts(cpu=self.cpu, memory="64Mi")),),
             node_selector=dict(self.selects),
             node_terms=terms,
@@ -127,8 +129,8 @@ class VainWorld:
         self.lists_daemons = lists_daemons
         self.shapes: dict[str, Make] = {}  # by node
         for key, there in zip(self.cluster.machines, [*nodes] * len(pools), strict=True):
-            for name, make in zip(self.cluster.machines[key], there, strict=True):
-                self.shapes[name] = make
+            for name, shape in zip(self.cluster.machines[key], there, strict=True):
+                self.shapes[name] = shape
         self.pods: dict[str, Pod] = {}
         self._named = 0
         self.orders: list[tuple[timedelta, int]] = []
@@ -199,7 +201,9 @@ class VainWorld:
         )
 
     def _daemon(self, name: str, cpu: str) -> Pod:
-        needs = Needs(containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),))
+        needs = make(
+            Needs, containers=(Container(requests=amounts(cpu=cpu)),), tolerations=(Toleration(operator="Exists"),)
+        )
         owner = Owner("DaemonSet", name)
         return Pod(namespace="kube-system", name=name, created_at=self.clock.now(), needs=needs, owner=owner)
 
@@ -311,7 +315,7 @@ class VainWorld:
 
 
 def _cpu(pod: Pod) -> Fraction:
-    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.containers), Fraction(0))
+    return sum((each.requests.get("cpu", Fraction(0)) for each in pod.needs.resources.containers), Fraction(0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Who may do what: kubeconfigs and the small subset of RBAC that the simulated API understands."""
+"""Access: kubeconfigs, and the subset of RBAC that the simulated API has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rule:
 
     @classmethod
     def of_role(cls, role: dict[str, Json]) -> list[Self]:
-        """The rules of a Role or ClusterRole manifest; rules for non-resource URLs are left out."""
+        """Return the rules of a Role or ClusterRole manifest without those for non-resource URLs."""
         namespace = role["metadata"].get("namespace")
         return [
             cls(
@@ -50,9 +50,9 @@ class Rule:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """The rule as a ClusterRole carries it."""
+        """Return the rule of a ClusterRole."""
         if self.namespaces:
-            raise ValueError(f"namespaces {list(self.namespaces)}: a ClusterRole knows none, use a Role")
+            raise ValueError(f"namespaces {list(self.namespaces)}: a ClusterRole has none; use a Role")
         rule: dict[str, Json] = {
             "verbs": list(self.verbs),
             "apiGroups": list(self.groups),
@@ -67,7 +67,7 @@ def _in(value: str, allowed: Iterable[str]) -> bool:
 
 
 def kubeconfig(*, url: str, ca_pem: str, user: str, token: str) -> dict[str, Json]:
-    """A kubeconfig with the certificate authority and the token inline: no files, no exec."""
+    """Return a kubeconfig with the certificate authority and the token inline."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,8 +1,8 @@
-"""A cluster autoscaler for the sandbox: what Evenkeel's model of the real one decides is done to Kubernetes objects.
+"""A cluster autoscaler for the sandbox: it applies the decisions of Evenkeel's model to Kubernetes objects.
 
-Here is what the model leaves to its surroundings: bounds are read from annotations as the clusterapi provider parses
-them, orders go through an unversioned write of the scale subresource, and machines are marked before they go. Pods are
-numbers: one pod fills one node.
+This module adds the provider to the model. It parses bounds from annotations as the clusterapi provider does, writes
+the scale subresource without a version, and marks machines before it deletes them. Pods are numbers: one pod fills one
+node.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import yaml
 
 from evenkeel.domain.model.groups import Bounds
 from evenkeel_cli.simulation import autoscaler_model as model
-from sandbox.kube.controllers.life import MachineControllers
-from sandbox.kube.controllers.objects import parse_time
+from sandbox.kube.client import Client
+from sandbox.kube.controllers.machine_controller import MachineControllers
+from sandbox.kube.controllers.objects import annotations_of, is_deleting, labels_of, parse_time, status_of
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
@@ -25,11 +26,11 @@ _SIZE = "/cluster-api-autoscaler-node-group-{}-size"
 
 
 class BoundsError(ValueError):
-    """Bounds that the real autoscaler cannot read; it then sees no group of the cluster at all."""
+    """Bounds that the real autoscaler cannot parse; it then ignores all groups of the cluster."""
 
 
 def read_bounds(annotations: dict[str, str], prefix: str) -> Bounds:
-    """Minimum and maximum as the clusterapi provider parses them: missing is 0; BoundsError for anything unfit."""
+    """Return minimum and maximum as the clusterapi provider parses them: a missing one is 0. Raises BoundsError."""
     numbers = []
     for end in ("min", "max"):
         key = prefix + _SIZE.format(end)
@@ -48,13 +49,13 @@ def read_bounds(annotations: dict[str, str], prefix: str) -> Bounds:
 
 
 def nodes_flags(arguments: Sequence[str]) -> dict[str, Bounds]:
-    """The groups that `--nodes=min:max:namespace.name` names: how Gardener's provider is told of all it has."""
-    found = {}
+    """Return the groups of `--nodes=min:max:namespace.name`, from which Gardener's provider has all its groups."""
+    groups = {}
     for argument in arguments:
         if argument.startswith("--nodes="):
             low, high, name = argument.removeprefix("--nodes=").split(":", 2)
-            found[name] = Bounds(int(low), int(high))
-    return found
+            groups[name] = Bounds(int(low), int(high))
+    return groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +65,12 @@ class Machine:
     name: str
     created: float
     node: bool
-    refused: bool = False  # by the cloud, as the provider passes it on
+    refused: bool = False  # by the cloud, as the provider reports
 
 
 @dataclass(kw_only=True)
 class NodeGroup:
-    """A group as the autoscaler sees it in one loop. ``fault``: why its bounds are not readable."""
+    """A group in one loop of the autoscaler. ``fault``: the reason why its bounds do not parse."""
 
     name: str
     namespace: str
@@ -91,8 +92,8 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flavoured:
-    """What the actor must know of a machine API: where the groups are, and how a machine is marked for deletion."""
+class MachineAPI:
+    """A machine API: the resources of groups and machines, and the mark for the deletion of a machine."""
 
     scalables: str
     machines: str
@@ -102,20 +103,20 @@ class Flavoured:
 
 
 FLAVOURS = {
-    "gardener": Flavoured(
+    "gardener": MachineAPI(
         scalables="machinedeployments.machine.sapcloud.io",
         machines="machines.machine.sapcloud.io",
         prefix="machine.sapcloud.io",
         mark=lambda _now: {"machinepriority.machine.sapcloud.io": "1"},
         pool_label="worker.gardener.cloud/pool",
     ),
-    "cluster-api": Flavoured(
+    "cluster-api": MachineAPI(
         scalables="machinedeployments.cluster.x-k8s.io",
         machines="machines.cluster.x-k8s.io",
         prefix="cluster.x-k8s.io",
         mark=lambda now: {"cluster.x-k8s.io/delete-machine": str(now)},
     ),
-    "openshift": Flavoured(
+    "openshift": MachineAPI(
         scalables="machinesets.machine.openshift.io",
         machines="machines.machine.openshift.io",
         prefix="machine.openshift.io",
@@ -126,43 +127,39 @@ POOL_LABEL = "evenkeel.dev/pool"
 _MANAGER = "cluster-autoscaler"
 #: its status ConfigMap
 STATUS = ("configmaps", "kube-system", "cluster-autoscaler-status")
-_EXHAUSTED = "ResourceExhausted"  # the code that Gardener's provider, which has its groups from flags, passes on
+_EXHAUSTED = "ResourceExhausted"  # the code of Gardener's provider, which has its groups from flags
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
-#: either of these says what a node has; OpenShift wrote the second before there was the first
+#: either pair has the capacity of a node; the second is OpenShift's older one
 _CAPACITY_ANNOTATIONS = (
     {f"{_CAPACITY}cpu", f"{_CAPACITY}memory"},
     {"machine.openshift.io/vCPU", "machine.openshift.io/memoryMb"},
 )
 
 
-def pool_of(item: Object, flavour: Flavoured) -> str:
-    """The pool that a scalable's labels name; its own name when there is none."""
-    labels = item["metadata"].get("labels") or {}
+def pool_of(item: Object, flavour: MachineAPI) -> str:
+    """Return the pool in the labels of a scalable; its own name if no label has one."""
+    labels = labels_of(item)
     own = labels.get(flavour.pool_label) if flavour.pool_label else None
     return str(labels.get(POOL_LABEL) or own or item["metadata"]["name"])
 
 
-def knows_its_nodes(item: Object, flavour: str, store: Store) -> bool:
-    """Whether cpu and memory of a scalable's nodes are known where none runs.
+def has_node_template(item: Object, flavour: str, store: Store) -> bool:
+    """Return whether the autoscaler knows cpu and memory of a scalable's nodes while it has none.
 
-    From the scalable's annotations, from Cluster API's machine template, or from Gardener's machine class.
+    They are in its annotations, in Cluster API's machine template, or in Gardener's machine class.
     """
-    annotations = item["metadata"].get("annotations") or {}
-    if any(annotations.keys() >= keys for keys in _CAPACITY_ANNOTATIONS):
+    if any(annotations_of(item).keys() >= keys for keys in _CAPACITY_ANNOTATIONS):
         return True
-    namespace, spec = item["metadata"]["namespace"], ((item["spec"].get("template") or {}).get("spec")) or {}
-    try:
-        if flavour == "gardener":
-            machine_class = store.get("machineclasses.machine.sapcloud.io", namespace, spec["class"]["name"])
-            capacity = (machine_class.get("nodeTemplate") or {}).get("capacity") or {}
-        elif flavour == "cluster-api":
-            name = spec["infrastructureRef"]["name"]
-            template = store.get("awsmachinetemplates.infrastructure.cluster.x-k8s.io", namespace, name)
-            capacity = (template.get("status") or {}).get("capacity") or {}
-        else:
-            capacity = {}
-    except (ApiError, KeyError):
-        return False
+    client, namespace = Client(store, _MANAGER), item["metadata"]["namespace"]
+    spec = (item["spec"].get("template") or {}).get("spec") or {}
+    capacity: Object = {}
+    if flavour == "gardener" and "class" in spec:
+        machine_class = client.find("machineclasses.machine.sapcloud.io", namespace, spec["class"]["name"]) or {}
+        capacity = (machine_class.get("nodeTemplate") or {}).get("capacity") or {}
+    elif flavour == "cluster-api" and "infrastructureRef" in spec:
+        name = spec["infrastructureRef"]["name"]
+        template = client.find("awsmachinetemplates.infrastructure.cluster.x-k8s.io", namespace, name) or {}
+        capacity = status_of(template).get("capacity") or {}
     return bool(capacity.keys() >= {"cpu", "memory"})
 
 
@@ -174,13 +171,13 @@ class ClusterAutoscaler:
     controllers: MachineControllers
     flags: model.Flags = field(default_factory=model.Flags)
     seed: int = 0
-    #: pods that fit any zone of a pool, and pods bound to one zone
+    #: pods by pool and zone; zone None is any zone
     demand: dict[tuple[str, str | None], int] = field(default_factory=dict)
-    #: why the last loop saw no groups at all; None when it saw them
+    #: the reason why the last loop ignored all groups; None if it did not
     blind: str | None = None
-    #: what went wrong in the last loop
+    #: the errors of the last loop
     errors: list[str] = field(default_factory=list)
-    #: whether it writes its status ConfigMap after each loop
+    #: write the status ConfigMap after each loop
     writes_status: bool = False
 
     def __post_init__(self) -> None:
@@ -188,28 +185,28 @@ class ClusterAutoscaler:
         self._start()
 
     def _start(self) -> None:
-        """As the process starts: nothing is remembered."""
+        """Start the process anew, without any state of earlier loops."""
         self._arguments = self.controllers.autoscaler_arguments()
-        # what a controller's arguments leave out is off, as in the real one; without any, `flags` hold
-        given = dict(argument.removeprefix("--").partition("=")[::2] for argument in self._arguments or ())
+        # As in the real one, a missing argument is off. Without any arguments, `flags` apply.
+        values = dict(argument.removeprefix("--").partition("=")[::2] for argument in self._arguments or ())
         flags = self.flags
-        if "balance-similar-node-groups" in given or "cloud-provider" in given:
-            flags = replace(flags, balance=given.get("balance-similar-node-groups") == "true")
-        if "scale-down-enabled" in given:
-            flags = replace(flags, scale_down=given["scale-down-enabled"] == "true")
-        if "max-nodes-total" in given:
-            flags = replace(flags, most_nodes=int(given["max-nodes-total"]))
+        if "balance-similar-node-groups" in values or "cloud-provider" in values:
+            flags = replace(flags, balance=values.get("balance-similar-node-groups") == "true")
+        if "scale-down-enabled" in values:
+            flags = replace(flags, scale_down=values["scale-down-enabled"] == "true")
+        if "max-nodes-total" in values:
+            flags = replace(flags, most_nodes=int(values["max-nodes-total"]))
         self.in_force = flags
         self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
 
     def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:
-        """How many pods want a node of a pool, bound to `zone` or to none."""
+        """Set how many pods need a node of a pool, in one zone or in any."""
         if pods < 0:
             raise ValueError(f"demand {pods} of pool {pool}: negative")
         self.demand[(pool, zone)] = pods
 
     def pending(self, pool: str) -> int:
-        """Pods of a pool that have no node."""
+        """Return how many pods of a pool have no node."""
         groups = [group for group in self.groups() if group.pool == pool]
         bound = {zone: pods for (name, zone), pods in self.demand.items() if name == pool and zone is not None}
         free, waiting = 0, 0
@@ -220,7 +217,7 @@ class ClusterAutoscaler:
         return waiting + max(0, self.demand.get((pool, None), 0) - free)
 
     def step(self, now: datetime) -> None:
-        """One loop: read the groups, and do what the model says of them. Other arguments are a start anew."""
+        """Run one loop: read the groups and apply the model's actions. Changed arguments restart the process."""
         self.errors = []
         if self.controllers.autoscaler_arguments() != self._arguments:
             self._start()
@@ -228,7 +225,7 @@ class ClusterAutoscaler:
             self.blind = "it does not run"
             return
         groups = self.groups()
-        if nodes_flags(self._arguments):  # a group that no flag names, or with max 0, is none
+        if nodes_flags(self._arguments):  # without a flag, or with max 0, it is no group
             groups = [group for group in groups if group.readable_bounds and group.readable_bounds.max]
         self.blind = next((f"{group.key}: {group.fault}" for group in groups if group.fault), None)
         for action in self._actions(groups, now.timestamp()):
@@ -247,9 +244,9 @@ class ClusterAutoscaler:
             self._write_status(groups, now)
 
     def _write_status(self, groups: list[NodeGroup], now: datetime) -> None:
-        """Write which groups are backed off, and why (clusterstate/api/types.go), if that has changed."""
+        """Write the backoffs of all groups (clusterstate/api/types.go) if they have changed."""
         kind = self.store.resource(self._flavour.scalables).kind
-        said = []
+        entries = []
         for group in groups:
             of_flags = self.controllers.flavour == "gardener"
             name = f"{group.namespace}.{group.name}" if of_flags else f"{kind}/{group.key}"
@@ -259,14 +256,10 @@ class ClusterAutoscaler:
                 since = datetime.fromtimestamp(backoff.since, UTC).isoformat()
                 info = {"errorCode": backoff.code, "errorMessage": f"{backoff.code}: {group.key}"}
                 scale_up = {"status": "Backoff", "lastTransitionTime": since, "backoffInfo": info}
-            said.append({"name": name, "scaleUp": scale_up})
-        status = {"data": {"status": yaml.safe_dump({"autoscalerStatus": "Running", "nodeGroups": said})}}
+            entries.append({"name": name, "scaleUp": scale_up})
+        status = {"data": {"status": yaml.safe_dump({"autoscalerStatus": "Running", "nodeGroups": entries})}}
         try:
-            if STATUS[2] not in self.store.names(STATUS[0]):
-                metadata = {"namespace": STATUS[1], "name": STATUS[2]}
-                self.store.create(STATUS[0], {"metadata": metadata, **status}, manager=_MANAGER)
-            elif self.store.get(*STATUS)["data"] != status["data"]:
-                self.store.patch(*STATUS, status, manager=_MANAGER)
+            Client(self.store, _MANAGER).create_or_patch(*STATUS, status)
         except ApiError as error:
             self.errors.append(f"status: {error}")
 
@@ -277,66 +270,62 @@ class ClusterAutoscaler:
         yield from self.model.loop(groups, self.demand, now)
 
     def groups(self) -> list[NodeGroup]:
-        """The node groups that are not paused, as they stand now."""
+        """Return the node groups that are not paused."""
         machines = self._machines_by_owner()
         flags = nodes_flags(self.controllers.autoscaler_arguments() or ())
         groups = []
         for item in self.store.list(self._flavour.scalables):
-            metadata = item["metadata"]
-            annotations = metadata.get("annotations") or {}
+            metadata, annotations = item["metadata"], annotations_of(item)
             if f"{self._flavour.prefix}/paused" in annotations:
                 continue
-            bounds, fault = None, ""
-            if flags:
-                bounds = flags.get(f"{metadata['namespace']}.{metadata['name']}")
-            else:
+            bounds, fault = flags.get(f"{metadata['namespace']}.{metadata['name']}"), ""
+            if not flags:
                 try:
                     bounds = read_bounds(annotations, self._flavour.prefix)
                 except BoundsError as error:
                     fault = str(error)
             members = machines.get(metadata["uid"], [])
-            flavour = self.controllers.flavour
-            groups.append(
-                NodeGroup(
-                    name=metadata["name"],
-                    namespace=metadata["namespace"],
-                    pool=self.controllers.pool_of(item) or pool_of(item, self._flavour),
-                    zone=self.controllers.zone_of((item["spec"].get("template") or {}).get("spec") or {}),
-                    requested=item["spec"].get("replicas", 0),
-                    readable_bounds=bounds,
-                    fault=fault,
-                    has_template=any(machine.node for machine in members) or knows_its_nodes(item, flavour, self.store),
-                    machines=members,
-                )
+            has_node = any(machine.node for machine in members)
+            group = NodeGroup(
+                name=metadata["name"],
+                namespace=metadata["namespace"],
+                pool=self.controllers.pool_of(item) or pool_of(item, self._flavour),
+                zone=self.controllers.zone_of((item["spec"].get("template") or {}).get("spec") or {}),
+                requested=item["spec"].get("replicas", 0),
+                readable_bounds=bounds,
+                fault=fault,
+                has_template=has_node or has_node_template(item, self.controllers.flavour, self.store),
+                machines=members,
             )
+            groups.append(group)
         return groups
 
     def _machines_by_owner(self) -> dict[str, list[Machine]]:
-        """Machines by the uid of their scalable, oldest first."""
-        scalables: dict[str, str] = {}
-        for machine_set in self.store.list(f"machinesets.{self.controllers.group}"):
-            for owner in machine_set["metadata"].get("ownerReferences") or ():
-                scalables[machine_set["metadata"]["uid"]] = owner["uid"]
+        """Return the machines by the uid of their scalable, oldest first."""
+        scalables = {
+            machine_set["metadata"]["uid"]: owner["uid"]
+            for machine_set in self.controllers.objects("machinesets")
+            for owner in machine_set["metadata"].get("ownerReferences") or ()
+        }
         machines: dict[str, list[Machine]] = {}
-        for item in self.store.list(self._flavour.machines):
-            metadata = item["metadata"]
-            if "deletionTimestamp" in metadata:
-                continue
-            machine = Machine(
-                name=metadata["name"],
-                created=parse_time(metadata["creationTimestamp"]).timestamp(),
-                node=self.controllers.has_node(item),
-                refused=(item.get("status") or {}).get("lastOperation", {}).get("errorCode") == _EXHAUSTED
-                and bool(self._arguments),
+        for uid, items in self.controllers.by_owner("machines").items():
+            machines.setdefault(scalables.get(uid, uid), []).extend(
+                Machine(
+                    name=item["metadata"]["name"],
+                    created=parse_time(item["metadata"]["creationTimestamp"]).timestamp(),
+                    node=self.controllers.has_node(item),
+                    refused=status_of(item).get("lastOperation", {}).get("errorCode") == _EXHAUSTED
+                    and bool(self._arguments),
+                )
+                for item in items
+                if not is_deleting(item)
             )
-            for owner in metadata.get("ownerReferences") or ():
-                machines.setdefault(scalables.get(owner["uid"], owner["uid"]), []).append(machine)
         for members in machines.values():
             members.sort(key=lambda machine: (machine.created, machine.name))
         return machines
 
     def _increase(self, group: NodeGroup, nodes: int) -> None:
-        """A live read of the scale and an unversioned write of it: whatever was written in between is overwritten."""
+        """Read the scale and write it without a version, which overwrites any write in between."""
         assert group.readable_bounds is not None
         live = self.store.scale_of(self._flavour.scalables, group.namespace, group.name)["spec"]["replicas"]
         high = group.readable_bounds.max

@@ -1,7 +1,7 @@
-"""The cloud under the simulated clusters: zones that have machines to give, and zones that do not.
+"""The cloud under the simulated clusters: zones with and without capacity.
 
-Refusals carry the code, the HTTP status and the words that EC2's RunInstances answers with, because each machine API
-passes them on in its own way.
+A refusal has the code, the HTTP status and the message of EC2's RunInstances, which each machine API reports in a
+different form.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from itertools import count
 
 
 def subnet_in(zone: str) -> str:
-    """The id of the one subnet that a zone has here."""
+    """Return the id of the only subnet of a zone."""
     return f"subnet-{hashlib.sha256(zone.encode()).hexdigest()[:17]}"
 
 
 @dataclass(kw_only=True)
 class LaunchError(Exception):
-    """A refused launch, as EC2 words it. `status` is the HTTP status: 4xx is the caller's fault, 5xx the zone's."""
+    """A refused launch with EC2's message. `status` is the HTTP status: 4xx for the caller, 5xx for the zone."""
 
     code: str
     message: str
@@ -32,7 +32,7 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """A virtual machine. One that does not `join` runs for ever and never becomes a node."""
+    """A virtual machine. One that does not `join` runs and never becomes a node."""
 
     id: str
     zone: str
@@ -41,7 +41,7 @@ class Instance:
 
 @dataclass(kw_only=True)
 class Cloud:
-    """Zones of one region. A limit counts machines; None is without limit."""
+    """The zones of one region. A limit counts machines; None is no limit."""
 
     zones: Iterable[str]
     machine_type: str = "m5.xlarge"
@@ -55,29 +55,29 @@ class Cloud:
         self.limits = {zone: self.limits.get(zone) for zone in self.zones}
         self._taken: dict[str, int | None] = {}
         self._refusals: dict[str, tuple[str, str, int]] = {}
-        self._lame: dict[str, int] = {}
+        self._not_joining: dict[str, int] = {}
         self._instances: dict[str, Instance] = {}
         self._ids = count(1)
 
     def zone_of_subnet(self, subnet: str) -> str:
-        """The zone of a subnet; nothing for one that is not there."""
+        """Return the zone of a subnet; an empty text for an unknown one."""
         return next((zone for zone in self.zones if subnet_in(zone) == subnet), "")
 
-    def take_away(self, zone: str) -> None:
-        """Give out no more machines in a zone; those that run go on running."""
+    def exhaust_zone(self, zone: str) -> None:
+        """Refuse new machines in a zone; running ones stay."""
         self._check(zone)
         if zone not in self._taken:
             self._taken[zone] = self.limits[zone]
             self.limits[zone] = 0
 
-    def give_back(self, zone: str) -> None:
-        """Undo `take_away`."""
+    def restore_zone(self, zone: str) -> None:
+        """Undo `exhaust_zone`."""
         self._check(zone)
         if zone in self._taken:
             self.limits[zone] = self._taken.pop(zone)
 
     def refuse(self, zone: str, *, code: str, message: str, status: int) -> None:
-        """Answer every launch in a zone with an error of choice, until `accept`."""
+        """Answer every launch in a zone with this error, until `accept`."""
         self._check(zone)
         self._refusals[zone] = (code, message, status)
 
@@ -85,23 +85,19 @@ class Cloud:
         self._refusals.pop(zone, None)
 
     def never_join(self, zone: str, machines: int) -> None:
-        """The next `machines` instances of a zone start and never become nodes."""
+        """Let the next `machines` instances of a zone never become nodes."""
         self._check(zone)
-        self._lame[zone] = self._lame.get(zone, 0) + machines
+        self._not_joining[zone] = self._not_joining.get(zone, 0) + machines
 
     def used(self) -> Mapping[str, int]:
-        """Instances per zone."""
+        """Return the number of instances per zone."""
         zones = [instance.zone for instance in self._instances.values()]
         return {zone: zones.count(zone) for zone in self.zones}
 
     def launch(self, zone: str) -> Instance:
-        """Start one machine, or LaunchError."""
+        """Start one machine. Raises LaunchError."""
         if zone not in self.limits:
-            raise self._error(
-                "InvalidParameterValue",
-                f"Invalid availability zone: [{zone}]",
-                400,
-            )
+            raise self._error("InvalidParameterValue", f"Invalid availability zone: [{zone}]", 400)
         if zone in self._refusals:
             raise self._error(*self._refusals[zone])
         if self.quota is not None and len(self._instances) >= self.quota:
@@ -123,15 +119,15 @@ class Cloud:
                 f"or choosing {others}.",
                 500,
             )
-        lame = self._lame.get(zone, 0)
-        if lame:
-            self._lame[zone] = lame - 1
-        instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, joins=not lame)
+        skipped = self._not_joining.get(zone, 0)
+        if skipped:
+            self._not_joining[zone] = skipped - 1
+        instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, joins=not skipped)
         self._instances[instance.id] = instance
         return instance
 
     def terminate(self, instance_id: str) -> None:
-        """Stop a machine; one that is gone already is no error."""
+        """Stop a machine; an unknown one is no error."""
         self._instances.pop(instance_id, None)
 
     def _check(self, zone: str) -> None:

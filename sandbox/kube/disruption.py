@@ -1,4 +1,4 @@
-"""What an API server knows of pods that its other objects do not have: grace, and budgets that hold up evictions."""
+"""The rules of an API server for pods: grace periods, and disruption budgets for evictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 def new_pod(pod: Object) -> Object:
-    """A pod as it is stored when it is made: pending, with the defaults that a scheduler and a kubelet read."""
+    """Return a new pod as the server stores it: pending, with the defaults that scheduler and kubelet read."""
     defaults = {
         "restartPolicy": "Always",
         "schedulerName": "default-scheduler",
@@ -26,15 +26,15 @@ def new_pod(pod: Object) -> Object:
     return {**pod, "spec": defaults | (pod.get("spec") or {}), "status": {"phase": "Pending"} | status}
 
 
-def grace_of(pod: Object, asked: int | None) -> int:
-    """Seconds until a deleted pod is gone; 0 where no kubelet has to end it (registry/core/pod/strategy.go)."""
+def grace_of(pod: Object, requested: int | None) -> int:
+    """Return the grace period in seconds; 0 if no kubelet has to end the pod (registry/core/pod/strategy.go)."""
     if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return 0
-    return int(pod["spec"].get("terminationGracePeriodSeconds", _GRACE)) if asked is None else asked
+    return int(pod["spec"].get("terminationGracePeriodSeconds", _GRACE)) if requested is None else requested
 
 
-def is_free_to_go(pod: Object) -> bool:
-    """Whether no budget is asked: it does not run, or goes already."""
+def evicts_without_budget(pod: Object) -> bool:
+    """Return whether an eviction skips the budgets: the pod does not run, or is being deleted."""
     ended = (pod.get("status") or {}).get("phase", "Pending") in ("Succeeded", "Failed", "Pending")
     return ended or "deletionTimestamp" in pod["metadata"]
 
@@ -45,14 +45,14 @@ def is_ready(pod: Object) -> bool:
 
 
 def protects(budget: Object, pod: Object) -> bool:
-    """Whether a budget is about a pod of its namespace."""
+    """Return whether a budget selects a pod of its namespace."""
     return selects(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
 
 
 def spend(budget: Object, pod: Object, now: str) -> Object | None:
-    """The status of a budget that has let a pod go; None where that costs nothing. ApiError 429 or 403 if it does not.
+    """Return a budget's status after an eviction; None if the eviction is free. ApiError 429 or 403 if it is denied.
 
-    Who is not ready may go while enough others are (unhealthyPodEvictionPolicy IfHealthyBudget, the default).
+    An unready pod may go while enough others are ready (unhealthyPodEvictionPolicy IfHealthyBudget, the default).
     """
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
@@ -72,5 +72,5 @@ def spend(budget: Object, pod: Object, now: str) -> Object | None:
     }
 
 
-def _refused(told: str) -> ApiError:
-    return ApiError(429, _VIOLATES, details={"causes": [{"reason": "DisruptionBudget", "message": told}]})
+def _refused(message: str) -> ApiError:
+    return ApiError(429, _VIOLATES, details={"causes": [{"reason": "DisruptionBudget", "message": message}]})

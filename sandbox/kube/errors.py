@@ -26,7 +26,7 @@ REASONS = {
 
 
 class ApiError(Exception):
-    """An answer that is not a success. `headers` go out with it (Retry-After)."""
+    """A failed request. The server sends `headers` with it (Retry-After)."""
 
     def __init__(
         self,
@@ -48,15 +48,13 @@ class ApiError(Exception):
             "status": "Failure",
             "message": message,
             "reason": reason or REASONS.get(code, ""),
-            "details": details,
+            **({} if details is None else {"details": details}),
             "code": code,
         }
-        if details is None:
-            del self.status["details"]
 
 
 def details_of(group: str, kind: str, name: str = "") -> dict[str, Json]:
-    """`details` with its empty fields left out, as the server does."""
+    """Return `details` without empty fields."""
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 
 
@@ -65,36 +63,34 @@ def not_found(group: str, plural: str, name: str) -> ApiError:
     return ApiError(404, f'{full} "{name}" not found', details=details_of(group, plural, name))
 
 
-def conflict(group: str, plural: str, name: str, why: str | None = None) -> ApiError:
+def conflict(group: str, plural: str, name: str, reason: str = "") -> ApiError:
     full = f"{plural}.{group}" if group else plural
-    text = why or "the object has been modified; please apply your changes to the latest version and try again"
-    return ApiError(
-        409, f'Operation cannot be fulfilled on {full} "{name}": {text}', details=details_of(group, plural, name)
-    )
+    text = reason or "the object has been modified; please apply your changes to the latest version and try again"
+    message = f'Operation cannot be fulfilled on {full} "{name}": {text}'
+    return ApiError(409, message, details=details_of(group, plural, name))
 
 
 class FieldConflict(Protocol):
-    """A field that is applied, and owned by somebody else."""
+    """An applied field that another field manager owns."""
 
     @property
-    def who(self) -> str: ...
+    def manager(self) -> str: ...
     @property
     def field(self) -> str: ...
 
 
 def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
-    """The answer to a server-side apply without force."""
+    """Return the answer to a server-side apply without force."""
     count = "1 conflict" if len(conflicts) == 1 else f"{len(conflicts)} conflicts"
     texts = []
-    for who, mine in groupby(conflicts, key=lambda item: item.who):
-        fields = [item.field for item in mine]
-        texts.append(
-            f"conflict with {who}: {fields[0]}"
-            if len(fields) == 1
-            else f"conflicts with {who}:\n" + "\n".join(f"- {item}" for item in fields)
-        )
+    for manager, group in groupby(conflicts, key=lambda item: item.manager):
+        fields = [item.field for item in group]
+        if len(fields) == 1:
+            texts.append(f"conflict with {manager}: {fields[0]}")
+        else:
+            texts.append(f"conflicts with {manager}:\n" + "\n".join(f"- {field}" for field in fields))
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {item.who}", "field": item.field}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {item.manager}", "field": item.field}
         for item in conflicts
     ]
     return ApiError(409, f"Apply failed with {count}: " + "\n".join(texts), details={"causes": causes})
@@ -103,11 +99,15 @@ def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     full = f"{kind}.{group}" if group else kind
+    message = f'{full} "{name}" is invalid: {texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"}'
     return ApiError(
-        422,
-        f'{full} "{name}" is invalid: {texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"}',
-        details=details_of(group, kind, name) | {"causes": [cause.as_json() for cause in causes]},
+        422, message, details=details_of(group, kind, name) | {"causes": [cause.as_json() for cause in causes]}
     )
+
+
+def invalid_patch(cause: Cause) -> ApiError:
+    """Return the answer to a patch whose result has a value of the wrong type."""
+    return ApiError(422, f' "" is invalid: patch: {cause.message}', details={"causes": [cause.as_json()]})
 
 
 def expired(restart_token: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""Who owns which field of an object: `metadata.managedFields`, and server-side apply, which goes by it."""
+"""Field ownership: `metadata.managedFields`, and server-side apply, which follows it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sandbox.kube.rules import SYSTEM_METADATA
 from sandbox.kube.schema import Json, Object, list_map_keys, schema_at
 
 Path = tuple[str, ...]
-_ENTRY = "k:"  # begins the part of a path that names an entry of a list by its keys
+_ENTRY = "k:"  # prefix of a path element that names an entry of a list by its keys
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """What one writer owns of an object."""
+    """The fields that one field manager owns."""
 
     manager: str
     subresource: str
@@ -26,62 +26,51 @@ class Owner:
 
 
 def _entry(item: Json, keys: tuple[str, ...]) -> str:
-    """`k:{"name":"a"}`: how managedFields name an entry of a list whose entries have keys."""
+    """Return `k:{"name":"a"}`, the path element of an entry of a list that has keys."""
     return _ENTRY + json.dumps({key: item.get(key) for key in keys}, separators=(",", ":"))
 
 
-def _leaves(value: Json, schema: Object) -> dict[Path, Json]:
-    """Every field that can be owned: scalars and lists written as a whole; an empty object or list is a leaf, too."""
-    found: dict[Path, Json] = {}
-    _add_leaves(found, value, schema, ())
-    return found
+def _keys_of(part: str) -> Object:
+    """Return the keys that a path element names."""
+    keys: Object = json.loads(part.removeprefix(_ENTRY))
+    return keys
 
 
-def _add_leaves(found: dict[Path, Json], value: Json, schema: Object, prefix: Path) -> None:
+def _leaves(value: Json, schema: Object, prefix: Path = ()) -> dict[Path, Json]:
+    """Return every field that can be owned: scalars, atomic lists, and empty objects and lists."""
+    leaves: dict[Path, Json] = {}
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            if key in SYSTEM_METADATA and prefix == ("metadata",):
-                continue
-            _add_leaves(found, item, schema_at(schema, key), (*prefix, key))
+            if key not in SYSTEM_METADATA or prefix != ("metadata",):
+                leaves |= _leaves(item, schema_at(schema, key), (*prefix, key))
     elif isinstance(value, list) and value and (keys := list_map_keys(schema)):
         for item in value:
-            _add_leaves(found, item, schema["items"], (*prefix, _entry(item, keys)))
+            leaves |= _leaves(item, schema["items"], (*prefix, _entry(item, keys)))
     elif prefix and prefix != ("metadata",):
-        found[prefix] = value
+        leaves[prefix] = value
+    return leaves
 
 
-def attribute(
-    managed: list[Owner],
-    old: Object,
-    new: Object,
-    manager: str,
-    subresource: str,
-    api_version: str,
-    now: str,
-    *,
-    schema: Object | None = None,
-) -> list[Owner]:
-    """Who wrote which field last: the writer of a changed field takes it from whoever had it before."""
+def update_owners(managed: list[Owner], old: Object, new: Object, writer: Owner, schema: Object | None) -> list[Owner]:
+    """Return the owners after an update: `writer` takes every field that it changes from its previous owners."""
     before, after = _leaves(old, schema or {}), _leaves(new, schema or {})
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
-    gone = set(before) - set(after)
-    if not changed and not gone:
+    removed = set(before) - set(after)
+    if not changed and not removed:
         return managed
-    mine = (manager, subresource, api_version)
     owners: list[Owner] = []
     own = set(changed)
     for item in managed:
-        paths = item.paths - changed - gone
-        if item.operation == "Update" and (item.manager, item.subresource, item.api_version) == mine:
+        paths = item.paths - changed - removed
+        if replace(item, paths=set(), time="") == replace(writer, paths=set(), time=""):
             own |= paths
         elif paths:
             owners.append(replace(item, paths=paths))
-    if own:
-        owners.append(Owner(manager=manager, subresource=subresource, api_version=api_version, time=now, paths=own))
-    return owners
+    return [*owners, replace(writer, paths=own)] if own else owners
 
 
 def managed_json(item: Owner) -> Object:
+    """Return the owner as an entry of `metadata.managedFields`."""
     tree: Object = {}
     for path in sorted(item.paths):
         node = tree
@@ -100,7 +89,7 @@ def managed_json(item: Owner) -> Object:
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict:
-    """A field that somebody else owns, with another value than the one that is applied."""
+    """An applied field that another field manager owns with another value."""
 
     owner: Owner
     path: Path
@@ -111,92 +100,90 @@ class Conflict:
         text = ""
         for part in self.path:
             if part.startswith(_ENTRY):
-                keys = json.loads(part.removeprefix(_ENTRY))
-                text += "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in keys.items()) + "]"
+                text += "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in _keys_of(part).items()) + "]"
             else:
                 text += f".{part}"
         return text
 
     @property
-    def who(self) -> str:
+    def manager(self) -> str:
         at = f" at {self.owner.time}" if self.owner.operation == "Update" else ""
         return f'"{self.owner.manager}" using {self.owner.api_version}{at}'
 
 
 class Applied:
-    """One server-side apply by `manager`: what it makes of an object, with whom it conflicts, who owns what after it.
+    """One server-side apply by `manager`: the resulting object, the conflicts and the owners afterwards.
 
-    Fields that this manager applied before and leaves out now go, unless somebody else owns them as well; fields that
-    it never applied stay. ``body`` has no system metadata.
+    A field that this manager applied before and now leaves out is removed, unless another manager owns it too. Fields
+    that it never applied stay. ``body`` has no system metadata.
     """
 
     def __init__(self, managed: list[Owner], current: Object, body: Object, manager: str, schema: Object) -> None:
         self._managed, self._manager = managed, manager
-        self._wanted = _leaves({key: body[key] for key in body if key not in ("apiVersion", "kind")}, schema)
+        self._applied = _leaves({key: body[key] for key in body if key not in ("apiVersion", "kind")}, schema)
         before = _leaves(current, schema)
-        self._others = [item for item in managed if not self._is_mine(item)]
-        self._changed = {path for path, value in self._wanted.items() if path not in before or before[path] != value}
+        self._own = [
+            item for item in managed if (item.operation, item.manager, item.subresource) == ("Apply", manager, "")
+        ]
+        self._others = [item for item in managed if item not in self._own]
+        self._changed = {path for path, value in self._applied.items() if path not in before or before[path] != value}
         self.conflicts = [
             Conflict(owner=owner, path=path)
             for owner in self._others
             for path in sorted(self._changed)
             if path in owner.paths
         ]
-        dropped = {path for item in managed if self._is_mine(item) for path in item.paths} - set(self._wanted)
-        self._dropped = {path for path in dropped if not any(path in item.paths for item in self._others)}
+        dropped = {path for item in self._own for path in item.paths} - set(self._applied)
+        dropped = {path for path in dropped if not any(path in item.paths for item in self._others)}
         self.result: Object = _merged(current, body, schema)
-        for path in sorted(self._dropped, key=_is_key):
-            _take_out(self.result, path)
+        for path in sorted(dropped, key=_is_key):
+            _remove(self.result, path)
         self._after = set(_leaves(self.result, schema))
 
-    def _is_mine(self, item: Owner) -> bool:
-        return (item.operation, item.manager, item.subresource) == ("Apply", self._manager, "")
-
     def owners(self, api_version: str, now: str) -> list[Owner]:
-        """Who owns what afterwards. A value that others have written too belongs to all of them."""
-        own, known = set(self._wanted), [item for item in self._managed if self._is_mine(item)]
-        if known and (known[0].paths, known[0].api_version) == (own, api_version) and not self._changed:
+        """Return the owners afterwards. A value that several managers wrote belongs to all of them."""
+        paths, own = set(self._applied), self._own
+        if own and (own[0].paths, own[0].api_version) == (paths, api_version) and not self._changed:
             return self._managed
         others = [replace(item, paths=item.paths & self._after - self._changed) for item in self._others]
         mine = Owner(
-            manager=self._manager, subresource="", api_version=api_version, time=now, paths=own, operation="Apply"
+            manager=self._manager, subresource="", api_version=api_version, time=now, paths=paths, operation="Apply"
         )
-        return [*(item for item in others if item.paths), *([mine] if own else [])]
+        return [*(item for item in others if item.paths), *([mine] if paths else [])]
 
 
 def _merged(current: Json, applied: Json, schema: Object) -> Json:
-    """The applied fields over the present ones; entries of a list with keys are matched by these."""
+    """Return the applied fields over the current ones; list entries with keys are matched by their keys."""
     if isinstance(current, dict) and isinstance(applied, dict):
         return clone(current) | {
             key: _merged(current.get(key), item, schema_at(schema, key)) for key, item in applied.items()
         }
     keys = list_map_keys(schema)
     if isinstance(current, list) and isinstance(applied, list) and keys:
-        given = {_entry(item, keys): item for item in applied}
-        kept = [_merged(item, given.pop(_entry(item, keys), item), schema["items"]) for item in current]
-        return [*kept, *map(clone, given.values())]
+        entries = {_entry(item, keys): item for item in applied}
+        kept = [_merged(item, entries.pop(_entry(item, keys), item), schema["items"]) for item in current]
+        return [*kept, *map(clone, entries.values())]
     return clone(applied)
 
 
 def _is_key(path: Path) -> bool:
-    """Whether a path leads to a key of a list's entry, which goes after the entry's other fields."""
-    return len(path) > 1 and path[-2].startswith(_ENTRY) and path[-1] in json.loads(path[-2].removeprefix(_ENTRY))
+    """Return whether a path leads to a key of a list entry, which is removed after the entry's other fields."""
+    return len(path) > 1 and path[-2].startswith(_ENTRY) and path[-1] in _keys_of(path[-2])
 
 
-def _take_out(value: Json, path: Path) -> None:
-    """Remove a field, and what is empty without it."""
+def _remove(value: Json, path: Path) -> None:
+    """Remove a field, and the objects and lists that are empty without it."""
     part, rest = path[0], path[1:]
     if part.startswith(_ENTRY):
-        keys = json.loads(part.removeprefix(_ENTRY))
         for index, item in enumerate(value):
-            if all(item.get(key) == wanted for key, wanted in keys.items()):
+            if all(item.get(key) == expected for key, expected in _keys_of(part).items()):
                 if rest:
-                    _take_out(item, rest)
+                    _remove(item, rest)
                 if not item:
                     del value[index]
                 return
     elif isinstance(value, dict) and part in value:
         if rest:
-            _take_out(value[part], rest)
+            _remove(value[part], rest)
         if not rest or value[part] in ({}, []):
             del value[part]

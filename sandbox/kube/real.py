@@ -1,7 +1,7 @@
 """A real kube-apiserver with its etcd, for as long as a `with` block lasts.
 
-It offers the same handful of attributes as the simulated API, so one fixture can hand out either. The binaries are
-those that envtest and kind users have: `KUBEBUILDER_ASSETS` names the folder that holds `kube-apiserver` and `etcd`.
+It has the same attributes as the simulated API, so a fixture can return either. As for envtest, `KUBEBUILDER_ASSETS`
+names the folder of `kube-apiserver` and `etcd`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -21,26 +19,27 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import trustme
 
 from sandbox.kube.access import Rule, kubeconfig
 from sandbox.kube.schema import Json, load_crds
+from sandbox.process import free_port, running
 
 ASSETS = "KUBEBUILDER_ASSETS"
 HOW_TO_GET_THEM = (
     f"no real Kubernetes API: set {ASSETS} to a folder with kube-apiserver and etcd "
     "(for example: go run sigs.k8s.io/controller-runtime/tools/setup-envtest@latest use -p path)"
 )
-_READY_WITHIN = timedelta(seconds=60)  # a cold disk; 3-4 s is usual
+_READY_WITHIN = timedelta(seconds=60)  # on a slow disk; usually 4 s
 
 
 def find_assets() -> Path | None:
-    """The folder with both binaries, or None when there is none on this machine."""
+    """Return the folder with both binaries; None if this machine has none."""
     folder = os.environ.get(ASSETS, "")
     path = Path(folder)
     if folder and all((path / name).exists() for name in ("kube-apiserver", "etcd")):
@@ -51,7 +50,8 @@ def find_assets() -> Path | None:
 class RealKubernetesAPI:
     """kube-apiserver on a free loopback port, RBAC on, Evenkeel's CRDs installed.
 
-    Users: `admin` may do all; every other one (such as `evenkeel`) may do nothing until `grant` or RBAC objects say so.
+    The user `admin` may do everything. Every other user, such as `evenkeel`, has only the rights of `grant` and of RBAC
+    objects.
     """
 
     name = "real"
@@ -63,7 +63,7 @@ class RealKubernetesAPI:
         users: Sequence[str] = ("evenkeel", "cluster-autoscaler", "nobody"),
         flags: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """``flags``: what the API server is started with besides, made from its URL."""
+        """``flags`` returns further arguments of the API server for its URL."""
         assets = find_assets()
         if assets is None:
             raise RuntimeError(HOW_TO_GET_THEM)
@@ -72,35 +72,31 @@ class RealKubernetesAPI:
         self._tokens = {user: secrets.token_hex(16) for user in ("admin", *users)}
         self._flags = flags
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._stack = ExitStack()
         self.url = ""
         self.ca_pem = ""
 
     def token(self, user: str) -> str:
-        """The bearer token of a user; KeyError for one that was not named at the start."""
+        """Return the bearer token of a user; KeyError for an unknown user."""
         return self._tokens[user]
 
     def kubeconfig(self, user: str = "evenkeel") -> dict[str, Json]:
-        """A kubeconfig with inline data only."""
+        """Return a kubeconfig with inline data only."""
         return kubeconfig(url=self.url, ca_pem=self.ca_pem, user=user, token=self.token(user))
 
     def grant(self, user: str, rules: Iterable[Rule]) -> None:
-        """Allow `user` what the rules say, through a ClusterRole and its binding."""
+        """Give rules to a user through a ClusterRole and its binding."""
         name = f"grant-{user}-{secrets.token_hex(4)}"
-        rbac = "/apis/rbac.authorization.k8s.io/v1"
-        self.call("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": [r.as_json() for r in rules]})
-        self.call(
-            "POST",
-            f"{rbac}/clusterrolebindings",
-            {
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-            },
-        )
+        rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
+        metadata = {"metadata": {"name": name}}
+        self.call("POST", f"{rbac}/clusterroles", {**metadata, "rules": [rule.as_json() for rule in rules]})
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+        binding = {"roleRef": role, "subjects": [{"apiGroup": group, "kind": "User", "name": user}]}
+        self.call("POST", f"{rbac}/clusterrolebindings", {**metadata, **binding})
 
     def expire_continue_tokens(self) -> None:
-        """Compact etcd, which is what makes a running list's continue token too old."""
-        # two writes move the revision past every open list
+        """Compact etcd, which makes the continue token of every open list too old."""
+        # Two writes move the revision past every open list.
         for _ in range(2):
             self.call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"generateName": "revision-"}})
         revision = int(self._etcd("range", {"key": base64.b64encode(b"\0").decode()})["header"]["revision"])
@@ -112,7 +108,7 @@ class RealKubernetesAPI:
             return dict(json.load(answer))
 
     def call(self, method: str, path: str, body: Json = None, *, content_type: str = "application/json") -> Json:
-        """One request as `admin`, without a client library; returns the decoded answer."""
+        """Send a request as `admin`, without a client library; return the decoded answer."""
         request = urllib.request.Request(
             self.url + path,
             None if body is None else json.dumps(body).encode(),
@@ -127,26 +123,24 @@ class RealKubernetesAPI:
         return json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="evenkeel-kube-"))
-        try:
-            self._start()
-        except BaseException:
-            self._stop()
-            raise
+        with ExitStack() as stack:
+            self._folder = Path(tempfile.mkdtemp(prefix="evenkeel-kube-"))
+            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._start(stack)
+            self._stack = stack.pop_all()  # it stops the API server before its etcd
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._processes.clear()
 
-    def _start(self) -> None:
+    def _start(self, stack: ExitStack) -> None:
         folder = self._folder
         ca = trustme.CA()
         certificate = ca.issue_cert("127.0.0.1", "localhost")
         (folder / "tls.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
         (folder / "tls.key").write_bytes(certificate.private_key_pem.bytes())
-        # the API server wants RSA or ECDSA keys for its service account tokens; the serving key will do
+        # The API server needs an RSA or ECDSA key for service account tokens. The serving key is one.
         shutil.copy(folder / "tls.key", folder / "accounts.key")
         (folder / "tokens.csv").write_text(
             "".join(
@@ -156,10 +150,11 @@ class RealKubernetesAPI:
         )
         self.ca_pem = ca.cert_pem.bytes().decode()
         self._tls = ssl.create_default_context(cadata=self.ca_pem)
-        client_port, peer_port, api_port = _free_ports(3)
+        client_port, peer_port, api_port = (free_port() for _ in range(3))
         self._etcd_url = f"http://127.0.0.1:{client_port}"
         self.url = f"https://127.0.0.1:{api_port}"
         self._run(
+            stack,
             "etcd",
             f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls={self._etcd_url}",
@@ -168,6 +163,7 @@ class RealKubernetesAPI:
             "--unsafe-no-fsync",
         )
         self._run(
+            stack,
             "kube-apiserver",
             f"--etcd-servers={self._etcd_url}",
             "--bind-address=127.0.0.1",
@@ -205,7 +201,7 @@ class RealKubernetesAPI:
 
     def _wait(self, ready: Any, what: str) -> None:
         deadline = time.monotonic() + _READY_WITHIN.total_seconds()
-        incident = ""
+        last_error = ""
         while time.monotonic() < deadline:
             for process in self._processes:
                 if process.poll() is not None:
@@ -214,46 +210,17 @@ class RealKubernetesAPI:
                 if ready():
                     return
             except (OSError, RuntimeError) as error:
-                incident = str(error)
+                last_error = str(error)
             threading.Event().wait(0.1)
-        raise RuntimeError(f"waited {_READY_WITHIN.total_seconds():.0f} s until {what}: {incident}")
+        raise RuntimeError(f"waited {_READY_WITHIN.total_seconds():.0f} s until {what}: {last_error}")
 
-    def _run(self, program: str, *arguments: str) -> None:
-        with (self._folder / f"{program}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    [str(self._assets / program), *arguments],
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=self._folder,
-                    env={"PATH": os.environ.get("PATH", ""), "HOME": str(self._folder)},
-                )
-            )
+    def _run(self, stack: ExitStack, program: str, *arguments: str) -> None:
+        log = stack.enter_context((self._folder / f"{program}.log").open("wb"))
+        env = {"PATH": os.environ.get("PATH", ""), "HOME": str(self._folder)}
+        command = [str(self._assets / program), *arguments]
+        process = running(command, log=log, cwd=self._folder, env=env, patience=10)
+        self._processes.append(stack.enter_context(process))
 
     def _log_tail(self, process: subprocess.Popen[bytes]) -> str:
         log = self._folder / f"{Path(process.args[0]).name}.log"  # type: ignore[index,arg-type]
         return log.read_text(errors="replace")[-600:]
-
-    def _stop(self) -> None:
-        # the API server first: without its etcd it would only log
-        for process in reversed(self._processes):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-        self._processes.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()

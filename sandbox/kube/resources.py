@@ -1,4 +1,4 @@
-"""The kinds of objects that an API server knows: its own, and those of custom resource definitions."""
+"""The resources of an API server: its own, and those of custom resource definitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.kube.schema import Json, Object
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One served version of a resource. `schema` is None for the resources that Kubernetes itself defines."""
+    """One served version of a resource. `schema` is None for the resources of Kubernetes."""
 
     name: str
     schema: dict[str, Json] | None = None
@@ -20,7 +20,7 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One kind of object: its names, its scope and its served versions, the preferred one first."""
+    """One kind of object: names, scope and served versions, the preferred one first."""
 
     group: str
     plural: str
@@ -28,7 +28,7 @@ class Resource:
     namespaced: bool
     versions: tuple[Version, ...]
     storage: str
-    #: by which fields a list may be selected, besides name and namespace
+    #: the fields of field selectors besides name and namespace
     selectable: frozenset[str] = frozenset()
 
     @property
@@ -37,8 +37,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def version(self, name: str | None) -> Version:
-        wanted = name or self.storage
-        return next(version for version in self.versions if version.name == wanted)
+        return next(version for version in self.versions if version.name == (name or self.storage))
 
     def api_version(self, version: str) -> str:
         return f"{self.group}/{version}" if self.group else version
@@ -66,7 +65,7 @@ class Resource:
 
 
 def _version_rank(name: str) -> tuple[int, int, int]:
-    """Kubernetes' order of versions: stable over beta over alpha, then the higher number."""
+    """Return Kubernetes' order of versions: stable over beta over alpha, then the higher number."""
     match = re.match(r"^v(\d+)(?:(alpha|beta)(\d+))?$", name)
     if match is None:
         return (-1, 0, 0)

@@ -1,9 +1,9 @@
-"""kube-scheduler as far as its filters go: pods are bound to nodes, or refused in its words.
+"""The filters of kube-scheduler: it binds pods to nodes, or reports in its own words why no node fits.
 
-Written from its rules alone and over the objects as they are stored, so that it can disagree with what Evenkeel
-computes: `tests/property/test_scheduler_agrees.py` asks both. In the order of the default profile (Kubernetes 1.36,
-pkg/scheduler/framework/plugins). Of those that fit, the emptiest node takes the pod. There is no preemption, no
-preferred affinity and no device claim; a pod whose containers are resized in place counts by its spec.
+The module follows the scheduler's rules alone and reads the stored objects, so it can disagree with Evenkeel's model;
+`tests/property/test_scheduler_agrees.py` compares both. The order is that of the default profile (Kubernetes 1.36,
+pkg/scheduler/framework/plugins). The emptiest fitting node gets the pod. There is no preemption, no preferred affinity
+and no device claim. A pod whose containers are resized in place counts by its spec.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
-from hashlib import sha256
 from typing import Self
 
-from sandbox.kube.controllers.objects import annotations_of, condition, is_deleting, labels_of, parse_time, status_of
+from sandbox.kube.client import Client
+from sandbox.kube.controllers.objects import (
+    annotations_of,
+    condition,
+    conditions_of,
+    is_deleting,
+    labels_of,
+    parse_time,
+    status_of,
+)
 from sandbox.kube.schema import Json, Object
 from sandbox.kube.selectors import holds, is_readable, selects
-from sandbox.kube.store import Store, rfc3339
+from sandbox.kube.store import Store
 
 NAME = "default-scheduler"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -31,11 +39,11 @@ _DECIMAL = {
     for power, letter in zip(range(-3, 7), ("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), strict=True)
 }
 _BETA = {f"topology.kubernetes.io/{end}": f"failure-domain.beta.kubernetes.io/{end}" for end in ("zone", "region")}
-Why = Iterator[str]
+Reasons = Iterator[str]
 
 
 def quantity(text: Json) -> Fraction:
-    """A Kubernetes quantity, exactly."""
+    """Return the exact value of a Kubernetes quantity."""
     text = str(text)
     number = text.rstrip("KMGTPEikmnu")
     suffix = text[len(number) :]
@@ -43,7 +51,7 @@ def quantity(text: Json) -> Fraction:
 
 
 def amounts(quantities: Mapping[str, Json] | None) -> Counter[str]:
-    """Whole numbers, rounded up as the scheduler does: cpu in thousandths, all else as it is."""
+    """Return whole numbers, rounded up as the scheduler does; cpu is in thousandths."""
     return _rounded({name: quantity(text) for name, text in (quantities or {}).items()})
 
 
@@ -52,41 +60,41 @@ def _rounded(exact: Mapping[str, Fraction]) -> Counter[str]:
 
 
 def requests_of(pod: Object) -> Counter[str]:
-    """What a pod takes of a node (component-helpers/resource/helpers.go)."""
+    """Return the resources that a pod takes of a node (component-helpers/resource/helpers.go)."""
     spec = pod["spec"]
     sidecars: dict[str, Fraction] = {}
     peak: dict[str, Fraction] = {}
     for container in spec.get("initContainers") or ():
-        asked = _sum(sidecars, _asked(container))
+        running = _sum(sidecars, _requests(container))
         if container.get("restartPolicy") == "Always":
-            sidecars = asked
-        peak = _most(peak, asked)
+            sidecars = running
+        peak = _max(peak, running)
     running = sidecars
     for container in spec.get("containers") or ():
-        running = _sum(running, _asked(container))
-    whole = {
+        running = _sum(running, _requests(container))
+    of_pod = {
         name: amount
-        for name, amount in _asked(spec).items()
+        for name, amount in _requests(spec).items()
         if name in ("cpu", "memory") or name.startswith("hugepages-")
     }
     overhead = {name: quantity(text) for name, text in (spec.get("overhead") or {}).items()}
-    return _rounded(_sum(_most(peak, running) | whole, overhead))
+    return _rounded(_sum(_max(peak, running) | of_pod, overhead))
 
 
-def _asked(of: Object) -> dict[str, Fraction]:
-    return {name: quantity(text) for name, text in ((of.get("resources") or {}).get("requests") or {}).items()}
+def _requests(item: Object) -> dict[str, Fraction]:
+    return {name: quantity(text) for name, text in ((item.get("resources") or {}).get("requests") or {}).items()}
 
 
 def _sum(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[str, Fraction]:
     return {name: one.get(name, Fraction()) + other.get(name, Fraction()) for name in one.keys() | other.keys()}
 
 
-def _most(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[str, Fraction]:
+def _max(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[str, Fraction]:
     return {name: max(one.get(name, Fraction()), other.get(name, Fraction())) for name in one.keys() | other.keys()}
 
 
 def ports_of(pod: Object) -> list[tuple[str, str, int]]:
-    """Address, protocol and number of every port of the host; plain init containers hold none."""
+    """Return address, protocol and number of every host port; plain init containers hold none."""
     sidecars = [item for item in pod["spec"].get("initContainers") or () if item.get("restartPolicy") == "Always"]
     return [
         (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])
@@ -97,7 +105,7 @@ def ports_of(pod: Object) -> list[tuple[str, str, int]]:
 
 
 def node_matches(selector: Object | None, node: Object) -> bool:
-    """A node selector: terms of which one must hold. An empty term never does, nor one that cannot be read."""
+    """Return whether one term of a node selector holds. An empty or unreadable term never holds."""
     if selector is None:
         return True
     name = {"metadata.name": node["metadata"]["name"]}
@@ -110,7 +118,7 @@ def node_matches(selector: Object | None, node: Object) -> bool:
 
 
 def wants_node(pod: Object, node: Object) -> bool:
-    """Node selector and required node affinity."""
+    """Return whether node selector and required node affinity match a node."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
     has = (pod["spec"].get("nodeSelector") or {}).items() <= labels_of(node).items()
     return has and node_matches(affinity, node)
@@ -120,13 +128,10 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def untolerated(pod: Object, taints: list[Object]) -> Object | None:
-    """The first taint that keeps a pod away."""
-    for taint in taints:
-        if taint["effect"] == "PreferNoSchedule":
-            continue
-        if not any(_tolerates(item, taint) for item in pod["spec"].get("tolerations") or ()):
-            return taint
-    return None
+    """Return the first taint that the pod does not tolerate."""
+    tolerations = pod["spec"].get("tolerations") or ()
+    hard = (taint for taint in taints if taint["effect"] != "PreferNoSchedule")
+    return next((taint for taint in hard if not any(_tolerates(item, taint) for item in tolerations)), None)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
@@ -140,8 +145,8 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 @dataclass(kw_only=True)
-class Sight:
-    """What the scheduler sees of a cluster. `pods` are those that have a node and have not ended."""
+class SchedulerSnapshot:
+    """The scheduler's snapshot of a cluster. `pods` are those that have a node and have not ended."""
 
     nodes: list[Object]
     pods: list[Object] = field(default_factory=list)
@@ -161,7 +166,7 @@ class Sight:
 
     @classmethod
     def over(cls, objects: Mapping[str, list[Object]]) -> Self:
-        """From lists of objects, by resource."""
+        """Return the snapshot of lists of objects by resource."""
 
         def named(resource: str) -> dict[str, Object]:
             return {item["metadata"]["name"]: item for item in objects.get(resource, ())}
@@ -191,13 +196,11 @@ class Sight:
         return [pod for pod in self.pods if pod["spec"]["nodeName"] == node["metadata"]["name"]]
 
     def misfits(self, pod: Object, node: Object) -> list[str]:
-        """Why not there, in the scheduler's words: all that the first filter that fails has to say."""
-        return next((found for rule in _FILTERS if (found := list(rule(self, pod, node)))), [])
-
-    # what several rules ask
+        """Return the reasons of the first filter that rejects the node, in the scheduler's words."""
+        return next((reasons for rule in _FILTERS if (reasons := list(rule(self, pod, node)))), [])
 
     def claims_of(self, pod: Object) -> Iterator[tuple[str, Object | None]]:
-        """The names of a pod's claims, and the claims where they are there."""
+        """Yield the names of a pod's claims, and the claims or None if they do not exist."""
         namespace = pod["metadata"]["namespace"]
         for volume in pod["spec"].get("volumes") or ():
             if "ephemeral" in volume:
@@ -214,49 +217,40 @@ class Sight:
         return self.classes.get(claim["spec"].get("storageClassName") or "", {})
 
     def waits(self, claim: Object) -> bool:
-        """Whether the claim is bound for its first pod."""
+        """Return whether the claim waits for its first pod."""
         unbound = not claim["spec"].get("volumeName")
         return unbound and self.class_of(claim).get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def free_volume(self, claim: Object, node: Object, taken: set[str]) -> Object | None:
-        """The smallest free volume that serves a claim and can be reached from a node."""
-        found = [
+        """Return the smallest free volume that fits a claim and is reachable from a node."""
+        volumes = [
             volume
             for name, volume in sorted(self.volumes.items())
             if name not in taken
             and volume["spec"].get("storageClassName", "") == claim["spec"].get("storageClassName", "")
             and not volume["spec"].get("claimRef")
             and status_of(volume).get("phase", "Available") == "Available"
-            and quantity(volume["spec"]["capacity"]["storage"]) >= _asked(claim["spec"])["storage"]
+            and quantity(volume["spec"]["capacity"]["storage"]) >= _requests(claim["spec"])["storage"]
             and set(claim["spec"]["accessModes"]) <= set(volume["spec"]["accessModes"])
             and selects(claim["spec"].get("selector") or {}, labels_of(volume))
             and _reaches(volume, node)
         ]
-        return min(found, key=lambda volume: quantity(volume["spec"]["capacity"]["storage"]), default=None)
+        return min(volumes, key=lambda volume: quantity(volume["spec"]["capacity"]["storage"]), default=None)
 
     def provisions(self, claim: Object, node: Object) -> bool:
-        """Whether a volume can be made for a claim where this node can reach it."""
-        storage = self.class_of(claim)
-        allowed = storage.get("allowedTopologies") or ()
-        return storage["provisioner"] != "kubernetes.io/no-provisioner" and (
-            not allowed
-            or any(
-                all(
-                    labels_of(node).get(item["key"]) in item["values"] for item in term.get("matchLabelExpressions", ())
-                )
-                for term in allowed
-            )
+        """Return whether the provisioner can create a volume for a claim in reach of this node."""
+        storage, labels = self.class_of(claim), labels_of(node)
+        allowed = storage.get("allowedTopologies") or ({},)
+        return storage["provisioner"] != "kubernetes.io/no-provisioner" and any(
+            all(labels.get(item["key"]) in item["values"] for item in term.get("matchLabelExpressions", ()))
+            for term in allowed
         )
 
 
+_STORAGE = ("storageclasses", "csinodes", "volumeattachments")
 KINDS = (
-    "nodes",
-    "pods",
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "storageclasses.storage.k8s.io",
-    "csinodes.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
+    *("nodes", "pods", "persistentvolumeclaims", "persistentvolumes"),
+    *(f"{plural}.storage.k8s.io" for plural in _STORAGE),
     "namespaces",
 )
 
@@ -268,43 +262,43 @@ def _reaches(volume: Object, node: Object) -> bool:
 # -- the filters, in the order of the default profile -------------------------------------------------------------
 
 
-def _unschedulable(_: Sight, pod: Object, node: Object) -> Why:
+def _unschedulable(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     if node.get("spec", {}).get("unschedulable") and untolerated(pod, [cordon]):
         yield "node(s) were unschedulable"
 
 
-def _taints(_: Sight, pod: Object, node: Object) -> Why:
+def _taints(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     if taint := untolerated(pod, node.get("spec", {}).get("taints") or []):
         yield f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
 
 
-def _node_affinity(_: Sight, pod: Object, node: Object) -> Why:
+def _node_affinity(_: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     if not wants_node(pod, node):
         yield "node(s) didn't match Pod's node affinity/selector"
 
 
-def _ports(seen: Sight, pod: Object, node: Object) -> Why:
-    every = "0.0.0.0"
+def _ports(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
+    wildcard = "0.0.0.0"
     taken = [port for other in seen.on(node) for port in ports_of(other)]
     for address, protocol, number in ports_of(pod):
-        if any((protocol, number) == (p, n) and (every in (address, a) or a == address) for a, p, n in taken):
+        if any((protocol, number) == (p, n) and (wildcard in (address, a) or a == address) for a, p, n in taken):
             yield "node(s) didn't have free ports for the requested pod ports"
             return
 
 
-def _resources(seen: Sight, pod: Object, node: Object) -> Why:
-    free, standing = amounts(status_of(node).get("allocatable")), seen.on(node)
-    if len(standing) + 1 > free["pods"]:
+def _resources(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
+    free, others = amounts(status_of(node).get("allocatable")), seen.on(node)
+    if len(others) + 1 > free["pods"]:
         yield "Too many pods"
-    for other in standing:
+    for other in others:
         free.subtract(requests_of(other))
-    for name, asked in sorted(requests_of(pod).items()):
-        if asked > max(free[name], 0):
+    for name, amount in sorted(requests_of(pod).items()):
+        if amount > max(free[name], 0):
             yield f"Insufficient {name}"
 
 
-def _exclusive(seen: Sight, pod: Object, _: Object) -> Why:
+def _exclusive(seen: SchedulerSnapshot, pod: Object, _: Object) -> Reasons:
     namespace = pod["metadata"]["namespace"]
     taken = {
         name for other in seen.pods if other["metadata"]["namespace"] == namespace for name, _ in seen.claims_of(other)
@@ -314,20 +308,22 @@ def _exclusive(seen: Sight, pod: Object, _: Object) -> Why:
             yield "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 
 
-def _volume_limits(seen: Sight, pod: Object, node: Object) -> Why:
+def _volume_limits(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     limits = seen.limits.get(node["metadata"]["name"], {})
 
     def attached(pods: list[Object]) -> set[tuple[str, str]]:
-        """Driver and volume; of a claim that has none yet, the claim."""
-        found = set()
+        """Return driver and volume of every claim; an unbound claim counts as a volume."""
+        volumes = set()
         for other in pods:
             for name, claim in seen.claims_of(other):
                 volume = seen.volumes.get((claim or {"spec": {}})["spec"].get("volumeName", ""))
                 if volume:
-                    found.add(((volume["spec"].get("csi") or {}).get("driver", ""), volume["metadata"]["name"]))
+                    volumes.add(((volume["spec"].get("csi") or {}).get("driver", ""), volume["metadata"]["name"]))
                 elif claim:
-                    found.add((seen.class_of(claim).get("provisioner", ""), f"{other['metadata']['namespace']}/{name}"))
-        return found
+                    volumes.add(
+                        (seen.class_of(claim).get("provisioner", ""), f"{other['metadata']['namespace']}/{name}")
+                    )
+        return volumes
 
     there, here = attached(seen.on(node)), attached([pod])
     beside = _attachments(seen, node) - there
@@ -338,18 +334,18 @@ def _volume_limits(seen: Sight, pod: Object, node: Object) -> Why:
             return
 
 
-def _attachments(seen: Sight, node: Object) -> set[tuple[str, str]]:
-    """Driver and volume of what is attached to a node, or soon is; also where no pod names it."""
-    found = set()
+def _attachments(seen: SchedulerSnapshot, node: Object) -> set[tuple[str, str]]:
+    """Return driver and volume of every attachment to a node, with or without a pod that uses it."""
+    volumes = set()
     for item in seen.attachments:
         spec = item["spec"]
         name = spec["source"].get("persistentVolumeName", "")
         if spec["nodeName"] == node["metadata"]["name"] and "csi" in seen.volumes.get(name, {"spec": {}})["spec"]:
-            found.add((spec["attacher"], name))
-    return found
+            volumes.add((spec["attacher"], name))
+    return volumes
 
 
-def _volumes(seen: Sight, pod: Object, node: Object) -> Why:
+def _volumes(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     taken: set[str] = set()
     for name, claim in seen.claims_of(pod):
         if claim is None:
@@ -375,7 +371,7 @@ def _volumes(seen: Sight, pod: Object, node: Object) -> Why:
             yield "node(s) didn't find available persistent volumes to bind"
 
 
-def _volume_zone(seen: Sight, pod: Object, node: Object) -> Why:
+def _volume_zone(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     labels = labels_of(node)
     if not labels.keys() & {*_BETA, *_BETA.values()}:
         return
@@ -384,13 +380,13 @@ def _volume_zone(seen: Sight, pod: Object, node: Object) -> Why:
         for today, beta in _BETA.items() if volume else ():
             for key in (today, beta):
                 allowed = labels_of(volume or {}).get(key)
-                found = labels.get(key) or (labels.get(today) if key == beta else None)
-                if allowed is not None and found not in allowed.split("__"):
+                zone = labels.get(key) or (labels.get(today) if key == beta else None)
+                if allowed is not None and zone not in allowed.split("__"):
                     yield "node(s) had no available volume zone"
                     return
 
 
-def _spread(seen: Sight, pod: Object, node: Object) -> Why:
+def _spread(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     constraints = [
         item
         for item in pod["spec"].get("topologySpreadConstraints") or ()
@@ -407,55 +403,63 @@ def _spread(seen: Sight, pod: Object, node: Object) -> Why:
             if label in labels_of(pod):
                 more = {"key": label, "operator": "In", "values": [labels_of(pod)[label]]}
                 selector = {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), more]}
-        domains: Counter[str] = Counter()
-        for other in seen.nodes:
-            if not keys <= labels_of(other).keys():
-                continue
-            if constraint.get("nodeAffinityPolicy") != "Ignore" and not wants_node(pod, other):
-                continue
-            taints = other.get("spec", {}).get("taints") or []
-            if constraint.get("nodeTaintsPolicy") == "Honor" and untolerated(pod, taints):
-                continue
-            domains[labels_of(other)[key]] += sum(
-                standing["metadata"]["namespace"] == pod["metadata"]["namespace"]
-                and not is_deleting(standing)
-                # a selector that says nothing counts nobody, though it selects everybody
-                and any((selector or {}).values())
-                and selects(selector, labels_of(standing))
-                for standing in seen.on(other)
-            )
+        domains = _domains(seen, pod, constraint, selector, keys)
         least = min(domains.values(), default=0) if len(domains) >= (constraint.get("minDomains") or 1) else 0
         if domains[labels_of(node)[key]] + selects(selector, labels_of(pod)) - least > constraint["maxSkew"]:
             yield "node(s) didn't match pod topology spread constraints"
             return
 
 
-def _pod_affinity(seen: Sight, pod: Object, node: Object) -> Why:
+def _domains(
+    seen: SchedulerSnapshot, pod: Object, constraint: Object, selector: Object | None, keys: set[str]
+) -> Counter[str]:
+    """Return the number of matching pods in each eligible domain of a topology spread constraint."""
+    domains: Counter[str] = Counter()
+    for node in seen.nodes:
+        taints = node.get("spec", {}).get("taints") or []
+        if (
+            not keys <= labels_of(node).keys()
+            or (constraint.get("nodeAffinityPolicy") != "Ignore" and not wants_node(pod, node))
+            or (constraint.get("nodeTaintsPolicy") == "Honor" and untolerated(pod, taints))
+        ):
+            continue
+        domains[labels_of(node)[constraint["topologyKey"]]] += sum(
+            other["metadata"]["namespace"] == pod["metadata"]["namespace"]
+            and not is_deleting(other)
+            # an empty selector counts no pod, although it selects every pod
+            and any((selector or {}).values())
+            and selects(selector, labels_of(other))
+            for other in seen.on(node)
+        )
+    return domains
+
+
+def _pod_affinity(seen: SchedulerSnapshot, pod: Object, node: Object) -> Reasons:
     zones = {item["metadata"]["name"]: labels_of(item) for item in seen.nodes}
 
     def near(other: Object, key: str) -> bool:
-        """Whether another pod stands in the domain of this node."""
-        theirs = zones.get(other["spec"]["nodeName"], {}).get(key)
-        return theirs is not None and theirs == labels_of(node).get(key)
+        """Return whether another pod is in the domain of this node."""
+        domain = zones.get(other["spec"]["nodeName"], {}).get(key)
+        return domain is not None and domain == labels_of(node).get(key)
 
     terms = _terms(pod, "podAffinity")
-    mates = [other for other in seen.pods if all(_means(seen, term, pod, other) for term in terms)]
+    mates = [other for other in seen.pods if all(_matches(seen, term, pod, other) for term in terms)]
     apart = [term for term in terms if not any(near(other, term["topologyKey"]) for other in mates)]
     if apart:
         somewhere = any(
             term["topologyKey"] in zones.get(other["spec"]["nodeName"], {}) for other in mates for term in terms
         )
-        first = not somewhere and all(_means(seen, term, pod, pod) for term in terms)
+        first = not somewhere and all(_matches(seen, term, pod, pod) for term in terms)
         if not first or any(term["topologyKey"] not in labels_of(node) for term in terms):
             yield "node(s) didn't match pod affinity rules"
             return
     for term in _terms(pod, "podAntiAffinity"):
-        if any(_means(seen, term, pod, other) and near(other, term["topologyKey"]) for other in seen.pods):
+        if any(_matches(seen, term, pod, other) and near(other, term["topologyKey"]) for other in seen.pods):
             yield "node(s) didn't match pod anti-affinity rules"
             return
     for other in seen.pods:
         for term in _terms(other, "podAntiAffinity"):
-            if _means(seen, term, other, pod) and near(other, term["topologyKey"]):
+            if _matches(seen, term, other, pod) and near(other, term["topologyKey"]):
                 yield "node(s) didn't satisfy existing pods anti-affinity rules"
                 return
 
@@ -464,8 +468,8 @@ def _terms(pod: Object, kind: str) -> list[Object]:
     return list(((pod["spec"].get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ())
 
 
-def _means(seen: Sight, term: Object, of: Object, other: Object) -> bool:
-    """Whether a term of a pod is about another one."""
+def _matches(seen: SchedulerSnapshot, term: Object, of: Object, other: Object) -> bool:
+    """Return whether an affinity term of a pod matches another pod."""
     namespace, named, selector = other["metadata"]["namespace"], term.get("namespaces"), term.get("namespaceSelector")
     if named or selector is not None:
         inside = namespace in (named or ()) or selects(selector, seen.namespaces.get(namespace, {}))
@@ -474,18 +478,9 @@ def _means(seen: Sight, term: Object, of: Object, other: Object) -> bool:
     return inside and selects(term.get("labelSelector"), labels_of(other))
 
 
-_FILTERS: tuple[Callable[[Sight, Object, Object], Why], ...] = (
-    _unschedulable,
-    _taints,
-    _node_affinity,
-    _ports,
-    _resources,
-    _exclusive,
-    _volume_limits,
-    _volumes,
-    _volume_zone,
-    _spread,
-    _pod_affinity,
+_FILTERS: tuple[Callable[[SchedulerSnapshot, Object, Object], Reasons], ...] = (
+    *(_unschedulable, _taints, _node_affinity, _ports, _resources, _exclusive),
+    *(_volume_limits, _volumes, _volume_zone, _spread, _pod_affinity),
 )
 
 
@@ -493,23 +488,22 @@ _FILTERS: tuple[Callable[[Sight, Object, Object], Why], ...] = (
 
 
 class Scheduler:
-    """Every step tries each pod that has no node once: the highest priority first, then the oldest."""
+    """Every step tries each pod without a node once: the highest priority first, then the oldest."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._client = Client(store, NAME)
+        self._binder = Client(store, "kube-controller-manager")
 
     def step(self, now: datetime) -> None:
-        """Bind what fits, and say of the rest why not."""
+        """Bind the pods that fit a node, and report for the others why no node fits."""
         waiting = [pod for pod in self._store.list("pods", fields="spec.nodeName=") if _is_ours(pod)]
-        if not waiting:
-            return
-        seen = Sight.of(self._store)
+        seen = SchedulerSnapshot.of(self._store) if waiting else SchedulerSnapshot(nodes=[])
         for pod in sorted(waiting, key=_turn):
             if gates := pod["spec"].get("schedulingGates"):
                 names = ", ".join(gate["name"] for gate in gates)
-                self._say(
-                    pod, "SchedulingGated", f"Scheduling is blocked due to non-empty scheduling gates: {names}", now
-                )
+                text = f"Scheduling is blocked due to non-empty scheduling gates: {names}"
+                self._report(pod, "SchedulingGated", text, now)
                 continue
             misfits = {node["metadata"]["name"]: seen.misfits(pod, node) for node in seen.nodes}
             fitting = [node for node in seen.nodes if not misfits[node["metadata"]["name"]]]
@@ -517,103 +511,58 @@ class Scheduler:
                 node = max(fitting, key=lambda node: (_free_share(seen, node), node["metadata"]["name"]))
                 seen.pods.append(self._bind(pod, node, seen, now))
                 continue
-            counted = Counter(reason for found in misfits.values() for reason in found)
+            counted = Counter(reason for reasons in misfits.values() for reason in reasons)
             reasons = ", ".join(sorted(f"{number} {reason}" for reason, number in counted.items()))
             message = f"0/{len(seen.nodes)} nodes are available{': ' if reasons else ''}{reasons}."
-            self._say(pod, "Unschedulable", message if seen.nodes else "no nodes available to schedule pods", now)
-            self._record(pod, now)
+            message = message if seen.nodes else "no nodes available to schedule pods"
+            self._report(pod, "Unschedulable", message, now)
+            # events.k8s.io counts repetitions in a series, which the sandbox leaves out
+            self._client.record_event(pod, "FailedScheduling", message, now, count=False)
 
-    def _bind(self, pod: Object, node: Object, seen: Sight, now: datetime) -> Object:
-        """The pod on its node; claims that waited for it get their volumes first."""
+    def _bind(self, pod: Object, node: Object, seen: SchedulerSnapshot, now: datetime) -> Object:
+        """Return the pod on its node; claims that waited for it get their volumes first."""
         for _, claim in seen.claims_of(pod):
             if claim is not None and seen.waits(claim):
                 self._bind_claim(claim, node, seen)
-        metadata = pod["metadata"]
-        where = ("pods", metadata["namespace"], metadata["name"])
-        self._store.patch(*where, {"spec": {"nodeName": node["metadata"]["name"]}}, manager=NAME)
-        return self._condition(pod, condition("PodScheduled", "True", now))
+        self._client.patch(pod, {"spec": {"nodeName": node["metadata"]["name"]}})
+        return self._set_condition(pod, condition("PodScheduled", "True", now))
 
-    def _bind_claim(self, claim: Object, node: Object, seen: Sight) -> None:
-        """A free volume, or a new one in the zone of the node: what the binder, provisioner and controller do."""
-        metadata, storage = claim["metadata"], seen.class_of(claim)
-        volume = seen.free_volume(claim, node, set())
-        if volume is None:
-            zone = [
-                {"key": key, "operator": "In", "values": [labels_of(node)[key]]}
-                for key in _BETA
-                if key in labels_of(node)
-            ]
-            reach = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": zone}]}}} if zone else {}
-            volume = self._store.create(
-                "persistentvolumes",
-                {
-                    "metadata": {"name": f"pvc-{metadata['uid']}"},
-                    "spec": {
-                        "capacity": claim["spec"]["resources"]["requests"],
-                        "accessModes": claim["spec"]["accessModes"],
-                        "storageClassName": storage["metadata"]["name"],
-                        "csi": {"driver": storage["provisioner"], "volumeHandle": f"vol-{metadata['uid']}"},
-                        **reach,
-                    },
-                },
-                manager="csi-provisioner",
-            )
+    def _bind_claim(self, claim: Object, node: Object, seen: SchedulerSnapshot) -> None:
+        """Bind a free volume, or a new one in the zone of the node, as binder, provisioner and controller do."""
+        metadata, binder = claim["metadata"], self._binder
+        volume = seen.free_volume(claim, node, set()) or self._provision(claim, node, seen.class_of(claim))
         name = volume["metadata"]["name"]
-        reference = {"claimRef": {"namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}}
-        binder = "kube-controller-manager"
-        self._store.patch("persistentvolumes", "", name, {"spec": reference}, manager=binder)
-        seen.volumes[name] = self._store.patch(
-            "persistentvolumes", "", name, {"status": {"phase": "Bound"}}, subresource="status", manager=binder
-        )
-        where = ("persistentvolumeclaims", metadata["namespace"], metadata["name"])
-        done = {"metadata": {"annotations": {BOUND: "yes"}}, "spec": {"volumeName": name}}
-        self._store.patch(*where, done, manager=binder)
-        bound = self._store.patch(*where, {"status": {"phase": "Bound"}}, subresource="status", manager=binder)
-        seen.claims[metadata["namespace"], metadata["name"]] = bound
+        binder.patch(volume, {"spec": {"claimRef": {key: metadata[key] for key in ("namespace", "name", "uid")}}})
+        seen.volumes[name] = binder.patch_status(volume, {"phase": "Bound"})
+        binder.patch(claim, {"metadata": {"annotations": {BOUND: "yes"}}, "spec": {"volumeName": name}})
+        seen.claims[metadata["namespace"], metadata["name"]] = binder.patch_status(claim, {"phase": "Bound"})
 
-    def _say(self, pod: Object, reason: str, message: str, now: datetime) -> None:
-        before = _scheduled(pod)
+    def _provision(self, claim: Object, node: Object, storage: Object) -> Object:
+        uid, labels, spec = claim["metadata"]["uid"], labels_of(node), claim["spec"]
+        zone = [{"key": key, "operator": "In", "values": [labels[key]]} for key in _BETA if key in labels]
+        reach = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": zone}]}}} if zone else {}
+        volume = {
+            "capacity": spec["resources"]["requests"],
+            "accessModes": spec["accessModes"],
+            "storageClassName": storage["metadata"]["name"],
+            "csi": {"driver": storage["provisioner"], "volumeHandle": f"vol-{uid}"},
+            **reach,
+        }
+        body = {"metadata": {"name": f"pvc-{uid}"}, "spec": volume}
+        return Client(self._store, "csi-provisioner").create("persistentvolumes", body)
+
+    def _report(self, pod: Object, reason: str, message: str, now: datetime) -> None:
+        before = conditions_of(pod).get("PodScheduled", {})
         if (before.get("reason"), before.get("message")) == (reason, message):
             return
         new = condition("PodScheduled", "False", now, reason=reason, message=message)
         if before.get("status") == "False":
             new["lastTransitionTime"] = before["lastTransitionTime"]
-        self._condition(pod, new)
+        self._set_condition(pod, new)
 
-    def _condition(self, pod: Object, new: Object) -> Object:
-        metadata = pod["metadata"]
+    def _set_condition(self, pod: Object, new: Object) -> Object:
         others = [item for item in status_of(pod).get("conditions") or () if item["type"] != "PodScheduled"]
-        return self._store.patch(
-            "pods",
-            metadata["namespace"],
-            metadata["name"],
-            {"status": {"conditions": [*others, new]}},
-            subresource="status",
-            manager=NAME,
-        )
-
-    def _record(self, pod: Object, now: datetime) -> None:
-        """FailedScheduling, told anew when its message is another one (events.k8s.io counts the rest as a series)."""
-        metadata = pod["metadata"]
-        message = _scheduled(self._store.get("pods", metadata["namespace"], metadata["name"]))["message"]
-        digest = sha256(f"{metadata['uid']}{message}".encode()).hexdigest()[:16]
-        name = f"{metadata['name']}.{digest}"
-        if any(self._store.list("events", metadata["namespace"], fields=f"metadata.name={name}")):
-            return
-        involved = {"apiVersion": "v1", "kind": "Pod", "uid": metadata["uid"]}
-        involved |= {key: metadata[key] for key in ("namespace", "name")}
-        event = {
-            "metadata": {"name": name, "namespace": metadata["namespace"]},
-            "involvedObject": involved,
-            "type": "Warning",
-            "reason": "FailedScheduling",
-            "message": message,
-            "source": {"component": NAME},
-            "count": 1,
-            "firstTimestamp": rfc3339(now),
-            "lastTimestamp": rfc3339(now),
-        }
-        self._store.create("events", event, manager=NAME)
+        return self._client.patch_status(pod, {"conditions": [*others, new]})
 
 
 def _is_ours(pod: Object) -> bool:
@@ -626,16 +575,10 @@ def _turn(pod: Object) -> tuple[int, datetime, str]:
     return -(pod["spec"].get("priority") or 0), parse_time(metadata["creationTimestamp"]), metadata["name"]
 
 
-def _scheduled(pod: Object) -> Object:
-    found = (item for item in status_of(pod).get("conditions") or () if item["type"] == "PodScheduled")
-    return next(found, {})
-
-
-def _free_share(seen: Sight, node: Object) -> Fraction:
-    """How empty a node is: of cpu and memory together (NodeResourcesFit scores LeastAllocated)."""
-    all_of, asked = amounts(status_of(node).get("allocatable")), Counter[str]()
+def _free_share(seen: SchedulerSnapshot, node: Object) -> Fraction:
+    """Return the free share of cpu plus that of memory (NodeResourcesFit scores LeastAllocated)."""
+    allocatable, requested = amounts(status_of(node).get("allocatable")), Counter[str]()
     for pod in seen.on(node):
-        asked.update(requests_of(pod))
-    return sum(
-        (1 - Fraction(asked[name], all_of[name]) for name in ("cpu", "memory") if all_of[name]), start=Fraction()
-    )
+        requested.update(requests_of(pod))
+    names = [name for name in ("cpu", "memory") if allocatable[name]]
+    return sum((1 - Fraction(requested[name], allocatable[name]) for name in names), start=Fraction())

@@ -1,7 +1,7 @@
 """Structural schemas of the sandbox's custom resources: loading, pruning, defaulting, validation.
 
 The same CustomResourceDefinition files feed the simulated API and a real kube-apiserver, so both refuse and prune the
-same fields. Messages follow the real server's, because people (and error handlers) read them.
+same fields. Messages follow the real server's, because error handlers parse them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import yaml
 
@@ -26,20 +26,31 @@ RULES = "x-kubernetes-validations"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One fault of an object, as `details.causes` of a Status carries it."""
+    """One fault of an object, as `details.causes` of a Status carries it (apimachinery: field.Error)."""
 
     reason: str
     field: str
     message: str
 
+    @classmethod
+    def invalid(cls, field: str, value: str, detail: str) -> Self:
+        """Return a fault of a value; `value` is the text that the message quotes."""
+        return cls(reason="FieldValueInvalid", field=field, message=f"Invalid value: {value}: {detail}")
+
+    @classmethod
+    def required(cls, field: str, detail: str = "") -> Self:
+        """Return the fault of a field that is missing."""
+        return cls(reason="FieldValueRequired", field=field, message=f"Required value{': ' if detail else ''}{detail}")
+
     def as_json(self) -> dict[str, str]:
+        """Return the entry of `details.causes`."""
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
 
 def load_crds(*, cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2")) -> list[dict[str, Json]]:
-    """All CustomResourceDefinitions that Evenkeel meets.
+    """Return all CustomResourceDefinitions that Evenkeel reads or writes.
 
-    `cluster_api_versions` are the versions of `cluster.x-k8s.io` to serve; the last one is the storage version.
+    `cluster_api_versions` are the served versions of `cluster.x-k8s.io`; the last one is the storage version.
     """
     crds: list[dict[str, Json]] = json.loads(_files())
     for crd in crds:
@@ -57,7 +68,7 @@ def load_crds(*, cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2")) -
 
 @cache
 def _files() -> str:
-    """All of the files as one JSON list, which is read a hundred times faster than YAML."""
+    """Return all files as one JSON list: JSON parses a hundred times faster than YAML."""
     crds: list[dict[str, Json]] = []
     for entry in sorted(files("sandbox.kube").joinpath("crds").iterdir(), key=lambda path: path.name):
         if entry.name.endswith(".yaml"):
@@ -66,7 +77,7 @@ def _files() -> str:
 
 
 def prune(value: Json, schema: dict[str, Json], *, root: bool = True) -> Json:
-    """A copy of `value` without the fields that the schema does not know; metadata is never touched."""
+    """Return a copy of `value` without the fields that the schema does not declare; metadata stays."""
     if isinstance(value, dict):
         properties: dict[str, Json] = schema.get("properties", {})
         additional = schema.get("additionalProperties")
@@ -122,58 +133,56 @@ def _type_name(value: Json) -> str:
     return "number"
 
 
-def _shown(value: Json) -> str:
-    """A value as the real server prints it inside `Invalid value: …`."""
+def _quote(value: Json) -> str:
+    """Return a value as the real server prints it inside `Invalid value: …`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def list_map_keys(schema: dict[str, Json]) -> tuple[str, ...]:
-    """The fields that tell the entries of a list apart; none for a list that is written as a whole."""
+    """Return the key fields of a list of type map; none for an atomic list."""
     return tuple(schema.get("x-kubernetes-list-map-keys", ())) if schema.get("x-kubernetes-list-type") == "map" else ()
 
 
 def schema_at(schema: dict[str, Json], key: str) -> dict[str, Json]:
-    """The schema of one field of an object; an empty one where nothing is said of it."""
-    found = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
-    return found if isinstance(found, dict) else {}
+    """Return the schema of one field of an object; an empty one if the field is not declared."""
+    declared = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+    return declared if isinstance(declared, dict) else {}
 
 
 def validate(value: Json, schema: dict[str, Json], path: str = "", old: Json = None) -> Iterator[Cause]:
-    """Every fault of `value`, in the order of the schema. `old`: the value before, for rules about changes."""
+    """Yield every fault of `value`, in the order of the schema. `old` is the previous value, for transition rules."""
     faults = list(_faults(value, schema, path, old))
-    # as on a real server, rules are asked of what has the right shape only
+    # A real server evaluates rules only on values of the right shape.
     yield from faults or _broken_rules(value, schema, path, old)
 
 
 def _broken_rules(value: Json, schema: dict[str, Json], path: str, old: Json) -> Iterator[Cause]:
-    """Rules in CEL; one that speaks of the value before holds where there was none."""
+    """Yield the CEL rules that do not hold; a transition rule holds if there was no value before."""
     for rule in schema.get(RULES, ()):
-        changes = "oldSelf" in rule["rule"]
-        given = {"self": value} | ({"oldSelf": old} if changes else {})
-        if not (changes and old is None) and not _holds(rule["rule"], json.dumps(given)):
-            quote = f'Invalid value: "{_type_name(value)}": {rule["message"]}'
-            yield Cause(reason="FieldValueInvalid", field=path, message=quote)
+        is_transition = "oldSelf" in rule["rule"]
+        variables = {"self": value} | ({"oldSelf": old} if is_transition else {})
+        if not (is_transition and old is None) and not _holds(rule["rule"], json.dumps(variables)):
+            yield Cause.invalid(path, f'"{_type_name(value)}"', rule["message"])
 
 
 @cache
 def _program(rule: str) -> Any:
-    import celpy  # only for kinds that have rules: it takes a third of a second
+    import celpy  # imported here because it takes a third of a second and few kinds have rules
 
     environment = celpy.Environment()
     return environment.program(environment.compile(rule))
 
 
 @lru_cache(maxsize=10_000)
-def _holds(rule: str, given: str) -> bool:
-    """Whether a rule holds for values, as JSON: one takes milliseconds, and few writes touch what it is about."""
+def _holds(rule: str, variables: str) -> bool:
+    """Evaluate a rule on JSON. The cache matters: one evaluation takes milliseconds, and most writes repeat one."""
     import celpy
 
     try:
-        return bool(
-            _program(rule).evaluate({name: celpy.json_to_cel(item) for name, item in json.loads(given).items()})
-        )
+        values = {name: celpy.json_to_cel(item) for name, item in json.loads(variables).items()}
+        return bool(_program(rule).evaluate(values))
     except celpy.CELEvalError:
         return False
 
@@ -181,35 +190,33 @@ def _holds(rule: str, given: str) -> bool:
 def _faults(value: Json, schema: dict[str, Json], path: str, old: Json) -> Iterator[Cause]:
     wanted = _wanted_type(value, schema)
     if wanted is not None:
-        yield _type_fault(value, path, wanted)
+        name = f'"{_type_name(value)}"'
+        yield Cause.invalid(path, name, f"{path} in body must be of type {wanted}: {name}")
         return
     if schema.get(INT_OR_STRING):
         return
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' for item in schema["enum"])
-        yield Cause(
-            reason="FieldValueNotSupported",
-            field=path,
-            message=f"Unsupported value: {_shown(value)}: supported values: {allowed}",
-        )
+        text = f"Unsupported value: {_quote(value)}: supported values: {allowed}"
+        yield Cause(reason="FieldValueNotSupported", field=path, message=text)
     if isinstance(value, str):
         yield from _text_faults(value, schema, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if "minimum" in schema and value < schema["minimum"]:
-            yield _limit_fault(value, path, f"greater than or equal to {schema['minimum']}")
-        if "maximum" in schema and value > schema["maximum"]:
-            yield _limit_fault(value, path, f"less than or equal to {schema['maximum']}")
+        for key, word, sign in (("minimum", "greater", -1), ("maximum", "less", 1)):
+            if key in schema and sign * value > sign * schema[key]:
+                detail = f"{path} in body should be {word} than or equal to {schema[key]}"
+                yield Cause.invalid(path, _quote(value), detail)
     elif isinstance(value, dict):
         yield from _object_faults(value, schema, path, old)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         if len(value) > schema.get("maxItems", len(value)):
-            message = f"Invalid value: {len(value)}: {path} in body should have at most {schema['maxItems']} items"
-            yield Cause(reason="FieldValueInvalid", field=path, message=message)
+            detail = f"{path} in body should have at most {schema['maxItems']} items"
+            yield Cause.invalid(path, str(len(value)), detail)
         yield from _list_faults(value, schema, path)
 
 
 def _wanted_type(value: Json, schema: dict[str, Json]) -> str | None:
-    """The type that the value should have; None where it has it, or where any will do."""
+    """Return the type that the value should have; None if it has that type, or if any type is allowed."""
     if schema.get(INT_OR_STRING):
         return "integer,string" if isinstance(value, bool) or not isinstance(value, int | str) else None
     wanted: str | None = schema.get("type")
@@ -225,18 +232,13 @@ def _wanted_type(value: Json, schema: dict[str, Json]) -> str | None:
 
 def _text_faults(value: str, schema: dict[str, Json], path: str) -> Iterator[Cause]:
     if len(value) < schema.get("minLength", 0):
-        rule = f"be at least {schema['minLength']} chars long"
-        yield Cause(
-            reason="FieldValueInvalid", field=path, message=f'Invalid value: "{value}": {path} in body should {rule}'
-        )
+        detail = f"{path} in body should be at least {schema['minLength']} chars long"
+        yield Cause.invalid(path, _quote(value), detail)
     if len(value) > schema.get("maxLength", len(value)):
-        rule = f"may not be longer than {schema['maxLength']}"
-        yield Cause(reason="FieldValueTooLong", field=path, message=f"Too long: {rule}")
+        text = f"Too long: may not be longer than {schema['maxLength']}"
+        yield Cause(reason="FieldValueTooLong", field=path, message=text)
     if "pattern" in schema and not re.search(schema["pattern"], value):
-        rule = f"match '{schema['pattern']}'"
-        yield Cause(
-            reason="FieldValueInvalid", field=path, message=f'Invalid value: "{value}": {path} in body should {rule}'
-        )
+        yield Cause.invalid(path, _quote(value), f"{path} in body should match '{schema['pattern']}'")
 
 
 def _list_faults(value: list[Json], schema: dict[str, Json], path: str) -> Iterator[Cause]:
@@ -255,7 +257,7 @@ def _list_faults(value: list[Json], schema: dict[str, Json], path: str) -> Itera
 def _object_faults(value: Object, schema: dict[str, Json], path: str, old: Json) -> Iterator[Cause]:
     for key in schema.get("required", ()):
         if key not in value:
-            yield Cause(reason="FieldValueRequired", field=_join(path, key), message="Required value")
+            yield Cause.required(_join(path, key))
     additional = schema.get("additionalProperties")
     for key, item in value.items():
         sub = schema.get("properties", {}).get(key, additional)
@@ -265,20 +267,3 @@ def _object_faults(value: Object, schema: dict[str, Json], path: str, old: Json)
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _type_fault(value: Json, path: str, wanted: str) -> Cause:
-    found = _type_name(value)
-    return Cause(
-        reason="FieldValueInvalid",
-        field=path,
-        message=f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"',
-    )
-
-
-def _limit_fault(value: Json, path: str, rule: str) -> Cause:
-    return Cause(
-        reason="FieldValueInvalid",
-        field=path,
-        message=f"Invalid value: {_shown(value)}: {path} in body should be {rule}",
-    )

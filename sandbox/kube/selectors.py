@@ -1,4 +1,4 @@
-"""Label and field selectors of list requests, and the selectors that stand in objects."""
+"""Label and field selectors of list requests, and the selectors in objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
 
 
 def parse_label_selector(text: str) -> Callable[[Labels], bool]:
-    """A predicate over labels; equality and set based terms, joined by commas. ApiError 400 for anything else."""
+    """Return a predicate for equality and set based terms, joined by commas. ApiError 400 for any other text."""
     # a comma inside parentheses belongs to the set
     terms = [term.strip() for term in re.split(r",(?![^()]*\))", text) if text.strip()]
     checks = [_label_term(term) for term in terms]
@@ -43,7 +43,7 @@ def _label_term(term: str) -> Callable[[Labels], bool]:
 
 
 def selects(selector: Object | None, labels: Labels) -> bool:
-    """A label selector; none matches nothing, an empty one everything."""
+    """Return whether a label selector matches; None matches nothing, an empty one everything."""
     if selector is None:
         return False
     equal = (labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
@@ -53,12 +53,12 @@ def selects(selector: Object | None, labels: Labels) -> bool:
 
 
 def is_readable(requirement: Object) -> bool:
-    """Return whether every value of an expression over labels can be a label's: no other expression is read."""
+    """Return whether every value of an expression is valid for a label; an invalid expression matches nothing."""
     return all(len(value) <= 63 and _VALUE.match(value) for value in requirement.get("values") or ())
 
 
 def holds(requirement: Object, labels: Labels) -> bool:
-    """One expression of a selector."""
+    """Return whether one expression of a selector holds."""
     key, operator, values = requirement["key"], requirement["operator"], requirement.get("values") or []
     if operator in ("NotIn", "DoesNotExist"):
         return key not in labels or (operator == "NotIn" and labels[key] not in values)
@@ -67,14 +67,14 @@ def holds(requirement: Object, labels: Labels) -> bool:
     if operator == "In":
         return labels[key] in values
     try:
-        ours, theirs = int(labels[key]), int(values[0])
+        number, limit = int(labels[key]), int(values[0])
     except ValueError:
         return False
-    return ours > theirs if operator == "Gt" else ours < theirs
+    return number > limit if operator == "Gt" else number < limit
 
 
 def parse_field_selector(text: str, selectable: Collection[str]) -> Callable[[Json], bool]:
-    """A predicate over objects. Every kind knows metadata.name and metadata.namespace; few know more (`selectable`)."""
+    """Return a predicate. Every kind has metadata.name and metadata.namespace; few have more (`selectable`)."""
     checks: list[Callable[[Json], bool]] = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         match = re.match(r"^([A-Za-z0-9_.\[\]-]+)(!=|==|=)(.*)$", term)
@@ -91,7 +91,7 @@ def _field_check(path: list[str], negated: bool, value: str) -> Callable[[Json],
     def check(item: Json) -> bool:
         for part in path:
             item = item.get(part, "") if isinstance(item, dict) else ""
-        found = str(item).lower() if isinstance(item, bool) else str(item)
-        return (found == value) != negated
+        text = str(item).lower() if isinstance(item, bool) else str(item)
+        return (text == value) != negated
 
     return check

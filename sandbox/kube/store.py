@@ -1,8 +1,8 @@
-"""The objects behind the simulated API and every rule for changing them.
+"""The objects behind the simulated API and the rules for changing them.
 
 HTTP requests, controllers and tests go through the same methods, so an in-process write is checked, versioned and
-attributed exactly as a write over the wire. The rules are those of a real kube-apiserver; `tests/contract` runs one
-suite against both.
+attributed like a write over HTTPS. The rules are those of a real kube-apiserver; `tests/contract` runs one suite
+against both.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
-from sandbox.kube.disruption import UNSUPPORTED, grace_of, is_free_to_go, new_pod, protects, spend
+from sandbox.kube.disruption import UNSUPPORTED, evicts_without_budget, grace_of, new_pod, protects, spend
 from sandbox.kube.errors import ApiError, apply_conflict, conflict, details_of, expired, invalid, not_found
-from sandbox.kube.managed_fields import Applied, Owner, attribute, managed_json
+from sandbox.kube.managed_fields import Applied, Owner, managed_json, update_owners
 from sandbox.kube.patches import clone, merge_patch
 from sandbox.kube.resources import NATIVE, Resource, Version
 from sandbox.kube.rules import (
@@ -31,9 +31,9 @@ from sandbox.kube.rules import (
     check,
     check_type,
     check_version,
-    cleaned,
     keep_system_fields,
-    scaled,
+    prepare,
+    with_scale,
 )
 from sandbox.kube.schema import Cause, Object, prune
 from sandbox.kube.selectors import parse_field_selector, parse_label_selector
@@ -45,35 +45,64 @@ Key = tuple[str, str]  # namespace, name
 Objects = list[Object]
 
 
+class WriteOptions(TypedDict, total=False):
+    """Options that every write takes: API version (default: the storage version), subresource, field manager."""
+
+    version: str | None
+    subresource: str
+    manager: str
+    dry_run: bool
+
+
+@dataclass(kw_only=True)
+class _Write:
+    """The options of one write, with their defaults."""
+
+    kind: Resource
+    version: Version
+    subresource: str = ""
+    manager: str = "sandbox"
+    dry_run: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return self.kind.api_version(self.version.name)
+
+
 @dataclass(kw_only=True)
 class _Record:
-    """One stored object and the answers made from it. A change replaces the record: open lists keep the old one."""
+    """One stored object and its encodings. A change replaces the record, so open lists keep the old one."""
 
     body: Object
     managed: Owners = field(default_factory=list)
-    packed: dict[str, bytes] = field(default_factory=dict)  # as marshal has it, without managedFields
-    packed_managed: bytes = b""  # these
+    packed: dict[str, bytes] = field(default_factory=dict)  # marshalled by version, without managedFields
+    packed_managed: bytes = b""  # the managedFields, marshalled
     encoded: dict[str, bytes] = field(default_factory=dict)
 
     def __deepcopy__(self, _: dict[int, Any]) -> _Record:
-        return self  # nobody changes it
+        return self  # a record never changes
+
+    @property
+    def key(self) -> Key:
+        metadata = self.body["metadata"]
+        return metadata.get("namespace", ""), metadata["name"]
 
 
-Found = list[tuple[Key, _Record]]
+Records = list[_Record]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OpenList:
-    """What is left of a list whose first page was given out: the objects as they were then."""
+    """The rest of a list whose first page was sent: the objects as they were at that moment."""
 
-    records: Found
+    records: Records
     remaining: int | None
     version: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One page of a list. `remaining` is None when the server would not say how much is left."""
+    """One page of a list. `remaining` is None if the server does not report how many objects follow."""
 
     items: list[bytes]
     resource_version: str
@@ -94,24 +123,18 @@ class Store:
         self._versions = count(1)
         self._version = 0
         self._resources: dict[str, Resource] = {}
+        self._kinds: dict[tuple[str, str], Resource] = {}  # by group and kind
         self._records: dict[str, dict[Key, _Record]] = {}
         self._lists: dict[str, _OpenList] = {}
-        #: validating webhooks by resource, called with the object before (None: it is made) and after
+        #: validating webhooks by resource; each takes the old object (None for a create) and the new one
         self.webhooks: dict[str, list[Webhook]] = {}
-        #: whoever may refuse a change of an object, by an ApiError: its kind, before, after, and who makes it
+        #: admission policies for updates; each takes the kind, the old and the new object and the field manager
         self.admission: list[Callable[[Resource, Object, Object, str], None]] = []
         for resource in (*NATIVE, *(Resource.of_crd(crd) for crd in crds)):
-            self._resources[resource.full_name] = resource
+            self._resources[resource.full_name] = self._kinds[resource.group, resource.kind] = resource
             self._records[resource.full_name] = {}
         for namespace in ("default", "kube-system"):
             self.create("namespaces", {"metadata": {"name": namespace}}, manager="kube-apiserver")
-
-    def _admit(self, kind: Resource, old: Object | None, new: Object) -> None:
-        """ApiError 403 or 422 where a webhook of the cluster's controllers refuses."""
-        for webhook in self.webhooks.get(kind.full_name, ()):
-            webhook(old, new)
-
-    # -- what there is ------------------------------------------------------------------------------------------
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -123,41 +146,32 @@ class Store:
         except KeyError:
             raise ApiError(404, "404 page not found") from None
 
+    def resource_of(self, item: Object) -> Resource:
+        """Return the resource of an object by its apiVersion and kind."""
+        return self._kinds[item["apiVersion"].rpartition("/")[0], item["kind"]]
+
     # -- reading ------------------------------------------------------------------------------------------------
 
     def get(self, resource: str, namespace: str, name: str, *, version: str | None = None) -> Object:
-        """A copy of one object, without its managedFields."""
+        """Return a copy of one object, without its managedFields."""
         kind = self.resource(resource)
         with self._lock:
             return self._copy(kind, self._find(kind, namespace, name), version or kind.storage)
 
     def encoded(self, resource: str, namespace: str, name: str, *, version: str) -> bytes:
-        """One object as JSON, with its managedFields; made once per change, because lists are read far more often."""
+        """Return one object as JSON, with its managedFields."""
         kind = self.resource(resource)
         with self._lock:
             return self._encoded(kind, self._find(kind, namespace, name), version)
 
     def list(
-        self,
-        resource: str,
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        version: str | None = None,
+        self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "", version: str | None = None
     ) -> Objects:
-        """Copies of all objects that match, without their managedFields, in order of namespace and name."""
+        """Return copies of all matching objects, without their managedFields, sorted by namespace and name."""
         kind = self.resource(resource)
         with self._lock:
-            return [
-                self._copy(kind, record, version or kind.storage)
-                for _, record in self._matching(kind, namespace, labels, fields)
-            ]
-
-    def names(self, resource: str) -> set[str]:
-        """Of all objects that there are."""
-        with self._lock:
-            return {name for _, name in self._records[self.resource(resource).full_name]}
+            records = self._matching(kind, namespace, labels, fields)
+            return [self._copy(kind, record, version or kind.storage) for record in records]
 
     def page(
         self,
@@ -170,35 +184,34 @@ class Store:
         labels: str = "",
         fields: str = "",
     ) -> Page:
-        """One page of a list, all pages as of the first one's moment. ApiError 410 for a token that is too old."""
+        """Return one page of a list as it was at its first page. ApiError 410 for a token that is too old."""
         kind = self.resource(resource)
         with self._lock:
             if token:
                 opened = self._reopen(kind, token, namespace, labels, fields)
             else:
-                matching = self._matching(kind, namespace, labels, fields)
-                # with a selector the server cannot know how many are left
-                remaining = None if labels or fields else len(matching)
-                opened = _OpenList(records=matching, remaining=remaining, version=self._version)
-            taken, following = opened.records, opened.records[:0]
-            if limit:
-                taken, following = opened.records[:limit], opened.records[limit:]
-            left = None if opened.remaining is None else opened.remaining - len(taken)
-            after = ""
-            if following:
-                after = self._token(opened.version, following[0][0])
-                self._lists[after] = _OpenList(records=following, remaining=left, version=opened.version)
-                while len(self._lists) > 1000:  # clients that gave up half-way
+                records = self._matching(kind, namespace, labels, fields)
+                # The server cannot count what a selector leaves.
+                remaining = None if labels or fields else len(records)
+                opened = _OpenList(records=records, remaining=remaining, version=self._version)
+            size = limit or len(opened.records)
+            page, rest = opened.records[:size], opened.records[size:]
+            left = None if opened.remaining is None else opened.remaining - len(page)
+            next_token = ""
+            if rest:
+                next_token = self._token(opened.version, rest[0].key)
+                self._lists[next_token] = _OpenList(records=rest, remaining=left, version=opened.version)
+                while len(self._lists) > 1000:  # lists that a client never finished
                     del self._lists[next(iter(self._lists))]
             return Page(
-                items=[self._encoded(kind, record, version) for _, record in taken],
+                items=[self._encoded(kind, record, version) for record in page],
                 resource_version=str(opened.version),
-                continue_token=after,
+                continue_token=next_token,
                 remaining=left or None,
             )
 
     def expire_continue_tokens(self) -> None:
-        """Make every running list's token too old, as a compaction of etcd does."""
+        """Make the token of every open list too old, as a compaction of etcd does."""
         with self._lock:
             self._lists.clear()
 
@@ -216,24 +229,20 @@ class Store:
             raise ApiError(400, f"invalid continue token: continue key is not valid: {error}") from None
         if version >= 0:
             raise expired(self._token(-1, cast("Key", start)))
-        # the answer to 410 offers a token that goes on with the present objects
-        left = [item for item in self._matching(kind, namespace, labels, fields) if item[0] >= start]
+        # The answer 410 offers a token that continues with the current objects.
+        left = [record for record in self._matching(kind, namespace, labels, fields) if record.key >= start]
         return _OpenList(records=left, remaining=None, version=self._version)
 
-    def _matching(self, kind: Resource, namespace: str, labels: str, fields: str) -> Found:
+    def _matching(self, kind: Resource, namespace: str, labels: str, fields: str) -> Records:
         by_label = parse_label_selector(labels)
         by_field = parse_field_selector(fields, kind.selectable)
-        found = []
-        for key in sorted(self._records[kind.full_name]):
-            record = self._records[kind.full_name][key]
-            if namespace and key[0] != namespace:
-                continue
-            if labels and not by_label(record.body["metadata"].get("labels") or {}):
-                continue
-            if fields and not by_field(record.body):
-                continue
-            found.append((key, record))
-        return found
+        return [
+            record
+            for key, record in sorted(self._records[kind.full_name].items(), key=lambda entry: entry[0])
+            if (not namespace or key[0] == namespace)
+            and (not labels or by_label(record.body["metadata"].get("labels") or {}))
+            and (not fields or by_field(record.body))
+        ]
 
     def _find(self, kind: Resource, namespace: str, name: str) -> _Record:
         record = self._records[kind.full_name].get((namespace if kind.namespaced else "", name))
@@ -242,10 +251,7 @@ class Store:
         return record
 
     def _copy(self, kind: Resource, record: _Record, version: str) -> Object:
-        """A copy of its own for whoever asks in this process; half of all that a simulated API does is to copy.
-
-        Without managedFields, which nobody in here reads and whose many small maps are four fifths of the work.
-        """
+        """Return a copy without managedFields: no controller reads them, and they are four fifths of the work."""
         if version not in record.packed:
             body = {**record.body, "apiVersion": kind.api_version(version), "kind": kind.kind}
             schema = kind.version(version).schema
@@ -254,21 +260,38 @@ class Store:
             record.packed[version] = marshal.dumps(body)
         return cast("Object", marshal.loads(record.packed[version]))
 
-    def _shown(self, kind: Resource, record: _Record, version: str) -> Object:
-        """A copy as the wire has it, with managedFields."""
-        quote = self._copy(kind, record, version)
+    def _with_managed_fields(self, kind: Resource, record: _Record, version: str) -> Object:
+        copy = self._copy(kind, record, version)
         if not record.packed_managed:
             record.packed_managed = marshal.dumps([managed_json(item) for item in record.managed])
-        quote["metadata"]["managedFields"] = marshal.loads(record.packed_managed)
-        return quote
+        copy["metadata"]["managedFields"] = marshal.loads(record.packed_managed)
+        return copy
 
     def _encoded(self, kind: Resource, record: _Record, version: str) -> bytes:
         if version not in record.encoded:
-            text = json.dumps(self._shown(kind, record, version), separators=(",", ":"))
+            text = json.dumps(self._with_managed_fields(kind, record, version), separators=(",", ":"))
             record.encoded[version] = text.encode()
         return record.encoded[version]
 
     # -- writing ------------------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        resource: str,
+        *,
+        version: str | None = None,
+        subresource: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> _Write:
+        kind = self.resource(resource)
+        return _Write(
+            kind=kind,
+            version=kind.version(version),
+            subresource=subresource,
+            manager=manager or "sandbox",
+            dry_run=dry_run,
+        )
 
     def create(
         self,
@@ -276,138 +299,91 @@ class Store:
         body: Object,
         *,
         namespace: str = "",
-        version: str | None = None,
-        manager: str = "sandbox",
-        dry_run: bool = False,
         applied: bool = False,
+        **options: Unpack[WriteOptions],
     ) -> Object:
-        """Store a new object and return a copy of it as stored. `applied`: it came by server-side apply."""
-        kind = self.resource(resource)
-        version = version or kind.storage
+        """Store a new object and return a copy. `applied`: the request is a server-side apply."""
+        write = self._write(resource, **options)
+        kind, version = write.kind, write.version
         with self._lock:
-            new: Object = clone(body)
-            metadata = new.setdefault("metadata", {})
-            namespace = (namespace or metadata.get("namespace") or "default") if kind.namespaced else ""
-            check_type(kind, version, new)
-            if metadata.get("namespace", namespace) != namespace:
-                raise ApiError(
-                    400, "the namespace of the provided object does not match the namespace sent on the request"
-                )
-            name = metadata["name"] = self._name_of_new(kind, metadata)
-            if kind.namespaced:
-                if ("", namespace) not in self._records["namespaces"]:
-                    raise not_found("", "namespaces", namespace)
-                metadata["namespace"] = namespace
-            for key in SYSTEM_METADATA - {"name", "namespace"}:
-                metadata.pop(key, None)
-            if kind.version(version).status and kind.group:
-                new.pop("status", None)
-            new = cleaned(kind, version, new)
-            if kind.full_name == "pods":
-                new = new_pod(new)
-            check(kind, version, new)
-            self._admit(kind, None, new)
-            if (namespace, name) in self._records[kind.full_name]:
-                raise ApiError(
-                    409,
-                    f'{kind.full_name} "{name}" already exists',
-                    reason="AlreadyExists",
-                    details=details_of(kind.group, kind.plural, name),
-                )
-            now = self._now()
+            new = self._new(write, clone(body), namespace)
             metadata = new["metadata"]
+            key = metadata.get("namespace", ""), metadata["name"]
+            self._admit(kind, None, new)
+            if key in self._records[kind.full_name]:
+                text = f'{kind.full_name} "{key[1]}" already exists'
+                raise ApiError(409, text, reason="AlreadyExists", details=details_of(kind.group, kind.plural, key[1]))
+            now = self._now()
             metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             metadata["creationTimestamp"] = now
             if kind.group:
                 metadata["generation"] = 1
             record = _Record(body=new)
-            schema, api_version = kind.version(version).schema or {}, kind.api_version(version)
             if applied:
-                given = prune(body, schema) if schema else body
-                record.managed = Applied([], {}, given, manager, schema).owners(api_version, now)
+                schema = version.schema or {}
+                request = prune(body, schema) if schema else body
+                record.managed = Applied([], {}, request, write.manager, schema).owners(write.api_version, now)
             else:
-                record.managed = attribute([], {}, new, manager, "", api_version, now, schema=schema)
-            if not dry_run:
+                record.managed = update_owners([], {}, new, self._owner(write), version.schema)
+            if not write.dry_run:
                 metadata["resourceVersion"] = self._next_version()
-                self._records[kind.full_name][(namespace, name)] = record
-            return self._shown(kind, record, version)
+                self._records[kind.full_name][key] = record
+            return self._with_managed_fields(kind, record, version.name)
+
+    def _new(self, write: _Write, new: Object, namespace: str) -> Object:
+        """Return the object of a create request as it is stored, but for its identity. ApiError if it is invalid."""
+        kind, version = write.kind, write.version
+        metadata = new.setdefault("metadata", {})
+        namespace = (namespace or metadata.get("namespace") or "default") if kind.namespaced else ""
+        check_type(kind, version.name, new)
+        if metadata.get("namespace", namespace) != namespace:
+            text = "the namespace of the provided object does not match the namespace sent on the request"
+            raise ApiError(400, text)
+        name = self._name_of_new(kind, metadata)
+        if kind.namespaced and ("", namespace) not in self._records["namespaces"]:
+            raise not_found("", "namespaces", namespace)
+        for key in SYSTEM_METADATA:
+            metadata.pop(key, None)
+        metadata |= {"name": name} | ({"namespace": namespace} if kind.namespaced else {})
+        if version.status and kind.group:
+            new.pop("status", None)
+        new = prepare(kind, version.name, new)
+        if kind.full_name == "pods":
+            new = new_pod(new)
+        check(kind, version.name, new)
+        return new
 
     def _name_of_new(self, kind: Resource, metadata: Object) -> str:
         if metadata.get("name"):
             return str(metadata["name"])
         if metadata.get("generateName"):
             return str(metadata["generateName"]) + "".join(self._random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
-        cause = Cause(
-            reason="FieldValueRequired",
-            field="metadata.name",
-            message="Required value: name or generateName is required",
-        )
+        cause = Cause.required("metadata.name", "name or generateName is required")
         raise invalid(kind.group, kind.kind, "", [cause])
 
     def put(
-        self,
-        resource: str,
-        body: Object,
-        *,
-        namespace: str = "",
-        name: str = "",
-        version: str | None = None,
-        subresource: str = "",
-        manager: str = "sandbox",
-        dry_run: bool = False,
+        self, resource: str, body: Object, *, namespace: str = "", name: str = "", **options: Unpack[WriteOptions]
     ) -> Object:
-        """Replace an object (or its status, or its scale). Custom resources must name the version they replace."""
-        kind = self.resource(resource)
-        metadata = body.get("metadata") or {}
-        name = name or metadata.get("name", "")
-        namespace = (namespace or metadata.get("namespace", "")) if kind.namespaced else ""
-        if metadata.get("name") != name:
-            raise ApiError(
-                400, f"the name of the object ({metadata.get('name', '')}) does not match the name on the URL ({name})"
-            )
+        """Replace an object, its status or its scale. A custom resource must name the version that it replaces."""
+        write = self._write(resource, **options)
+        kind, metadata = write.kind, body.get("metadata") or {}
+        namespace, name = _address(kind, metadata, namespace, name)
+        _check_name(metadata, name)
+        if kind.group and write.subresource != "scale" and not metadata.get("resourceVersion"):
+            self.get(resource, namespace, name)  # 404 precedes 422
+            cause = Cause.invalid("metadata.resourceVersion", "0x0", "must be specified for an update")
+            raise invalid(kind.group, kind.plural, name, [cause])
+        return self._change(write, namespace, name, lambda _: cast("Object", clone(body)))
 
-        def replaced(_: Object) -> Object:
-            return cast("Object", clone(body))
-
-        if kind.group and subresource != "scale" and not metadata.get("resourceVersion"):
-            self.get(resource, namespace, name)  # 404 comes before 422
-            raise invalid(
-                kind.group,
-                kind.plural,
-                name,
-                [
-                    Cause(
-                        reason="FieldValueInvalid",
-                        field="metadata.resourceVersion",
-                        message="Invalid value: 0x0: must be specified for an update",
-                    )
-                ],
-            )
-        return self._change(kind, namespace, name, version, subresource, replaced, manager, dry_run)
-
-    def patch(
-        self,
-        resource: str,
-        namespace: str,
-        name: str,
-        patch: Object,
-        *,
-        version: str | None = None,
-        subresource: str = "",
-        manager: str = "sandbox",
-        dry_run: bool = False,
-    ) -> Object:
+    def patch(self, resource: str, namespace: str, name: str, patch: Object, **options: Unpack[WriteOptions]) -> Object:
         """Apply a merge patch."""
-        kind = self.resource(resource)
 
         def patched(current: Object) -> Object:
             new = cast("Object", merge_patch(current, patch))
-            given = (new.get("metadata") or {}).get("name")
-            if given != name:
-                raise ApiError(400, f"the name of the object ({given}) does not match the name on the URL ({name})")
+            _check_name(new.get("metadata") or {}, name)
             return new
 
-        return self._change(kind, namespace, name, version, subresource, patched, manager, dry_run)
+        return self._change(self._write(resource, **options), namespace, name, patched)
 
     def apply(
         self,
@@ -416,57 +392,43 @@ class Store:
         *,
         namespace: str = "",
         name: str = "",
-        version: str | None = None,
-        manager: str,
         force: bool = False,
-        dry_run: bool = False,
+        **options: Unpack[WriteOptions],
     ) -> Object:
-        """Server-side apply: the object is made where it is not there.
+        """Apply an object server-side; create it if it does not exist.
 
-        ApiError 409 names every field that somebody else owns with another value; with `force` they become ours.
+        ApiError 409 names every field that another manager owns with another value; `force` takes them over.
         """
-        kind = self.resource(resource)
-        version = version or kind.storage
-        metadata = body.get("metadata") or {}
-        name = name or metadata.get("name", "")
-        namespace = (namespace or metadata.get("namespace", "")) if kind.namespaced else ""
+        write = self._write(resource, **options)
+        kind, metadata = write.kind, body.get("metadata") or {}
+        namespace, name = _address(kind, metadata, namespace, name)
         if metadata.get("managedFields"):
             raise ApiError(400, "metadata.managedFields must be nil")
-        check_type(kind, version, body)
-        schema = kind.version(version).schema or {}
+        check_type(kind, write.version.name, body)
+        schema = write.version.schema or {}
         with self._lock:
             try:
                 record = self._find(kind, namespace, name)
             except ApiError:
                 if uid := metadata.get("uid"):
-                    why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                    raise conflict(kind.group, kind.plural, name, why) from None
-                given = {**body, "metadata": {**metadata, "name": name}}
-                return self.create(
-                    resource,
-                    given,
-                    namespace=namespace,
-                    version=version,
-                    manager=manager,
-                    dry_run=dry_run,
-                    applied=True,
-                )
+                    text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    raise conflict(kind.group, kind.plural, name, text) from None
+                named = {**body, "metadata": {**metadata, "name": name}}
+                return self.create(resource, named, namespace=namespace, applied=True, **options)
             pruned = prune(body, schema) if schema else body
-            made = Applied(record.managed, record.body, pruned, manager, schema)
-            if made.conflicts and not force:
-                raise apply_conflict(made.conflicts)
+            applied = Applied(record.managed, record.body, pruned, write.manager, schema)
+            if applied.conflicts and not force:
+                raise apply_conflict(applied.conflicts)
 
-            def applied(current: Object) -> Object:
-                # what identifies the object came along with the body, as far as it was given
-                return made.result | {key: current[key] for key in ("apiVersion", "kind")}
+            def merged(current: Object) -> Object:
+                return applied.result | {key: current[key] for key in ("apiVersion", "kind")}
 
-            return self._change(kind, namespace, name, version, "", applied, manager, dry_run, made)
+            return self._change(write, namespace, name, merged, applied)
 
     def scale(self, resource: str, namespace: str, name: str, replicas: int, *, manager: str = "sandbox") -> Object:
-        """Write spec.replicas through the scale subresource, without a version: how autoscalers do it."""
-        return self.patch(
-            resource, namespace, name, {"spec": {"replicas": replicas}}, subresource="scale", manager=manager
-        )
+        """Write spec.replicas through the scale subresource without a version, as autoscalers do."""
+        patch = {"spec": {"replicas": replicas}}
+        return self.patch(resource, namespace, name, patch, subresource="scale", manager=manager)
 
     def delete(
         self,
@@ -479,41 +441,29 @@ class Store:
         grace: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete an object, or mark it as being deleted while finalizers or its kubelet hold it.
+        """Delete an object, or set its deletionTimestamp while finalizers or its kubelet keep it.
 
-        `grace`: seconds that a pod gets, in place of those that it asks for. Returns the Status or the object.
+        `grace` is a pod's grace period in seconds, instead of its own. Returns the Status or the object.
         """
         kind = self.resource(resource)
         with self._lock:
             record = self._find(kind, namespace, name)
             metadata = record.body["metadata"]
-            for key, label, hint in (
-                ("uid", "UID", "deleted and then recreated"),
-                ("resourceVersion", "ResourceVersion", "modified"),
-            ):
-                wanted = (preconditions or {}).get(key)
-                if wanted and wanted != metadata[key]:
-                    raise conflict(
-                        kind.group,
-                        kind.kind,
-                        name,
-                        f"the {label} in the precondition ({wanted}) does not match the {label} in record "
-                        f"({metadata[key]}). The object might have been {hint}",
-                    )
-            given = grace_of(record.body, grace) if kind.full_name == "pods" else 0
-            if metadata.get("finalizers") or given:
-                known = metadata.get("deletionGracePeriodSeconds")
-                if (known is None or given < known) and not dry_run:
+            _check_preconditions(kind, metadata, preconditions or {})
+            period = grace_of(record.body, grace) if kind.full_name == "pods" else 0
+            if metadata.get("finalizers") or period:
+                current = metadata.get("deletionGracePeriodSeconds")
+                if (current is None or period < current) and not dry_run:
                     body = clone(record.body)
-                    since = parse_moment(metadata.get("deletionTimestamp"), self.clock()) - timedelta(
-                        seconds=known or 0
+                    requested = metadata.get("deletionTimestamp")
+                    end = (parse_time(requested) if requested else self.clock()) + timedelta(
+                        seconds=period - (current or 0)
                     )
-                    until = rfc3339(since + timedelta(seconds=given))
-                    body["metadata"] |= {"deletionTimestamp": until, "deletionGracePeriodSeconds": given}
+                    body["metadata"] |= {"deletionTimestamp": rfc3339(end), "deletionGracePeriodSeconds": period}
                     if "generation" in body["metadata"]:
                         body["metadata"]["generation"] += 1
                     self._replace(kind, record, body)
-                return self._shown(kind, record, version or kind.storage)
+                return self._with_managed_fields(kind, record, version or kind.storage)
             if not dry_run:
                 self._drop(kind, record)
             return {
@@ -533,94 +483,96 @@ class Store:
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete a pod if its disruption budget allows it; ApiError 429 if not now (registry/core/pod/storage)."""
+        """Delete a pod if its disruption budget allows it, else raise ApiError 429 (registry/core/pod/storage)."""
         with self._lock:
             pod = self._find(self.resource("pods"), namespace, name).body
-            if not is_free_to_go(pod):
+            if not evicts_without_budget(pod):
                 budgets = [item for item in self.list("poddisruptionbudgets.policy", namespace) if protects(item, pod)]
                 if len(budgets) > 1:
                     raise ApiError(500, f"This pod has more than one {budgets[0]['kind']}, {UNSUPPORTED}")
                 for budget in budgets:
-                    if spent := spend(budget, pod, self._now()):
-                        where = ("poddisruptionbudgets.policy", namespace, budget["metadata"]["name"])
-                        self.patch(
-                            *where, {"status": spent}, subresource="status", manager="kube-apiserver", dry_run=dry_run
-                        )
+                    if status := spend(budget, pod, self._now()):
+                        key = ("poddisruptionbudgets.policy", namespace, budget["metadata"]["name"])
+                        options = WriteOptions(subresource="status", manager="kube-apiserver", dry_run=dry_run)
+                        self.patch(*key, {"status": status}, **options)
             self.delete("pods", namespace, name, preconditions=preconditions, grace=grace, dry_run=dry_run)
 
     def scale_of(self, resource: str, namespace: str, name: str, *, version: str | None = None) -> Object:
-        """The `autoscaling/v1` Scale of an object; ApiError 500 when it has no replicas field, as the server says."""
+        """Return the `autoscaling/v1` Scale of an object. ApiError 500 if it has no replicas field."""
         kind = self.resource(resource)
         with self._lock:
             return as_scale(kind.version(version), self._find(kind, namespace, name).body, strict=True)
 
     def _change(
         self,
-        kind: Resource,
+        write: _Write,
         namespace: str,
         name: str,
-        version_name: str | None,
-        subresource: str,
         mutate: Callable[[Object], Object],
-        manager: str,
-        dry_run: bool,
         applied: Applied | None = None,
     ) -> Object:
-        version = kind.version(version_name)
+        kind, version = write.kind, write.version
         with self._lock:
             record = self._find(kind, namespace, name)
             old = record.body
-            if subresource == "scale":
-                new = scaled(kind, version, old, mutate(as_scale(version, old, strict=False)))
+            if write.subresource == "scale":
+                new = with_scale(kind, version, old, mutate(as_scale(version, old, strict=False)))
             else:
                 new = mutate(self._copy(kind, record, version.name))
-                if applied is None and new == self._copy(kind, record, version.name):  # most words of controllers
-                    return self._answer(kind, record, version, subresource)
+                if applied is None and new == self._copy(kind, record, version.name):  # most writes of controllers
+                    return self._answer(write, record)
             check_version(kind, name, old, new)
-            if subresource != "scale":
+            if write.subresource != "scale":
                 check_type(kind, version.name, new)
-                new = keep_system_fields(kind, version, old, new, subresource)
-            new = cleaned(kind, version.name, new)
+                new = keep_system_fields(kind, version, old, new, write.subresource)
+            new = prepare(kind, version.name, new)
             check(kind, version.name, new, old)
             self._admit(kind, old, new)
-            for admit in () if subresource or _same(old, new) else self.admission:
-                admit(kind, old, new, manager)
-            now = self._now()
-            owned = applied.owners(kind.api_version(version.name), now) if applied is not None else record.managed
-            if _same(old, new) and owned is record.managed:
-                return self._answer(kind, record, version, subresource)
+            for admit in () if write.subresource or _same(old, new) else self.admission:
+                admit(kind, old, new, write.manager)
+            managed = record.managed if applied is None else applied.owners(write.api_version, self._now())
+            if _same(old, new) and managed is record.managed:
+                return self._answer(write, record)
             if kind.group and not _same_but_status(old, new, status_apart=version.status):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-            managed = owned
             if applied is None:
-                api_version = kind.api_version(version.name)
-                managed = attribute(
-                    record.managed, old, new, manager, subresource, api_version, now, schema=version.schema
-                )
-            if dry_run:
-                return self._answer(kind, _Record(body=new, managed=managed), version, subresource)
+                managed = update_owners(managed, old, new, self._owner(write), version.schema)
+            if write.dry_run:
+                return self._answer(write, _Record(body=new, managed=managed))
             record = self._replace(kind, record, new, managed)
             held = new["metadata"].get("finalizers") or new["metadata"].get("deletionGracePeriodSeconds")
             if "deletionTimestamp" in new["metadata"] and not held:
                 self._drop(kind, record)
-            return self._answer(kind, record, version, subresource)
+            return self._answer(write, record)
 
-    def _answer(self, kind: Resource, record: _Record, version: Version, subresource: str) -> Object:
-        if subresource == "scale":
-            return as_scale(version, record.body, strict=True)
-        return self._shown(kind, record, version.name)
+    def _admit(self, kind: Resource, old: Object | None, new: Object) -> None:
+        """Call the validating webhooks. ApiError 403 or 422 if one denies the change."""
+        for webhook in self.webhooks.get(kind.full_name, ()):
+            webhook(old, new)
+
+    def _owner(self, write: _Write) -> Owner:
+        return Owner(
+            manager=write.manager,
+            subresource=write.subresource,
+            api_version=write.api_version,
+            time=self._now(),
+            paths=set(),
+        )
+
+    def _answer(self, write: _Write, record: _Record) -> Object:
+        if write.subresource == "scale":
+            return as_scale(write.version, record.body, strict=True)
+        return self._with_managed_fields(write.kind, record, write.version.name)
 
     def _replace(self, kind: Resource, record: _Record, body: Object, managed: Owners | None = None) -> _Record:
-        """Put a new record in place of the old one: open lists go on showing the old one."""
+        """Replace a record by a new one: open lists keep the old one."""
         body["metadata"]["resourceVersion"] = self._next_version()
         new = _Record(body=body, managed=record.managed if managed is None else managed)
-        metadata = body["metadata"]
-        self._records[kind.full_name][(metadata.get("namespace", ""), metadata["name"])] = new
+        self._records[kind.full_name][new.key] = new
         return new
 
     def _drop(self, kind: Resource, record: _Record) -> None:
-        metadata = record.body["metadata"]
-        del self._records[kind.full_name][(metadata.get("namespace", ""), metadata["name"])]
+        del self._records[kind.full_name][record.key]
         self._next_version()
 
     def _next_version(self) -> str:
@@ -631,22 +583,43 @@ class Store:
         return rfc3339(self.clock())
 
 
+def _address(kind: Resource, metadata: Object, namespace: str, name: str) -> Key:
+    """Return namespace and name of a write: those of the request, else those of the body."""
+    return (namespace or metadata.get("namespace", "")) if kind.namespaced else "", name or metadata.get("name", "")
+
+
+def _check_name(metadata: Object, name: str) -> None:
+    if metadata.get("name") != name:
+        text = f"the name of the object ({metadata.get('name') or ''}) does not match the name on the URL ({name})"
+        raise ApiError(400, text)
+
+
+def _check_preconditions(kind: Resource, metadata: Object, preconditions: dict[str, str]) -> None:
+    for key, label, hint in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
+        expected = preconditions.get(key)
+        if expected and expected != metadata[key]:
+            text = (
+                f"the {label} in the precondition ({expected}) does not match the {label} in record "
+                f"({metadata[key]}). The object might have been {hint}"
+            )
+            raise conflict(kind.group, kind.kind, metadata["name"], text)
+
+
 def rfc3339(moment: datetime) -> str:
-    """A moment as Kubernetes writes it: UTC, whole seconds."""
+    """Return a moment as Kubernetes writes it: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parse_moment(text: str | None, otherwise: datetime) -> datetime:
-    return otherwise if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def _content(body: Object) -> Object:
-    metadata = {
-        key: value
-        for key, value in body["metadata"].items()
-        if key not in ("resourceVersion", "managedFields", "generation")
-    }
-    return {**body, "metadata": metadata}
+    ignored = ("resourceVersion", "managedFields", "generation")
+    return {**body, "metadata": {key: value for key, value in body["metadata"].items() if key not in ignored}}
 
 
 def _same(old: Object, new: Object) -> bool:
@@ -654,6 +627,6 @@ def _same(old: Object, new: Object) -> bool:
 
 
 def _same_but_status(old: Object, new: Object, *, status_apart: bool) -> bool:
-    """Whether generation stays: metadata never counts, status only where it is no subresource."""
-    skipped = {"metadata", "status"} if status_apart else {"metadata"}
-    return {k: v for k, v in old.items() if k not in skipped} == {k: v for k, v in new.items() if k not in skipped}
+    """Return whether generation stays: metadata never counts, and a status subresource does not count."""
+    ignored = {"metadata", "status"} if status_apart else {"metadata"}
+    return {k: v for k, v in old.items() if k not in ignored} == {k: v for k, v in new.items() if k not in ignored}

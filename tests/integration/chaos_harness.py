@@ -56,7 +56,7 @@ from evenkeel_cli.simulation.autoscaler_model import Flags
 from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.gardener import GardenerControllers
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
@@ -900,7 +900,7 @@ class ChaosHarness:
             self.set_down(name, False)
             self.register(name, dry_run=False)
             for zone in ZONES:
-                self.world.give_back(name, zone)
+                self.world.restore_zone(name, zone)
                 self.fence(name, zone, -timedelta(minutes=1))
                 notes = {PAUSED: None, "evenkeel.dev/zone-max": None, "evenkeel.dev/pool-min": str(MINIMUM)}
                 for key, value in notes.items():

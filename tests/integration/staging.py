@@ -120,9 +120,9 @@ class Stage:
             }
             for event in events
         ]
-        before = self.triggers.lying()
+        before = self.triggers.undelivered()
         self.deployment.aws.client("events").put_events(Entries=entries)
-        eventually(lambda: self.triggers.lying() > before)
+        eventually(lambda: self.triggers.undelivered() > before)
 
     def report_failure(self, name: str, cluster: Cluster, zone: str, at: datetime, **fields: Any) -> dict[str, Any]:
         """A native failure event about the group of that zone onto the bus; its detail."""

@@ -331,7 +331,7 @@ def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> Non
     laptop.register(dry_run=False)
     laptop.look()
     pass_minutes(5)
-    cluster.cloud.take_away("eu-central-1b")
+    cluster.cloud.exhaust_zone("eu-central-1b")
     want((4, 3, 3))
     pass_minutes(10)
     requested = [group.requested for group in cluster.groups()]

@@ -181,7 +181,7 @@ def _tell(scene: HomeScene, *, launches: bool) -> list[str]:
     played = scene.again()
     if not launches:
         for zone in (DEAD, IDLE):
-            played.cloud.take_away(zone)
+            played.cloud.exhaust_zone(zone)
     for at in (6, 8, 10, 12):
         played.troubled(Life(at=at, how=How.AFTER))
     played.go_home(24)

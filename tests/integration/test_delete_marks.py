@@ -55,7 +55,7 @@ def test_a_worker_that_dies_after_marking_leaves_no_mark_on_a_machine_that_lives
     for at in marks:
         scene = failing.again()
         # The zone comes back while the worker marks: its machines become nodes, and nobody releases them any more.
-        scene.troubled(Life(at=at, how=how, happenings={(at, "before"): lambda: scene.cloud.give_back(DEAD)}))  # noqa: B023 (in this round)
+        scene.troubled(Life(at=at, how=how, happenings={(at, "before"): lambda: scene.cloud.restore_zone(DEAD)}))  # noqa: B023 (in this round)
         assert len(marked(scene)) == marks.index(at) + (how is How.AFTER)
         for _ in range(12):
             scene._pass(timedelta(minutes=1))

@@ -96,14 +96,14 @@ def test_growth_an_outage_the_recovery_and_leaving_need_nothing_beyond_the_manif
         stage.world.set_demand(cluster, pool, 6)
     stage.pass_minutes(2)
     for cluster, pool in pools.items():
-        stage.world.take_away(cluster, ZONE)
+        stage.world.exhaust_zone(cluster, ZONE)
         stage.world.set_demand(cluster, pool, 11)
     stage.pass_minutes(1)
     for cluster in pools:
         stage.fail(cluster)
     stage.pass_minutes(2)
     for cluster in pools:
-        stage.world.give_back(cluster, ZONE)
+        stage.world.restore_zone(cluster, ZONE)
     stage.pass_minutes(6)  # the first backoff lasts five
     for cluster in pools:
         assert stage.operator("restore", cluster)["ok"]

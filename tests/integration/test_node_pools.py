@@ -220,7 +220,7 @@ class TestFence:
 
     def test_when_the_zone_delivers_again_autoscaling_is_back(self) -> None:
         found = fenced()
-        found.cloud.give_back(DEAD)
+        found.cloud.restore_zone(DEAD)
         for _ in range(40):
             found.troubled(Life())
         assert "autoScaling" in pool(found)["spec"]
@@ -277,7 +277,7 @@ class TestFence:
         remembered = found.memory.load("demo")
         for id, state in remembered.state.pools.items():
             found.memory.save_pool("demo", id, replace(state, desired_bounds={}), remembered.versions)
-        found.cloud.give_back(DEAD)
+        found.cloud.restore_zone(DEAD)
         for _ in range(3):
             found.troubled(Life())
         assert size(found) == 2

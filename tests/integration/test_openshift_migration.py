@@ -35,7 +35,7 @@ class Moving:
         controllers = self.cluster.controllers
         assert isinstance(controllers, OpenShiftControllers)
         self.controllers = controllers
-        controllers.begin_migration()
+        controllers.start_migration()
         self.wait()
 
     def wait(self, minutes: float = 1) -> None:
@@ -106,7 +106,7 @@ def test_while_one_moves_its_pool_stays_one_and_it_is_left_as_it_is(moving: Movi
     moving.run()
     moving.wait()
     first, other, _ = moving.names()
-    moving.cluster.cloud.take_away(ZONES[1])
+    moving.cluster.cloud.exhaust_zone(ZONES[1])
     moving.store.scale(SETS, NAMESPACE, other, 4)
     moving.move(first, until=until)
     before = moving.mapi(first), moving.capi(first)
@@ -135,7 +135,7 @@ def test_replicas_that_are_released_in_cluster_api_are_released(moving: Moving) 
     moving.move(*moving.names())
     moving.run()
     first = moving.names()[0]
-    moving.cluster.cloud.take_away(ZONES[0])
+    moving.cluster.cloud.exhaust_zone(ZONES[0])
     moving.store.scale(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, first, 4)
     moving.wait()
     moving.run()
@@ -148,7 +148,7 @@ def test_replicas_that_are_released_in_cluster_api_are_released(moving: Moving) 
 
 def test_a_backoff_from_before_the_move_is_forgotten(moving: Moving) -> None:
     first = moving.names()[0]
-    moving.cluster.cloud.take_away(ZONES[0])
+    moving.cluster.cloud.exhaust_zone(ZONES[0])
     moving.store.scale(SETS, NAMESPACE, first, 4)
     moving.wait()
     _, pool = moving.run()

@@ -58,7 +58,7 @@ def test_wherever_a_worker_dies_no_node_goes_in_their_place(scene: Scene, how: H
 def test_one_that_gets_its_vm_after_all_becomes_a_node_and_the_zone_is_well_again(scene: Scene) -> None:
     played = scene.again()
     played.settle()
-    played.cloud.give_back(DEAD)
+    played.cloud.restore_zone(DEAD)
     for _ in range(10):
         played._pass(timedelta(minutes=2))
         played.run()

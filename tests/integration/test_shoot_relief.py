@@ -126,7 +126,6 @@ class Scene:
                     message=error.message,
                     occurred_at=self.clock.at,
                     id=error.request_id,
-                    zone=zone,
                 )
             )
         self._refused.clear()
@@ -194,7 +193,7 @@ class Scene:
 
     def outage(self, pods: int = 9) -> None:
         self.live(1)
-        self.world.take_away(KIND, A)
+        self.world.exhaust_zone(KIND, A)
         self.world.set_demand(KIND, POOL, pods)
 
     def relieved(self) -> "Scene":
@@ -253,14 +252,14 @@ def test_a_hiccup_is_over_before_anything_is_written() -> None:
     scene = Scene()
     scene.outage()
     scene.live(3)
-    scene.world.give_back(KIND, A)
+    scene.world.restore_zone(KIND, A)
     scene.live(30)
     assert (scene.world.pending(KIND, POOL), scene.written) == (0, [])
 
 
 def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_place() -> None:
     scene = Scene(scale_down=True).relieved()
-    scene.world.give_back(KIND, A)
+    scene.world.restore_zone(KIND, A)
     scene.live(30)
     assert scene.maximum == 12, "two zones hold more than their shares of nine"
     scene.emptied()

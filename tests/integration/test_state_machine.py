@@ -137,14 +137,14 @@ class EveryoneActs(RuleBasedStateMachine):
     @rule(moving=CLUSTER, zone=ZONE, nodes=st.integers(1, 3))
     def a_zone_fails_when_more_is_wanted(self, moving: bool, zone: str, nodes: int) -> None:
         cluster = self.cluster(moving)
-        self.harness.world.take_away(cluster.name, zone)
+        self.harness.world.exhaust_zone(cluster.name, zone)
         if cluster.requested + nodes <= cluster.maximum:
             cluster.scale_by(zone, nodes, "kubectl")
         self.harness.pass_time(timedelta(seconds=20), steps=2)
 
     @rule(moving=CLUSTER, zone=ZONE)
     def a_zone_heals(self, moving: bool, zone: str) -> None:
-        self.harness.world.give_back(self.cluster(moving).name, zone)
+        self.harness.world.restore_zone(self.cluster(moving).name, zone)
 
     @rule(
         moving=CLUSTER,
@@ -215,10 +215,10 @@ class EveryoneActs(RuleBasedStateMachine):
         cluster = self.cluster(moving)
         if fresh:  # every other zone is well again, and its backoff forgotten
             for other in ZONES:
-                self.harness.world.give_back(cluster.name, other)
+                self.harness.world.restore_zone(cluster.name, other)
             self.harness.pass_time(timedelta(hours=4), steps=3)
             self.harness.minute()
-        self.harness.world.take_away(cluster.name, zone)
+        self.harness.world.exhaust_zone(cluster.name, zone)
         if cluster.requested + nodes > cluster.maximum:
             fullest = max(cluster.groups(), key=lambda group: group.requested)
             cluster.scale_by(fullest.zone, -nodes, "kubectl")
@@ -466,14 +466,14 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
         harness.minute()
 
         def one_more_gets_stuck() -> None:
-            harness.world.take_away(name, zone)
+            harness.world.exhaust_zone(name, zone)
             cluster.scale_by(zone, 1, "kubectl")
             harness.pass_time(timedelta(seconds=20), steps=2)
 
         one_more_gets_stuck()
         harness.look(name, happenings={(-1, "after"): harness.lives.die})
         assert cluster.patches == 1, "the mark, and nothing else"
-        harness.world.give_back(name, zone)
+        harness.world.restore_zone(name, zone)
         harness.pass_time(timedelta(minutes=5), steps=5)  # before its autoscaler gives the machine up
         harness.pass_time(timedelta(hours=4), steps=4)
         group = cluster.in_zone(zone)
@@ -481,7 +481,7 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
         for _ in range(3):
             one_more_gets_stuck()
             harness.minute()
-            harness.world.give_back(name, zone)
+            harness.world.restore_zone(name, zone)
             harness.pass_time(timedelta(hours=4), steps=4)
             harness.check()
 

@@ -1,6 +1,5 @@
 """Whatever runs in a cluster: what is written stays what it would be, and advice keeps the limits of the pools."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Workload
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, json_values
+from tests.parts import replace
 from tests.property.worlds import World, clusters
 from tests.unit.test_workload_reader import pod_object
 from tests.workloads import node, pod, selector, template
@@ -46,7 +46,7 @@ def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
     )
     world = replace(world, observation=replace(world.observation, groups=members))
     nodes = tuple(
-        node(f"n{number}", member.zone or "?", group=member.key)
+        node(f"n{number}", member.identity.zone or "?", group=member.key)
         for number, member in enumerate(draw(st.lists(st.sampled_from(members), max_size=6)) if members else ())
     )
     budgets = (
@@ -78,17 +78,17 @@ def test_advice_stays_within_room_and_open_groups(seen: tuple[World, Workload], 
     found = planned(*seen, stage)
     without = {pool.id: pool for pool in planned(seen[0], None, stage).pools}
     for pool in found.pools:
-        if pool.demand is None:
+        if pool.demand.advice is None:
             continue
         states = {group.group.key: group.state for group in pool.groups}
-        nodes = pool.demand.asked.nodes
+        nodes = pool.demand.advice.asked.nodes
         assert all(states[group] in (State.HEALTHY, State.PROBING) for group in nodes)
         assert all(states[group] is State.HEALTHY or nodes[group] == 1 for group in nodes)
         if nodes:
-            assert pool.valid
+            assert pool.mode.valid
             assert sum(group.requested for group in without[pool.id].groups) + sum(nodes.values()) <= pool.max
         frozen = {group for group, state in states.items() if state is State.FROZEN}
-        assert not any(said.group in frozen for said in pool.demand.nodes if said.needed is None)
+        assert not any(said.group in frozen for said in pool.demand.advice.nodes if said.needed is None)
 
 
 @given(looked_at(), STAGES)
@@ -97,7 +97,7 @@ def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: 
     found = planned(*seen, stage)
     if found.demand.unread is not None or found.demand.look_again is not None:
         return
-    asked = [each for pool in found.pools if pool.demand for each in pool.demand.asked.pending]
+    asked = [each for pool in found.pools if pool.demand.advice for each in pool.demand.advice.asked.pending]
     told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
     told += [each.pod for each in found.demand.not_counted]
     waiting = [each for each in workload.pods if not each.node]
@@ -108,7 +108,7 @@ def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: 
 @given(looked_at(), STAGES)
 def test_advice_has_complete_sentences(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
-    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand))]
+    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand.advice))]
     of_cluster = cluster_demand(found.demand)
     assert all(line.endswith(".") and "{" not in line for lines in (*said, of_cluster.says) for line in lines)
 

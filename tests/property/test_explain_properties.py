@@ -57,10 +57,16 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
         known |= {n for one in pool.groups if one.group.bounds for n in (one.group.bounds.min, one.group.bounds.max)}
     else:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
-        top = min(top, group.worker_range.max) if group.worker_range else top
-        known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
-        published = group.published.bounds if group.published else None
-        for bounds in (group.bounds, plan.bounds, group.worker_range, published, pool.adopted.get(str(group.key))):
+        top = min(top, group.owner.worker_range.max) if group.owner.worker_range else top
+        known |= {group.requested, plan.requested, group.running, group.annotations.zone_max, top - plan.requested}
+        published = group.ours.published.bounds if group.ours.published else None
+        for bounds in (
+            group.bounds,
+            plan.bounds,
+            group.owner.worker_range,
+            published,
+            pool.adopted.get(str(group.key)),
+        ):
             known |= {bounds.min, bounds.max} if bounds else set()
     return {number for number in known if number is not None}
 
@@ -77,7 +83,9 @@ def test_each_rule_that_sets_a_number_names_it(monkeypatch: pytest.MonkeyPatch) 
 def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        told = without(" ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.problems])
+        told = without(
+            " ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.report.problems]
+        )
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
@@ -93,7 +101,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
 def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.problems)
+        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.report.problems)
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan)).lower()
             for reason in plan.reasons:
@@ -117,7 +125,10 @@ def test_growth_is_promised_where_the_plan_leaves_room(world: World) -> None:
     for pool in preview.plan.pools:
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
-            limits, closed = plan.group.worker_range, plan.group.closed_because is not None and not plan.requested
+            limits, closed = (
+                plan.group.owner.worker_range,
+                plan.group.template.closed_because is not None and not plan.requested,
+            )
             denied, promised = "It cannot grow now" in text, re.search(r"It may grow by (\d+), to (\d+)", text)
             if promised is None and (closed or not denied):
                 continue

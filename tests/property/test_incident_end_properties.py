@@ -1,6 +1,6 @@
 """An incident about missing nodes ends within ten minutes after every node runs, and no sooner."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import product
 from random import Random
@@ -18,6 +18,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, applied, machines, numbers, zones
+from tests.parts import replace
 
 AFTER = timedelta(minutes=5)
 ENDS_WITHIN = timedelta(minutes=10)
@@ -59,7 +60,7 @@ class PoolWorld:
     def live(self) -> None:
         self.now += STEP
         self.groups = [self._reconciled(index, group) for index, group in enumerate(self.groups)]
-        if self.policy.autoscaler:
+        if self.policy.settings.autoscaler:
             self._scale_up()
         is_well = all(group.requested == group.running for group in self.groups) and self.pods <= self.running
         self.well_since = (self.well_since or self.now) if is_well else None
@@ -154,7 +155,7 @@ def pool_world(count: int, autoscaler: bool, on_failure: OnFailure, relaunches: 
 def ask(world: PoolWorld, more: int) -> None:
     """Pods come; where nobody orders nodes for them, somebody scales the groups, in turn."""
     world.pods += more
-    if not world.policy.autoscaler:
+    if not world.policy.settings.autoscaler:
         for number in range(more):
             index = number % len(world.groups)
             world.groups[index] = replace(world.groups[index], requested=world.groups[index].requested + 1)

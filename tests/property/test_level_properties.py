@@ -1,7 +1,6 @@
 """Level shrink: what zones keep while nodes go, for how long, and what an autoscaler makes of it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.states import MemberSnapshot, PoolState
 from tests.builders import NOW, Played, group, numbers, zones
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 LEVELLED = replace(numbers(0, 60), level=Level.SHRINK)
@@ -49,12 +49,14 @@ def test_fuller_zones_give_down_to_the_level_of_the_others(requested: list[int],
     if any(minima.values()):
         kept = [draft for draft in drafts if minima[draft.key] == draft.requested]
         givers = [draft for draft in drafts if minima[draft.key] < draft.requested]
-        levels = [draft.requested / draft.group.weight for draft in givers]
-        assert max(draft.requested / draft.group.weight for draft in kept) < max(levels)
-    kept_levels = [Fraction(one.requested, one.group.weight) for one in drafts if minima.get(one.key) == one.requested]
+        levels = [draft.requested / draft.group.annotations.weight for draft in givers]
+        assert max(draft.requested / draft.group.annotations.weight for draft in kept) < max(levels)
+    kept_levels = [
+        Fraction(one.requested, one.group.annotations.weight) for one in drafts if minima.get(one.key) == one.requested
+    ]
     for draft in drafts:
         if minima.get(draft.key, draft.requested) < draft.requested - 1:
-            assert Fraction(minima[draft.key], draft.group.weight) >= max(kept_levels, default=Fraction(0))
+            assert Fraction(minima[draft.key], draft.group.annotations.weight) >= max(kept_levels, default=Fraction(0))
 
 
 @given(pools(), st.integers(0, 40), st.integers(0, 300))
@@ -94,7 +96,7 @@ def test_a_hold_ends_half_an_hour_after_the_last_removal(
             seconds -= int(soon) + 1
             _check(pool, went_at, pool.look(int(soon) + 1).remembered, before)
             before = pool.state.pools[POOL_ID]
-        now = next(found for found in pool.groups if found.zone == zone).requested
+        now = next(found for found in pool.groups if found.identity.zone == zone).requested
         after = max(0, now + change)
         if after < now:
             went_at = pool.now + timedelta(seconds=max(1, seconds))

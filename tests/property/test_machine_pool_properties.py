@@ -16,6 +16,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests import objects
 from tests.builders import NOW, in_backoff
+from tests.parts import make
 
 
 @st.composite
@@ -39,23 +40,25 @@ def pools(draw: st.DrawFn) -> list[NodeGroup]:
 def test_no_replicas_are_lowered_below_the_instances_that_are_there(
     groups: list[NodeGroup], maximum: int, on_failure: OnFailure, failing: set[str]
 ) -> None:
-    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=maximum, on_failure=on_failure),))
-    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.zone in failing})
+    policy = make(
+        Policy, strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=maximum, on_failure=on_failure),)
+    )
+    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     for planned in found.groups:
         group = planned.group
-        assert planned.requested >= min(group.requested, group.launched)
+        assert planned.requested >= min(group.requested, group.status.launched)
         if planned.state is State.FENCED and planned.requested < group.requested:
             assert planned.requested >= group.running
 
 
 @given(groups=pools(), failing=st.sets(st.sampled_from(objects.ZONES), min_size=1))
 def test_replicas_without_an_instance_are_released(groups: list[NodeGroup], failing: set[str]) -> None:
-    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=99),))
-    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.zone in failing})
+    policy = make(Policy, strategy=BALANCED, pools=(PoolRule(name="workers", min=0, max=99),))
+    state = ClusterState(groups={group.key: in_backoff() for group in groups if group.identity.zone in failing})
     (found,) = plan(Observation(groups=tuple(groups)), state, policy, NOW).pools
     healthy = any(planned.state is State.HEALTHY for planned in found.groups)
     for planned in found.groups:
         group = planned.group
         if planned.state is State.FENCED and healthy:
-            assert planned.requested == min(group.requested, group.launched or 0)
+            assert planned.requested == min(group.requested, group.status.launched or 0)

@@ -1,7 +1,5 @@
 """Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool looks like and wherever it stops."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +14,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.writes import in_safe_order
 from tests.builders import group, in_backoff, written
+from tests.parts import make, replace
 from tests.property.worlds import World, pools
 
 
@@ -58,11 +57,11 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     """What an over-committed pool may take back here beyond what the group gives up: replicas without a node."""
     group = planned.group
     known = world.state.groups.get(group.key)
-    impaired = group.zone in world.state.zones
+    impaired = group.identity.zone in world.state.zones
     held = known is not None and not known.failure_class.moves_elsewhere and not impaired
     if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
         return 0
-    least = group.worker_range.min if group.worker_range else 0
+    least = group.owner.worker_range.min if group.owner.worker_range else 0
     return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
 
 
@@ -93,8 +92,8 @@ def test_replicas_without_a_node_move_from_fenced_to_healthy_zones_without_more_
         if planned.journal_delta > 0:
             assert planned.state is State.HEALTHY
             assert planned.bounds is not None
-            if world.policy.autoscaler:  # it would order them again
-                assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
+            if world.policy.settings.autoscaler:  # it would order them again
+                assert planned.bounds.max == max(planned.requested, planned.group.owner.least_max)
 
 
 @given(moving)
@@ -124,13 +123,13 @@ def test_the_next_plan_places_what_an_interrupted_move_owes(world: World, owed: 
     wanted = min(owed, max(0, pool.max - before(pool)))
     takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
     gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
-    assert takes + pool.unplaced >= wanted
-    assert pool.unplaced <= wanted
-    assert pool.starved >= pool.unplaced
+    assert takes + pool.replicas.unplaced >= wanted
+    assert pool.replicas.unplaced <= wanted
+    assert pool.report.starved >= pool.replicas.unplaced
     if now_set_to is not OnFailure.RELEASE and before(pool) <= pool.max:
-        assert after(pool) + pool.unplaced == before(pool) + wanted
+        assert after(pool) + pool.replicas.unplaced == before(pool) + wanted
     if now_set_to is not OnFailure.MOVE:
-        assert takes == wanted - pool.unplaced
+        assert takes == wanted - pool.replicas.unplaced
         assert gives == 0
 
 
@@ -163,22 +162,22 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
         owed = known.still_unplaced(planned.group for planned in pool.groups) if known else 0
         now = _stopped(now, pool, done, Move(id=f"move-{number}", unplaced=owed, steps=pool.moves))
     (last,) = now.plan().pools
-    assert after(last) + last.unplaced == total
+    assert after(last) + last.replicas.unplaced == total
     assert after(last) <= last.max
     for planned in last.groups:
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
     # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
-    if last.unplaced == 0:
+    if last.replicas.unplaced == 0:
         known = last.remembered.move
         owed = known.still_unplaced(planned.group for planned in last.groups) if known else 0
         end = _stopped(now, last, 99, Move(id="last", unplaced=owed, steps=last.moves))
         assert sum(group.requested for group in end.observation.groups) == total
         (quiet,) = end.plan().pools
-        assert quiet.unplaced == 0
+        assert quiet.replicas.unplaced == 0
         assert quiet.moves == {}
 
 
 @given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
 def test_a_pool_that_does_not_move_plans_no_move(world: World, on_failure: OnFailure) -> None:
     rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
-    assert replace(world, policy=Policy(strategy=BALANCED, pools=rules)).pool().moves == {}
+    assert replace(world, policy=make(Policy, strategy=BALANCED, pools=rules)).pool().moves == {}

@@ -1,7 +1,7 @@
 """What clusters say of one another's purchases: in any order, as often as they like, and even where it is a lie."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import permutations
 
@@ -18,6 +18,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.offerings.reports import REPORTS_KEPT, changes, merged, standing
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, applied, numbers, zones
+from tests.parts import replace
 
 Reports = dict[int, list[tuple[str, int]]]
 POLICY = BackoffPolicy()
@@ -134,7 +135,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.groups = [
-            replace(found, offering=OFFERING if found.zone == "a" else None)
+            replace(found, offering=OFFERING if found.identity.zone == "a" else None)
             for found in zones([0, 0, 0], bounds=[(0, 4)] * 3)
         ]
 
@@ -152,17 +153,17 @@ class World:
     def step(self) -> None:
         """Machines come, then the autoscaler orders what is missing, as far as the bounds let it."""
         self.now += STEP
-        missing = self.wanted - sum(g.requested for g in self.groups if g.zone == "a" or not self.bound)
+        missing = self.wanted - sum(g.requested for g in self.groups if g.identity.zone == "a" or not self.bound)
         for i, group in enumerate(self.groups):
-            launched = self.launches.setdefault(str(group.zone), [])
+            launched = self.launches.setdefault(str(group.identity.zone), [])
             top = group.bounds.max if group.bounds else 0
-            orders = (group.zone == "a" or not self.bound) and self.now % self.loop == 0
+            orders = (group.identity.zone == "a" or not self.bound) and self.now % self.loop == 0
             more = max(0, min(missing, top - group.requested)) if orders else 0
             missing -= more
             launched += [self.now] * more
             machines = tuple(
                 Machine(
-                    name=f"{group.zone}-{n}",
+                    name=f"{group.identity.zone}-{n}",
                     has_node=self.now >= at + PROVISION,
                     created_at=NOW + timedelta(seconds=at),
                 )
@@ -178,7 +179,7 @@ class World:
 
     @property
     def met(self) -> bool:
-        return sum(g.running for g in self.groups if g.zone == "a" or not self.bound) >= self.wanted
+        return sum(g.running for g in self.groups if g.identity.zone == "a" or not self.bound) >= self.wanted
 
 
 def seconds_until_met(world: World, said: Reports, look: int = LOOK) -> int:
@@ -242,7 +243,7 @@ def test_a_throttled_group_launches_one_machine_at_a_time(wanted: int, voices: i
         if world.now % LOOK == 0:
             world.look(state)
         world.step()
-        (zone,) = [group for group in world.groups if group.zone == "a"]
+        (zone,) = [group for group in world.groups if group.identity.zone == "a"]
         if not any(at + PROVISION <= world.now for at in world.launches["a"]):
             assert zone.requested <= 1
     assert world.met
@@ -266,7 +267,7 @@ def test_a_warning_is_no_failure_of_the_group() -> None:
     world = World(0, bound=False)
     word = CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
     found = world.look(OfferingState(reports={"A": word}))
-    (zone,) = [planned for planned in found.pools[0].groups if planned.group.zone == "a"]
+    (zone,) = [planned for planned in found.pools[0].groups if planned.group.identity.zone == "a"]
     assert zone.state is State.HEALTHY
     assert found.experiences == {}
     assert all(not state.is_failing for state in world.state.groups.values())

@@ -122,7 +122,7 @@ def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload]
     for pool, before in zip(with_pods.pools, plain.pools, strict=True):
         requested, without = (sum(each.requested for each in one.groups) for one in (pool, before))
         if requested != without:
-            assert pool.valid
+            assert pool.mode.valid
             assert without < requested <= pool.max
         for each, bare in zip(pool.groups, before.groups, strict=True):
             if each.state in (State.FENCED, State.FROZEN):

@@ -51,7 +51,7 @@ def test_replicas_of_a_pool_stay_within_its_numbers(world: World) -> None:
     assert after <= max(before, pool.max)
     if after < min(before, pool.min):
         # Only where no healthy zone has room for what the fenced ones gave up.
-        assert pool.starved >= min(before, pool.min) - after
+        assert pool.report.starved >= min(before, pool.min) - after
 
 
 @given(pools())
@@ -69,8 +69,8 @@ def test_fenced_groups_get_no_growth(world: World) -> None:
     for planned, bounds in _written(world.pool()):
         if planned.state is State.FENCED:
             assert planned.requested <= planned.group.requested
-            if planned.group.fencing_enabled:
-                assert bounds.max == max(planned.requested, planned.group.owner_min_max)
+            if planned.group.annotations.fencing_enabled:
+                assert bounds.max == max(planned.requested, planned.group.owner.least_max)
 
 
 @given(pools())
@@ -78,7 +78,7 @@ def test_throttled_groups_may_grow_by_one_machine(world: World) -> None:
     for planned, bounds in _written(world.pool()):
         if planned.is_throttled:
             top = max(planned.group.requested, planned.group.running) + 1
-            assert bounds.max <= max(top, planned.group.owner_min_max)
+            assert bounds.max <= max(top, planned.group.owner.least_max)
             assert planned.state is State.HEALTHY
 
 
@@ -94,9 +94,9 @@ def test_reports_of_other_clusters_lower_no_replicas(world: World) -> None:
 @given(pools())
 def test_probing_groups_may_grow_by_one_machine(world: World) -> None:
     for planned, bounds in _written(world.pool()):
-        if planned.state is State.PROBING and planned.group.fencing_enabled:
+        if planned.state is State.PROBING and planned.group.annotations.fencing_enabled:
             waits_for_one = planned.group.running < planned.requested
-            assert bounds.max <= max(planned.requested + (not waits_for_one), planned.group.owner_min_max)
+            assert bounds.max <= max(planned.requested + (not waits_for_one), planned.group.owner.least_max)
 
 
 @given(pools())
@@ -105,25 +105,25 @@ def test_slow_start_limits_machines_on_their_way(world: World) -> None:
     states = {**world.state.groups, **plan.states}
     for planned, bounds in _written(plan.pools[0]):
         state = states.get(planned.group.key)
-        if state and state.slow_start and planned.state is State.HEALTHY and planned.group.fencing_enabled:
+        if state and state.slow_start and planned.state is State.HEALTHY and planned.group.annotations.fencing_enabled:
             top = max(planned.group.requested, planned.group.running + state.slow_start)
             assert planned.requested <= top
-            assert bounds.max <= max(top, planned.group.owner_min_max)
+            assert bounds.max <= max(top, planned.group.owner.least_max)
 
 
 @given(pools())
 def test_growth_keeps_to_zone_max(world: World) -> None:
     for planned, bounds in _written(world.pool()):
-        cap = planned.group.zone_max
+        cap = planned.group.annotations.zone_max
         if cap is not None:
             assert planned.requested <= max(planned.group.requested, cap)
-            assert bounds.max <= max(planned.requested, cap, planned.group.owner_min_max)
+            assert bounds.max <= max(planned.requested, cap, planned.group.owner.least_max)
 
 
 @given(pools())
 def test_replicas_stay_within_the_range_of_their_owner(world: World) -> None:
     for planned in world.pool().groups:
-        limits = planned.group.worker_range
+        limits = planned.group.owner.worker_range
         if limits is not None:
             assert planned.requested <= max(planned.group.requested, limits.max)
             assert planned.requested >= min(planned.group.requested, limits.min)
@@ -136,13 +136,15 @@ def test_balanced_maxima_add_up_to_the_pool_maximum(world: World) -> None:
     targets = sum(planned.requested for planned in found.groups)
     frozen = [planned for planned in found.groups if planned.state is State.FROZEN]
     kept = sum(max(0, one.group.bounds.max - one.requested) for one in frozen if one.group.bounds is not None)
-    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned, _ in _written(found))
+    insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned, _ in _written(found))
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in found.groups)
     assert total <= max(found.max, targets + kept + insisted)
     uncapped = [
         planned
         for planned in found.groups
-        if planned.group.zone_max is None and planned.group.worker_range is None and not _may_grow_a_little(planned)
+        if planned.group.annotations.zone_max is None
+        and planned.group.owner.worker_range is None
+        and not _may_grow_a_little(planned)
     ]
     if any(planned.state is State.HEALTHY for planned in uncapped) and not found.moves:
         event("a healthy zone without a cap")
@@ -154,7 +156,7 @@ def test_balanced_minima_add_up_to_the_pool_minimum(world: World) -> None:
     found = world.pool()
     solid = [
         min(planned.group.running, planned.requested)
-        if planned.state is State.FENCED and planned.group.fencing_enabled
+        if planned.state is State.FENCED and planned.group.annotations.fencing_enabled
         else planned.requested
         for planned in found.groups
     ]
@@ -191,7 +193,7 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
     assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
     for pool in found.pools:
         assert all(sentences(planned.reasons) and all(sentences(planned.reasons)) for planned in pool.groups)
-        assert pool.valid or (problems_of(pool.problems) and not pool.changes)
+        assert pool.mode.valid or (problems_of(pool.report.problems) and not pool.changes)
     assert all(skipped.reason for skipped in found.skipped)
 
 
@@ -237,7 +239,7 @@ def test_maxima_between_patches_stay_below_the_old_or_new_sum(world: World) -> N
 
     unseen = sum(requested for bounds, requested in now.values() if bounds is None)
     # Somebody's least max is written before what another group gives up, where that stands on two objects.
-    insisted = sum(planned.group.owner_min_max for planned in found.groups if planned.group.bounds is None)
+    insisted = sum(planned.group.owner.least_max for planned in found.groups if planned.group.bounds is None)
     limit = max(total(now) + unseen, total(end)) + insisted
     for planned in in_safe_order(found.changes):
         for patch in patches(planned):
@@ -256,5 +258,5 @@ def test_maxima_between_patches_stay_below_the_old_or_new_sum(world: World) -> N
 @given(clusters())
 def test_an_applied_plan_without_changes_has_no_digest(world: World) -> None:
     for pool in world.plan().pools:
-        if pool.valid and not pool.changes and not pool.starved and not pool.overcommitted:
+        if pool.mode.valid and not pool.changes and not pool.report.starved and not pool.report.overcommitted:
             assert pool.digest(applied=False) == ""

@@ -1,7 +1,5 @@
 """Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +13,7 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from tests.builders import NOW, stated
+from tests.parts import replace
 from tests.property.worlds import World, pools
 
 nodes = st.integers(1, 12)
@@ -32,7 +31,11 @@ def _only(world: World, chosen: list[bool]) -> frozenset[str]:
 
 
 def _cap(member: NodeGroup) -> int:
-    caps = [member.zone_max, member.worker_range and member.worker_range.max, member.bounds and member.bounds.max]
+    caps = [
+        member.annotations.zone_max,
+        member.owner.worker_range and member.owner.worker_range.max,
+        member.bounds and member.bounds.max,
+    ]
     return min((cap for cap in caps if cap is not None), default=2**31)
 
 
@@ -58,10 +61,10 @@ def test_growth_stays_within_bounds_and_chosen_groups(world: World, wanted: int,
     before, pool = _before(world), _asked(world, wanted, only)
     assert pool.max is not None
     added = {planned.group.key.name: planned.requested - before[planned.group.key.name] for planned in pool.groups}
-    if pool.scale_request is None:
+    if pool.request.current is None:
         assert not any(added.values())
         return
-    assert sum(added.values()) + pool.missing == wanted
+    assert sum(added.values()) + pool.request.missing == wanted
     for planned in pool.groups:
         grown = added[planned.group.key.name]
         assert grown >= 0
@@ -77,13 +80,13 @@ def test_growth_stays_within_bounds_and_chosen_groups(world: World, wanted: int,
 @given(pools(), nodes)
 def test_growth_adds_each_node_to_the_smallest_group(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, wanted)
-    if pool.scale_request is None or pool.max is None:
+    if pool.request.current is None or pool.max is None:
         return
     sizes = dict(before)
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
     # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.spoken_for).
     insisted = sum(
-        max(0, planned.group.owner_min_max - before[name])
+        max(0, planned.group.owner.least_max - before[name])
         for planned in pool.groups
         if planned.state is not State.FROZEN and takers.get(name := planned.group.key.name, 0) <= before[name]
     )
@@ -108,10 +111,10 @@ def test_growth_keeps_balanced_maxima_within_pool_maximum(world: World, wanted: 
     first, *others = world.observation.groups
     frozen = replace(first, frozen_because=stated("rolling out"), bounds=Bounds(0, first.requested + 3))
     pool = _asked(replace(world, observation=Observation(groups=(frozen, *others))), wanted)
-    if pool.scale_request is None or pool.max is None or not pool.moves:
+    if pool.request.current is None or pool.max is None or not pool.moves:
         return
     written = [planned for planned in pool.groups if planned.state is not State.FROZEN]
-    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned in written)
+    insisted = sum(max(0, planned.group.owner.least_max - planned.requested) for planned in written)
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in pool.groups)
     assert total <= pool.max + insisted
 
@@ -128,14 +131,14 @@ def test_the_order_of_the_groups_is_irrelevant(world: World, wanted: int, chance
 @given(pools(), nodes)
 def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, -wanted)
-    if pool.scale_request is None or pool.min is None:
+    if pool.request.current is None or pool.min is None:
         return
     gone = {planned.group.key.name: before[planned.group.key.name] - planned.requested for planned in pool.groups}
     total = sum(planned.requested for planned in pool.groups)
-    assert sum(gone.values()) + pool.missing == wanted
+    assert sum(gone.values()) + pool.request.missing == wanted
     for planned in pool.groups:
         if gone[planned.group.key.name]:
-            assert planned.may_remove_running
+            assert planned.removal.may_remove_running
             assert planned.state is not State.FROZEN
             assert planned.requested >= _floor(planned.group)
             assert total >= pool.min
@@ -147,16 +150,18 @@ def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, want
 
 
 def _floor(member: NodeGroup) -> int:
-    return max(member.bounds.min if member.bounds else 0, member.worker_range.min if member.worker_range else 0)
+    return max(
+        member.bounds.min if member.bounds else 0, member.owner.worker_range.min if member.owner.worker_range else 0
+    )
 
 
 @given(pools(), st.integers(-12, 12).filter(bool))
 def test_a_finished_request_changes_nothing_more(world: World, wanted: int) -> None:
     """With the journal written and every group marked, the same request changes nothing more."""
     pool = _asked(world, wanted)
-    if pool.scale_request is None:
+    if pool.request.current is None:
         return
-    assert sum(pool.moves.values()) == (wanted - pool.missing if wanted > 0 else wanted + pool.missing)
+    assert sum(pool.moves.values()) == (wanted - pool.request.missing if wanted > 0 else wanted + pool.request.missing)
     id = ulid(NOW, b"0123456789")
     move = Move(id=id, unplaced=sum(pool.moves.values()), steps=pool.moves, request="r")
     done = tuple(
@@ -168,6 +173,6 @@ def test_a_finished_request_changes_nothing_more(world: World, wanted: int) -> N
         )
         for planned in pool.groups
     )
-    state = replace(world.state, pools={pool.id: PoolState(move=move)}, scale_requests=(pool.scale_request,))
+    state = replace(world.state, pools={pool.id: PoolState(move=move)}, scale_requests=(pool.request.current,))
     (again,) = plan(Observation(groups=done), state, world.policy, NOW).pools
     assert again.moves == {}

@@ -22,7 +22,7 @@ from evenkeel.domain.demand.cluster_snapshot import ClusterSnapshot
 from evenkeel.domain.demand.pod_groups import PodGroups
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.workload import Workload
-from sandbox.kube.scheduler import Sight
+from sandbox.kube.scheduler import SchedulerSnapshot
 
 Object = dict[str, Any]
 Case = tuple[Object, dict[str, list[Object]]]
@@ -398,7 +398,7 @@ def test_pods_fit_exactly_where_the_sandbox_schedules_them(
     drawn: Case,
 ) -> None:
     asking, world = drawn
-    seen = Sight.over(world)
+    seen = SchedulerSnapshot.over(world)
     bound = {node["metadata"]["name"]: seen.misfits(asking, node) for node in world["nodes"]}
     computed = evenkeels(asking, world)
     for name, misfits in bound.items():
@@ -412,7 +412,7 @@ def test_attached_volumes_count_as_for_the_scheduler(
     drawn: Case,
 ) -> None:
     asking, world = drawn
-    seen, computed = Sight.over(world), evenkeels(asking, world)
+    seen, computed = SchedulerSnapshot.over(world), evenkeels(asking, world)
     for node in world["nodes"]:
         name = node["metadata"]["name"]
         assert (seen.misfits(asking, node) == ["node(s) exceed max volume count"]) == (computed[name] == "volume-limit")

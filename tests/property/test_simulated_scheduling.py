@@ -13,7 +13,7 @@ from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel_cli.simulation.scenario import NodeSize, PodsSetup
-from evenkeel_cli.simulation.scheduling import Board, Kind, Room
+from evenkeel_cli.simulation.scheduling import NodeInfo, PodGroup, Scheduler
 from evenkeel_cli.simulation.workload_view import needs_of, node_of
 from tests.builders import NOW
 
@@ -32,10 +32,10 @@ kinds = st.fixed_dictionaries(
 
 
 @st.composite
-def boards(draw: st.DrawFn) -> tuple[Board, list[Kind]]:
+def boards(draw: st.DrawFn) -> tuple[Scheduler, list[PodGroup]]:
     found: list[dict[str, Any]] = draw(st.lists(kinds, min_size=1, max_size=3))
-    drawn = [Kind(PodsSetup.model_validate({"name": f"k{i}", **fields})) for i, fields in enumerate(found)]
-    board = Board()
+    drawn = [PodGroup(PodsSetup.model_validate({"name": f"k{i}", **fields})) for i, fields in enumerate(found)]
+    scheduler = Scheduler()
     for number in range(draw(st.integers(1, 5))):
         size = {
             "cpu": draw(st.sampled_from([2, 4])),
@@ -43,15 +43,15 @@ def boards(draw: st.DrawFn) -> tuple[Board, list[Kind]]:
             "labels": draw(st.sampled_from([{}, {"disk": "ssd"}])),
         }
         pool = draw(st.sampled_from(["small", "large"]))
-        room = Room.of(f"n{number}", pool, draw(st.sampled_from("abc")), NodeSize.model_validate(size))
-        room.is_open = draw(st.sampled_from([True, True, True, False]))
+        node = NodeInfo.of(f"n{number}", pool, draw(st.sampled_from("abc")), NodeSize.model_validate(size))
+        node.is_open = draw(st.sampled_from([True, True, True, False]))
         for kind in drawn:
-            room.put(kind, draw(st.sampled_from([0, 0, 1, 2, 109])))
-        board.rooms[room.name] = room
-    return board, drawn
+            node.put(kind, draw(st.sampled_from([0, 0, 1, 2, 109])))
+        scheduler.nodes[node.name] = node
+    return scheduler, drawn
 
 
-def pod(kind: Kind, number: int) -> Pod:
+def pod(kind: PodGroup, number: int) -> Pod:
     return Pod(
         namespace="simulated",
         name=f"{kind.name}-{number}",
@@ -63,24 +63,24 @@ def pod(kind: Kind, number: int) -> Pod:
 
 @given(boards())
 def test_simulated_pods_are_bound_exactly_where_they_fit(
-    drawn: tuple[Board, list[Kind]],
+    drawn: tuple[Scheduler, list[PodGroup]],
 ) -> None:
-    board, found = drawn
+    scheduler, found = drawn
     theirs, snapshot = PodGroups(Volumes(Workload())), ClusterSnapshot({})
     one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
-    for room in board.rooms.values():
-        standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})
-        snapshot.add_node(node_of(room, OURS, NOW), standing)
+    for node in scheduler.nodes.values():
+        standing = Counter({one_of[kind]: count for kind, count in node.kinds.items() if count})
+        snapshot.add_node(node_of(node, OURS, NOW), standing)
     for kind in found:
-        for name, room in board.rooms.items():
+        for name, node in scheduler.nodes.items():
             reason = snapshot.failing_filter(one_of[kind], snapshot.node_infos[name])
             event(reason.rule.value if reason else "fits")
-            assert board.fits(kind, room) is (reason is None), (name, reason)
+            assert scheduler.fits(kind, node) is (reason is None), (name, reason)
 
 
 @given(boards())
-def test_a_pod_that_fits_anywhere_is_placed(drawn: tuple[Board, list[Kind]]) -> None:
-    board, found = drawn
+def test_a_pod_that_fits_anywhere_is_placed(drawn: tuple[Scheduler, list[PodGroup]]) -> None:
+    scheduler, found = drawn
     for kind in found:
-        fitting = [room for room in board.rooms.values() if board.fits(kind, room)]
-        assert (board.emptiest(kind) in fitting) if fitting else board.emptiest(kind) is None
+        fitting = [node for node in scheduler.nodes.values() if scheduler.fits(kind, node)]
+        assert (scheduler.emptiest(kind) in fitting) if fitting else scheduler.emptiest(kind) is None

@@ -1,7 +1,5 @@
 """What people want of an object that Evenkeel writes its own bounds to, whatever happens around its writes."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,6 +13,7 @@ from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.writes import bounds_of
 from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
+from tests.parts import make, replace
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
 SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
@@ -40,12 +39,15 @@ def test_each_number_comes_from_its_first_source(desired_bounds: list[Bounds], r
     annotated, ruled = rules[:2], rules[2:]
     groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(desired_bounds)]
     groups[-1] = replace(groups[-1], pool_min=annotated[0], pool_max=annotated[1])
-    pool = only(groups, Policy(strategy=NOTHING.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)))
+    pool = only(
+        groups,
+        make(Policy, strategy=NOTHING.settings.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)),
+    )
     totals = sum(bounds.min for bounds in desired_bounds), sum(bounds.max for bounds in desired_bounds)
     for number, said, entry, total, field in zip(
         (pool.min, pool.max), annotated, ruled, totals, (POOL_MIN, POOL_MAX), strict=True
     ):
-        (origin,) = [origin for origin in pool.origins if origin.field == field]
+        (origin,) = [origin for origin in pool.report.origins if origin.field == field]
         expected = (said, Source.ANNOTATION), (entry, Source.RECORD), (total, Source.OWNER)
         assert (number, origin.source) == next(pair for pair in expected if pair[0] is not None)
         assert origin.value == number
@@ -55,7 +57,7 @@ def test_each_number_comes_from_its_first_source(desired_bounds: list[Bounds], r
 def test_numbers_of_an_object_for_all_zones_count_once(bounds: Bounds, zones: int) -> None:
     pool = only([shared("abcde"[i], bounds) for i in range(zones)], NOTHING)
     assert (pool.min, pool.max) == (bounds.min, bounds.max)
-    assert [len(origin.owners) for origin in pool.origins] == [1, 1]
+    assert [len(origin.owners) for origin in pool.report.origins] == [1, 1]
 
 
 @given(st.lists(BOUNDS, min_size=1, max_size=4), st.lists(BOUNDS, min_size=1, max_size=4))
@@ -103,9 +105,9 @@ class Owners(RuleBasedStateMachine):
 
     def put(self, zone: str, bounds: Bounds, *, ours: bool, annotated: bool = True) -> None:
         found = self.groups[zone]
-        found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner, bounds=bounds))
+        found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner.numbers, bounds=bounds))
         if ours and annotated:
-            before = found.adopted if found.has_adopted else self.wanted[zone]
+            before = found.ours.adopted if found.ours.has_adopted else self.wanted[zone]
             found = replace(found, published=PublishedBounds(at=NOW, bounds=bounds), has_adopted=True, adopted=before)
         self.groups[zone] = found
 
@@ -113,13 +115,13 @@ class Owners(RuleBasedStateMachine):
     def run(self, written: int, annotated: bool, ends: bool) -> None:
         """A run that may stop before the last of its patches, and before it closes its journal."""
         plan = self.look()
-        told = {problem.facts["owner"] for problem in plan.problems if problem.kind == "new-wish"}
-        assert told == {str(self.groups[zone].owner.ref) for zone in self.unheard}
+        told = {problem.facts["owner"] for problem in plan.report.problems if problem.kind == "new-wish"}
+        assert told == {str(self.groups[zone].owner.numbers.ref) for zone in self.unheard}
         self.unheard.clear()
         self.state = opened(plan, "01")
         patches = [(group.group, bounds) for group in plan.changes for bounds in bounds_of(group)]
         for found, bounds in patches[:written]:
-            zone = found.zone or ""
+            zone = found.identity.zone or ""
             self.put(zone, bounds, ours=True, annotated=annotated)
             self.touched.add(zone)
         if ends and written >= len(patches):
@@ -129,7 +131,7 @@ class Owners(RuleBasedStateMachine):
     def somebody_says_something_else(self, zone: str, wish: Bounds) -> None:
         found, known = self.groups[zone], self.state.desired_bounds.get(f"uid-{zone}")
         ours = {known.bounds, *known.ours} if known is not None else set()
-        said = found.published.bounds if found.published is not None else None
+        said = found.ours.published.bounds if found.ours.published is not None else None
         if wish in {*ours, said, self.wanted[zone]}:
             return  # what stood there before, or could be ours: nobody could tell that from a fight or from us
         self.put(zone, wish, ours=False)

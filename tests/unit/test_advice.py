@@ -1,6 +1,5 @@
 """The demand of pods beside a plan: it follows the planned pools and changes nothing that is written."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +21,7 @@ from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.texts.english import sentence
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers
+from tests.parts import make, replace
 from tests.workloads import node, pod, pods, template
 
 FROZEN = Reason.of(Rule.OBJECT_PAUSED)
@@ -37,7 +37,7 @@ def groups(*requested: int, **fields: Any) -> tuple[NodeGroup, ...]:
 
 def policy(stage: DemandStage = DemandStage.ADVISE, maximum: int = 12, minimum: int = 0, **fields: Any) -> Policy:
     rules = fields.pop("pools", (PoolRule(name="workers", min=minimum, max=maximum),))
-    return Policy(strategy=BALANCED, demand=stage, pools=rules, **fields)
+    return make(Policy, strategy=BALANCED, demand=stage, pools=rules, **fields)
 
 
 def look(
@@ -57,14 +57,14 @@ def the_pool(planned: Plan) -> PoolPlan:
 
 
 def asked(planned: Plan) -> dict[str, int]:
-    advice = the_pool(planned).demand
+    advice = the_pool(planned).demand.advice
     assert advice is not None
     return {group.name: nodes for group, nodes in advice.asked.nodes.items()}
 
 
 def needed(planned: Plan) -> dict[str, str]:
     """Each node of the pool, and why it is needed."""
-    advice = the_pool(planned).demand
+    advice = the_pool(planned).demand.advice
     assert advice is not None
     return {node.node: "" if node.needed is None else sentence(node.needed) for node in advice.nodes}
 
@@ -80,7 +80,7 @@ class TestGrowth:
     def test_pods_that_daemon_sets_block_are_reported(self, stage: DemandStage, blocked: int) -> None:
         agent = pod("agent", cpu="1500m", owner=Owner("DaemonSet", "agent"))
         seen = Workload(pods=pods(2, cpu="3"), daemon_sets=(agent,), autoscaler_sought=True)
-        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand
+        advice = the_pool(look(groups(0, 0, 0), seen, stage=stage, autoscaler=False)).demand.advice
         assert advice is not None
         assert len(advice.asked.blocked) == blocked
 
@@ -121,7 +121,7 @@ class TestGrowth:
 
     def test_young_pods_order_nothing_yet(self) -> None:
         planned = look(groups(1, 1, 1), Workload(pods=(pod(created_at=NOW),)))
-        assert the_pool(planned).demand is None
+        assert the_pool(planned).demand.advice is None
         assert planned.demand is not None
         assert planned.demand.look_again is not None
 
@@ -169,7 +169,7 @@ class TestThePlan:
 
     def test_with_demand_off_pods_are_ignored(self) -> None:
         planned = look(groups(1, 1, 1), Workload(pods=pods(5)), stage=DemandStage.OFF)
-        assert (planned.demand, the_pool(planned).demand) == (None, None)
+        assert (planned.demand, the_pool(planned).demand.advice) == (None, None)
 
     def test_unreadable_pods_are_one_sentence_and_change_no_plan(self) -> None:
         plain = look(groups(4, 0, 2), None)
@@ -186,7 +186,7 @@ class TestThePlan:
         assert planned.demand is not None
         assert planned.demand.unread is not None
         assert "default/blue, default/red" in sentence(planned.demand.unread)
-        assert all(pool.demand is None for pool in planned.pools)
+        assert all(pool.demand.advice is None for pool in planned.pools)
 
 
 @pytest.mark.parametrize(("rule", "since"), [(Rule.FEW_MEMBERS, NOW - MINUTE), (Rule.POOL_INVALID, None)])

@@ -1,6 +1,5 @@
 """With a view of the pods, headroom goes to the zones of pending pods, and level shrink holds nodes while it helps."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import ZONE, Pod, Workload
 from evenkeel.record import ClusterPolicy
 from tests.builders import Played, after_backoff, group, in_backoff, key, maxima, minima, numbers, reasons
+from tests.parts import replace
 from tests.workloads import node, pod, pods, template
 
 HOUR = 3600
@@ -29,7 +29,7 @@ def played(requested: tuple[int, ...], maximum: int, *waiting: Pod, minimum: int
 def busy(groups: list[NodeGroup], *waiting: Pod, idle: str = "") -> Workload:
     """Every node is taken by a pod of 3 cores, but one of each zone in ``idle``."""
     nodes = [
-        node(f"{group.zone}-{i}", str(group.zone), group=key(str(group.zone)))
+        node(f"{group.identity.zone}-{i}", str(group.identity.zone), group=key(str(group.identity.zone)))
         for group in groups
         for i in range(group.running)
     ]
@@ -136,6 +136,6 @@ class TestLevelShrink:
         assert 0 < held <= 30
 
     def test_is_the_default_of_a_record_with_demand(self) -> None:
-        assert ClusterPolicy().policy().level is Level.OFF
-        assert ClusterPolicy(demand=DemandStage.ADVISE).policy().level is Level.SHRINK
-        assert ClusterPolicy(demand=DemandStage.ADVISE, level=Level.OFF).policy().level is Level.OFF
+        assert ClusterPolicy().policy().settings.level is Level.OFF
+        assert ClusterPolicy(demand=DemandStage.ADVISE).policy().settings.level is Level.SHRINK
+        assert ClusterPolicy(demand=DemandStage.ADVISE, level=Level.OFF).policy().settings.level is Level.OFF

@@ -1,6 +1,5 @@
 """Balanced, on the examples of its description and on the corners of its steps."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -25,6 +24,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import replace
 
 
 def burst(maximum: int = 12) -> Played:
@@ -214,8 +214,10 @@ def test_a_fenced_zone_keeps_what_it_holds_and_the_others_share_the_rest() -> No
 def test_an_over_committed_pool_says_so() -> None:
     pool = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert "may grow by 0 of the pool's 0 free nodes" in reasons(pool, "a")
-    assert pool.overcommitted
-    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(pool.problems))
+    assert pool.report.overcommitted
+    assert any(
+        "over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(pool.report.problems)
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -233,19 +235,19 @@ def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
         pytest.param(
             zones((3, 3, 3), running=(0, 3, 3)), numbers(6, 12), "a", (0, 3, 3), (0, 3, 3), 0, id="running nodes only"
         ),
-        pytest.param(zones((0, 0, 0), owner_min_max=1), numbers(4, 4), "bc", (2, 0, 0), (2, 0, 0), 2, id="owner's 1"),
+        pytest.param(zones((0, 0, 0), least_max=1), numbers(4, 4), "bc", (2, 0, 0), (2, 0, 0), 2, id="owner's 1"),
         pytest.param([ROLLING, group("b"), group("c")], numbers(12, 12), "", (2, 3, 3), (0, 3, 3), 4, id="frozen room"),
     ],
 )
 def test_the_minimum_is_shared(groups, policy, fenced, wanted, least, starved) -> None:
     pool = pool_plan(groups, policy, fenced=fenced)
-    assert (requested(pool), minima(pool), pool.starved) == (wanted, least, starved)
+    assert (requested(pool), minima(pool), pool.report.starved) == (wanted, least, starved)
     assert sum(maxima(pool)) <= policy.pools[0].max + bool(starved and fenced)
 
 
 def test_an_owner_that_refuses_max_0_keeps_the_maxima_within_the_pool_maximum() -> None:
     """The others' one node each is kept free from the beginning."""
-    pool = Played(zones((0, 0, 0), owner_min_max=1), numbers(0, 4))
+    pool = Played(zones((0, 0, 0), least_max=1), numbers(0, 4))
     for _ in range(12):
         pool.look(20)
         planned = pool.look(15)

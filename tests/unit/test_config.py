@@ -168,7 +168,11 @@ class TestClusterRecord:
         record = registration()
         assert (record.scan_interval, record.dry_run) == (60, None)
         policy = record.policy()
-        assert (policy.strategy, policy.on_failure, policy.backoff) == (BALANCED, OnFailure.RELEASE, BackoffPolicy())
+        assert (policy.settings.strategy, policy.settings.on_failure, policy.settings.backoff) == (
+            BALANCED,
+            OnFailure.RELEASE,
+            BackoffPolicy(),
+        )
 
     def test_a_saved_record_is_read_unchanged(self) -> None:
         full = {
@@ -188,7 +192,7 @@ class TestClusterRecord:
         record = read_model(Registration, full, "here")
         assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
         assert record.strategy is BACKWARD_COMPATIBLE
-        assert record.policy().backoff.initial == timedelta(minutes=1)
+        assert record.policy().settings.backoff.initial == timedelta(minutes=1)
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -381,7 +385,7 @@ class TestState:
     [({}, "release"), ({"autoscaler": "none"}, "move"), ({"autoscaler": "none", "on_failure": "hold"}, "hold")],
 )
 def test_without_an_autoscaler_stuck_replicas_move_by_default(fields: dict[str, str], on_failure: str) -> None:
-    assert ClusterPolicy.model_validate(fields).policy().on_failure is OnFailure(on_failure)
+    assert ClusterPolicy.model_validate(fields).policy().settings.on_failure is OnFailure(on_failure)
 
 
 def test_every_model_can_be_built() -> None:

@@ -1,6 +1,5 @@
 """Bounds and replicas that another controller reverts: contested after three times an hour, retried on resume."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from evenkeel.domain.rebalancing.health.observed import observe_health
 from evenkeel.texts.english import sentences
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
+from tests.parts import replace
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -72,7 +72,7 @@ def test_contested_replicas_are_kept_and_bounds_still_written() -> None:
     assert (first.state, first.requested) == (State.FENCED, 4)
     assert first.bounds.max == 4
     assert "replicas unchanged: argocd reverted them 3 times" in "; ".join(sentences(first.reasons))
-    assert pool.contested == (str(key("a")),)
+    assert pool.report.contested == (str(key("a")),)
     healthy = GroupState(contested_since=NOW, contested_replicas=True)
     raised = pool_plan([group("a", 1), group("b", 1)], numbers(6, 12), states={key("a"): healthy})
     assert [planned.requested for planned in raised.groups] == [1, 5]
@@ -91,7 +91,7 @@ def test_a_contested_group_is_frozen_with_the_controller_and_the_remedy() -> Non
     reason = sentences(first.reasons)[0]
     assert "argocd reverted Evenkeel's bounds 3 times" in reason
     assert "resume" in reason
-    assert pool.contested == (str(key("a")),)
+    assert pool.report.contested == (str(key("a")),)
     assert pool.digest(applied=True) != ""
 
 
@@ -132,4 +132,4 @@ def test_the_last_foreign_writer_of_the_bounds_is_read_from_managed_fields() -> 
     metadata = {"name": "a", "namespace": "prod", "managedFields": fields}
     item = {"kind": "MachineDeployment", "metadata": metadata, "spec": {"replicas": 1}}
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item]}))
-    assert found[0].group.bounds_by == "argocd"
+    assert found[0].group.managers.bounds_by == "argocd"

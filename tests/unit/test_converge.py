@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +25,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from tests.builders import NOW, stated
 from tests.convergence import Home, convergence
+from tests.parts import replace
 from tests.workloads import node, pod
 
 SETTLED = 601
@@ -75,7 +75,7 @@ def set_machines(home: Home, zone: str, **fields: object) -> None:
 
 
 def hangs(pool: PoolPlan) -> bool:
-    return pool.converging is not None and pool.converging.hangs_since is not None
+    return pool.convergence.report is not None and pool.convergence.report.hangs_since is not None
 
 
 def move_on_failure(home: Home) -> None:
@@ -116,7 +116,7 @@ def test_a_full_pool_moves_nothing_unless_the_record_allows_a_surge() -> None:
     assert home.why.startswith("9 of PoolMaximum 9 are requested, and a replacement must arrive before")
     home = begun(1, 4, 4, maximum=9, surge=1)
     pool = home.look(15)
-    assert (sum(home.requested), pool.overcommitted, pool.problems) == (10, False, ())
+    assert (sum(home.requested), pool.report.overcommitted, pool.report.problems) == (10, False, ())
     home.until_quiet()
     assert home.requested == (3, 3, 3)
 
@@ -172,7 +172,7 @@ def test_a_node_that_does_not_become_ready_is_removed_by_name() -> None:
     (new,) = (machine.ref for machine in home.machines("a") if not machine.ready)
     for _ in range(15):
         expect(home, 60, 4, 3, 9)
-    assert [group.removes for group in home.look(120).groups] == [(new,), (), ()]
+    assert [group.removal.machines for group in home.look(120).groups] == [(new,), (), ()]
     home.drain()
     home.look(60)
     assert (home.requested, home.memory.step) == ((3, 3, 9), None)
@@ -243,7 +243,7 @@ def test_a_failed_probe_is_cancelled_and_repeated_after_the_longer_backoff() -> 
             home.fail("a")
         home.look(60)
     waited = [after - before for before, after in pairwise(tried)]
-    backoff = home.policy.backoff
+    backoff = home.policy.settings.backoff
     for failures, minutes in enumerate(waited, start=2):
         late = minutes - backoff.length(failures) / timedelta(minutes=1)
         assert 0 < late <= 2  # checks to see the failure and the end
@@ -346,7 +346,7 @@ def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, 
         home.look(60)
         if home.groups[dead].requested:
             home.fail(dead)
-            tries += home.last is not None and home.last.step is not None
+            tries += home.last is not None and home.last.convergence.step is not None
         home.boot(back, "c", "d")
         home.drain()
     assert home.requested == ((0, 3, 3, 3) if dead == "a" else (3, 0, 3, 3))
@@ -903,7 +903,7 @@ def test_without_a_view_of_the_pods_nothing_is_moved() -> None:
     assert home.requested == (0, 4, 5)
     assert "its pods are unknown" in home.why
     assert home.last is not None
-    assert home.last.asks
+    assert home.last.convergence.asks
 
 
 def asked(home: Home, nodes: int) -> None:
@@ -927,7 +927,7 @@ def test_nodes_released_during_a_step_wait_for_its_end() -> None:
     asked(home, -1)
     found = home.look(15)
     assert home.requested == (1, 4, 5)
-    assert any(problem.kind is ProblemKind.REQUEST_BEHIND_MOVE for problem in found.problems)
+    assert any(problem.kind is ProblemKind.REQUEST_BEHIND_MOVE for problem in found.report.problems)
     home.boot()
     expect(home, 60, 1, 4, 4)
     home.drain()

@@ -120,7 +120,7 @@ class TestTwins:
 class TestLostBounds:
     def test_they_are_reported_with_the_keys_to_set(self) -> None:
         (member,) = groups_of(twin(objects.openshift(ZONES[0], 2, bounds=(1, 4))))
-        (note,) = member.group.notes
+        (note,) = member.group.unreadable.notes
         assert member.group.bounds is None
         assert str(note).endswith(
             "set cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size: '1', "
@@ -131,6 +131,6 @@ class TestLostBounds:
         item = twin(objects.openshift(ZONES[0], 2, bounds=(1, 4)))
         item["metadata"]["annotations"] |= objects.bounds_of("cluster-api", 0, 9)
         (member,) = groups_of(item)
-        assert (member.group.notes, member.group.bounds and member.group.bounds.max) == ((), 9)
+        assert (member.group.unreadable.notes, member.group.bounds and member.group.bounds.max) == ((), 9)
         (member,) = groups_of(twin(objects.openshift(ZONES[0], 2)))
-        assert member.group.notes == ()
+        assert member.group.unreadable.notes == ()

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +57,7 @@ from tests.builders import (
     zones,
 )
 from tests.objects import cluster_api
+from tests.parts import make, replace
 from tests.unit.test_safety import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -327,8 +327,8 @@ def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
     item["metadata"]["namespace"] = "prod"
     listing = Listing(flavour=FLAVOURS["cluster-api"], objects={"MachineDeployment": [item]})
     pool = pool_plan([one.group for one in read_groups(listing)[0]])
-    assert not pool.valid
-    assert problems_of(pool.problems)[0].endswith(line)
+    assert not pool.mode.valid
+    assert problems_of(pool.report.problems)[0].endswith(line)
 
 
 @pytest.mark.parametrize("row", list(rows("errors.md", "record")), ids=lambda row: row[0])
@@ -423,8 +423,8 @@ def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
     given = [
         *published(0, 9, 1, zone_max=4)[1],
         *published(0, 2, 3)[1],
-        *published(0, 0, 0, owner_min_max=1)[1],
-        *published(0, 1, 1, owner_min_min=1)[1],
+        *published(0, 0, 0, least_max=1)[1],
+        *published(0, 1, 1, least_min=1)[1],
         *published(2, 4, 1)[1],
     ]
     assert re.findall(r"^\| [^|]+ \| `(.+)` \|$", text, re.M) == given
@@ -438,8 +438,8 @@ def test_operator_events_shown_request_actions_that_exist() -> None:
 
 
 def test_backoff_constants_are_those_of_the_policy() -> None:
-    policy = Policy(strategy=BALANCED)
+    policy = make(Policy, strategy=BALANCED)
     shown = re.findall(r"^\| [a-z][^|]+ \| (\d+) (?:min|h) \|", text_of("backoff.md", "## Constants", "## "), re.M)
-    forget_hours = policy.backoff.forget_after // (60 * MINUTE)
-    minutes = [policy.backoff.initial // MINUTE, policy.backoff.longest // MINUTE]
-    assert list(map(int, shown)) == [*minutes, forget_hours, policy.provision_timeout // MINUTE]
+    forget_hours = policy.settings.backoff.forget_after // (60 * MINUTE)
+    minutes = [policy.settings.backoff.initial // MINUTE, policy.settings.backoff.longest // MINUTE]
+    assert list(map(int, shown)) == [*minutes, forget_hours, policy.settings.provision_timeout // MINUTE]

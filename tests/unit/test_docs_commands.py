@@ -62,7 +62,7 @@ def members(counts: Mapping[str, tuple[int, int]], **fields: Any) -> list[NodeGr
 def outage() -> list[NodeGroup]:
     """Three zones of pool workers, of which b has no machines to give."""
     groups = members({"a": (4, 4), "b": (3, 1), "c": (2, 2)})
-    return [replace(member, zone=f"eu-central-1{member.zone}") for member in groups]
+    return [replace(member, zone=f"eu-central-1{member.identity.zone}") for member in groups]
 
 
 def state_of(minutes: float, text: str) -> GroupState:

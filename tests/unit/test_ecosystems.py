@@ -145,7 +145,7 @@ def test_numbers_from_files_are_those_from_the_api(kind: str, tmp_path: Path) ->
     (of_files,) = planned(estate, tmp_path)["pools"]
     pool = estate.pool()
     assert (pool.min, pool.max) == (of_files["min"], of_files["max"])
-    assert [share.owner.ref.kind for origin in pool.origins for share in origin.owners] == [
+    assert [share.owner.ref.kind for origin in pool.report.origins for share in origin.owners] == [
         owner["kind"] for origin in of_files["numbersFrom"].values() for owner in origin["owners"]
     ]
 
@@ -299,7 +299,7 @@ class TestCosts:
     def released(estate: Estate, resource: str) -> list[Any]:
         """The patches of replicas of a zone that fails while six are requested there."""
         estate.run()
-        estate.cluster.cloud.take_away(DEAD)
+        estate.cluster.cloud.exhaust_zone(DEAD)
         first = estate.cluster.groups()[0]
         estate.objects.scale(resource, first.namespace, first.name, 6)
         estate.live(3)
@@ -340,7 +340,7 @@ class TestCosts:
     def test_a_zone_of_machine_pools_is_fenced_at_the_provision_timeout(self) -> None:
         estate = machine_pools()
         estate.run()
-        estate.cluster.cloud.take_away(DEAD)
+        estate.cluster.cloud.exhaust_zone(DEAD)
         pool = next(item for item in estate.all(MACHINE_POOLS) if item["metadata"]["name"].endswith(DEAD))
         estate.patch(MACHINE_POOLS, pool, {"spec": {"replicas": 3}}, manager="cluster-autoscaler")
         estate.live(14)

@@ -1,6 +1,5 @@
 """The journal of a pool: written down before the first patch of a plan, closed after the last."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 from evenkeel.domain.model.choices import OnFailure
@@ -9,6 +8,7 @@ from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.rebalancing.journal import closed, opened
 from tests.builders import NOW, group, key, numbers, pool_plan, zones
+from tests.parts import replace
 
 ID = "01KF0000000000000000000000"
 MOVING = pool_plan(zones([5, 3], [2, 3]), numbers(0, 12, on_failure=OnFailure.MOVE), fenced="a")
@@ -44,7 +44,7 @@ def test_adopted_bounds_are_stored_once() -> None:
 
 def test_a_scale_request_is_carried_by_the_move() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
-    move = opened(replace(MOVING, scale_request=asked), ID).move
+    move = opened(replace(MOVING, request_current=asked), ID).move
     assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
 
 

@@ -1,7 +1,6 @@
 """Moving stuck replicas: which zone takes them, what is still unplaced, and in which order it is written."""
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from tests.builders import (
 )
 from tests.fakes import plenty
 from tests.house import NUMBERS, House
+from tests.parts import replace
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
@@ -76,7 +76,7 @@ class TestTakers:
         self, groups: list[NodeGroup], fenced: str, expected: tuple[int, ...], starved: int
     ) -> None:
         found = pool_plan(groups, MOVE, fenced=fenced)
-        assert (requested(found), found.starved) == (expected, starved)
+        assert (requested(found), found.report.starved) == (expected, starved)
         assert [one.journal_delta for one in found.groups] == [
             after - before.requested for after, before in zip(expected, groups, strict=True)
         ]
@@ -105,7 +105,7 @@ class TestTheOrderOfWrites:
         # The taker's max goes from 12 to 4, the giver's only from 3 to 2: by room alone the taker would be first.
         found = pool_plan(zones([3, 3], [2, 3], [(0, 3), (0, 12)]), MOVE, fenced="a")
         assert [planned.journal_delta for planned in found.groups] == [-1, 1]
-        assert [planned.group.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
+        assert [planned.group.identity.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
 
     @pytest.mark.parametrize("end", [EndError, ClusterUnavailableError], ids=["killed", "no answer"])
     @pytest.mark.parametrize("two_objects", [False, True])
@@ -128,7 +128,7 @@ class TestTheOrderOfWrites:
         house.answer_writes(None)
         house.clock.at += MINUTE
         house.run()
-        assert {member.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
+        assert {member.identity.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
         (pool,) = house.state.pools.values()
         assert pool.move is None
 
@@ -184,7 +184,7 @@ class TestUnplaced:
         found = owing(
             [group("a", 2, move="m"), *others], Move(id="m", steps={str(key("a")): -3}), policy, fenced=fenced
         )
-        assert (requested(found), found.unplaced, found.starved) == (expected, unplaced, starved)
+        assert (requested(found), found.replicas.unplaced, found.report.starved) == (expected, unplaced, starved)
 
 
 class TestWhileItIsUnderWay:

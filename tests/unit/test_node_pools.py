@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests import objects
 from tests.builders import NOW, group, owned, pool_plan
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import make, replace
 
 SCALING = {"min": 0, "max": 4}
 
@@ -53,7 +53,7 @@ def read(*pools: Object, replicas: int = 2) -> dict[str, GroupObjects]:
         item["metadata"]["annotations"][MADE_FROM] = f"clusters/{pool['metadata']['name']}"
         made.append(item)
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": made, "NodePool": list(pools)}))
-    return {str(one.group.zone): one for one in found}
+    return {str(one.group.identity.zone): one for one in found}
 
 
 def only(pool: Object, **fields: Any) -> NodeGroup:
@@ -69,11 +69,11 @@ def test_replicas_that_we_set_are_a_fence_with_the_published_minimum(least: int)
     published = PublishedBounds(at=NOW, bounds=Bounds(least, 2), state=State.FENCED, pinned=True)
     note = write_published(published, 2, "a test")
     found = only(node_pool(ZONES[0], replicas=2, note=note))
-    assert (found.pinned, found.frozen_because, found.bounds) == (True, None, Bounds(least, 2))
-    assert found.owner is not None
-    assert found.owner.max_field == "spec.replicas"
+    assert (found.ours.pinned, found.frozen_because, found.bounds) == (True, None, Bounds(least, 2))
+    assert found.owner.numbers is not None
+    assert found.owner.numbers.max_field == "spec.replicas"
     scaled = only(node_pool(ZONES[0], autoScaling=SCALING, note=note))
-    assert (scaled.pinned, scaled.frozen_because, scaled.bounds) == (False, None, Bounds(0, 4))
+    assert (scaled.ours.pinned, scaled.frozen_because, scaled.bounds) == (False, None, Bounds(0, 4))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_platform_has_the_zone_where_the_scalable_does_not(platform: dict[st
     item = copy.deepcopy(objects.cluster_api("first", 2, annotations={MADE_FROM: "clusters/first"}))
     del item["spec"]["template"]["spec"]["failureDomain"]
     found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item], "NodePool": [pool]}))
-    assert [one.group.zone for one in found] == [zone]
+    assert [one.group.identity.zone for one in found] == [zone]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_platform_has_the_zone_where_the_scalable_does_not(platform: dict[st
 )
 def test_other_replicas_freeze_the_group(replicas: Any, note: str | None) -> None:
     found = only(node_pool(ZONES[0], replicas=replicas, note=note))
-    assert not found.pinned
+    assert not found.ours.pinned
     assert found.frozen_because is not None
     assert found.frozen_because.rule == "owner-sets-replicas"
 
@@ -120,7 +120,7 @@ def test_each_hosted_cluster_has_its_own_scaled_pools() -> None:
         going,
         node_pool("elsewhere", cluster="other", autoScaling=SCALING),
     )
-    first, second, *_ = (one.group.pinning for one in found.values())
+    first, second, *_ = (one.group.owner.pinning for one in found.values())
     assert first == second == Pinning(cluster="clusters/demo", scaled=frozenset({f"uid-{ZONES[0]}"}))
 
 
@@ -189,7 +189,7 @@ def pinnable(zone: str, wanted: int, running: int, *, pinned: bool = False, **fi
     fields = {"pinning": Pinning(cluster="c", scaled=frozenset({"uid-b", "uid-c"})), **fields}
     published = PublishedBounds(at=NOW, bounds=bounds, state=State.FENCED, pinned=True) if pinned else None
     return replace(
-        one, key=key, pool_label="workers", running=running, owner_min_max=1, owner_lowers=True, machines=(),
+        one, key=key, pool_label="workers", running=running, least_max=1, lowers_replicas=True, machines=(),
         pinned=pinned, published=published, **fields,
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def remembered(*zones: str, ours: Bounds) -> dict[Any, PoolState]:
 
 def plan_for(groups: list[NodeGroup], *, switch: bool = True, autoscaler: bool = True, **state: Any) -> PoolPlan:
     rule = PoolRule(name="workers", min=0, max=12)
-    policy = Policy(strategy=BALANCED, pools=(rule,), autoscaler=autoscaler, pins_fenced=switch)
+    policy = make(Policy, strategy=BALANCED, pools=(rule,), autoscaler=autoscaler, pins_fenced=switch)
     return pool_plan(groups, policy, **state)
 
 
@@ -227,11 +227,11 @@ def test_a_fenced_group_is_pinned_and_its_last_stuck_replica_goes_too(
 @pytest.mark.parametrize(("platform", "least"), [("AWS", 0), ("Azure", 0), ("GCP", 1), ("OpenStack", 1)])
 def test_the_least_minimum_depends_on_the_platform(platform: str, least: int) -> None:
     pool = node_pool(ZONES[0], autoScaling={"min": 1, "max": 4}, platform={"type": platform})
-    assert only(pool).owner_min_min == least
+    assert only(pool).owner.least_min == least
 
 
 def test_a_fence_keeps_the_least_minimum_unless_it_is_pinned() -> None:
-    groups = [pinnable("a", 2, 0, owner_min_min=1), pinnable("b", 2, 2), pinnable("c", 2, 2)]
+    groups = [pinnable("a", 2, 0, least_min=1), pinnable("b", 2, 2), pinnable("c", 2, 2)]
     for autoscaler in (True, False):
         (first, *_) = plan_for(groups, switch=False, fenced=("a",), autoscaler=autoscaler).groups
         assert (first.requested, first.bounds) == (1, Bounds(1, 1))
@@ -242,7 +242,7 @@ def test_a_fence_keeps_the_least_minimum_unless_it_is_pinned() -> None:
 
 def test_the_last_scaled_pool_is_not_pinned() -> None:
     alone = Pinning(cluster="c", scaled=frozenset({"uid-a"}))
-    groups = [pinnable("a", 2, 0, pinning=alone), replace(pinnable("b", 2, 2), pinning=None, owner_lowers=False)]
+    groups = [pinnable("a", 2, 0, pinning=alone), replace(pinnable("b", 2, 2), pinning=None, lowers_replicas=False)]
     (first, _) = plan_for(groups, fenced=("a",)).groups
     assert (first.pins, first.requested, first.bounds) == (False, 1, Bounds(0, 1))
 
@@ -252,7 +252,7 @@ def test_a_pin_ends_with_the_fence_or_the_switch(switch: bool, state: dict[str, 
     groups = [pinnable("a", 2, 2, pinned=True), pinnable("b", 2, 2), pinnable("c", 2, 2)]
     known = remembered("a", ours=Bounds(0, 2))
     found = plan_for(groups, switch=switch, adopted=known, **state)
-    assert (found.groups[0].pins, found.groups[0].group.pinned) == (False, True)
+    assert (found.groups[0].pins, found.groups[0].group.ours.pinned) == (False, True)
     assert found.groups[0].changes
     assert found.max == 12
     (first, *_) = plan_for(groups, adopted=known, fenced=("a",)).groups
@@ -281,18 +281,20 @@ def house(**fields: Any) -> House:
 
 
 def stand(found: House) -> list[tuple[bool, int, Bounds | None]]:
-    return [(one.pinned, one.requested, one.bounds) for one in found.cluster.groups.values()]
+    return [(one.ours.pinned, one.requested, one.bounds) for one in found.cluster.groups.values()]
 
 
 def at_owners(found: House) -> None:
     """What stands at the owners is what was written there."""
     for key, one in found.cluster.groups.items():
-        if one.owner is not None and one.bounds is not None:
+        if one.owner.numbers is not None and one.bounds is not None:
             scaled = frozenset(
-                other.owner.ref.id for other in found.cluster.groups.values() if other.owner and not other.pinned
+                other.owner.numbers.ref.id
+                for other in found.cluster.groups.values()
+                if other.owner.numbers and not other.ours.pinned
             )
             pinning = Pinning(cluster="c", scaled=scaled)
-            found.cluster.change(key, owner=replace(one.owner, bounds=one.bounds), pinning=pinning)
+            found.cluster.change(key, owner=replace(one.owner.numbers, bounds=one.bounds), pinning=pinning)
 
 
 def test_the_desired_bounds_are_stored_and_restored() -> None:
@@ -331,7 +333,7 @@ def test_a_writer_that_reverts_the_pin_makes_it_contested() -> None:
         found.run()
         at_owners(found)
         key = next(iter(found.cluster.groups))
-        if found.cluster.groups[key].pinned:
+        if found.cluster.groups[key].ours.pinned:
             found.cluster.change(key, pinned=False)
         found.clock.sleep(60)
     assert found.state.groups[key].contested_since is not None
@@ -341,5 +343,5 @@ def test_a_writer_that_reverts_the_pin_makes_it_contested() -> None:
 def test_of_fences_in_all_zones_the_scaled_pool_stays_scaled(scaled: str) -> None:
     only_one = Pinning(cluster="c", scaled=frozenset({f"uid-{scaled}"}))
     groups = [pinnable(zone, 0, 0, pinned=zone != scaled, pinning=only_one) for zone in "abc"]
-    pinned = [one for one in groups if one.pinned]
+    pinned = [one for one in groups if one.ours.pinned]
     assert exact_fences(groups, pinned) == {one.key for one in pinned}

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from evenkeel.validation import read_model
 from tests import objects
 from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
+from tests.parts import replace
 
 GIB = 2**30
 ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
@@ -62,7 +62,7 @@ def group(flavour: str, item: Object, *templates: Object) -> NodeGroup:
 
 
 def template(flavour: str, item: Object, *templates: Object) -> NodeTemplate:
-    made = group(flavour, item, *templates).template
+    made = group(flavour, item, *templates).template.node
     assert made is not None
     return made
 
@@ -101,14 +101,14 @@ class TestAnnotations:
 
     def test_an_unsupported_annotation_is_a_note_and_the_rest_is_read(self) -> None:
         found = group("cluster-api", annotated(cpu="4", memory="16Gi", dra_driver="gpu.nvidia.com"))
-        (note,) = found.notes
+        (note,) = found.unreadable.notes
         assert str(note).startswith(
             f"MachineDeployment demo/{found.key.name}: {CAPACITY}dra-driver is 'gpu.nvidia.com': "
         )
         assert "does not support this annotation" in note.problem
-        assert found.template is not None
-        assert found.template.complete
-        assert found.closed_because is None
+        assert found.template.node is not None
+        assert found.template.node.complete
+        assert found.template.closed_because is None
 
     def test_without_a_gpu_type_only_openshift_has_a_gpu_name(self) -> None:
         values = {"cpu": "4", "memory": "16Gi", "gpu_count": "2"}
@@ -117,7 +117,7 @@ class TestAnnotations:
 
     def test_without_a_source_there_is_no_template(self) -> None:
         one = group("cluster-api", objects.cluster_api(ZONES[0], 3))
-        assert (one.template, one.closed_because, one.invisible_at_zero) == (None, None, False)
+        assert (one.template.node, one.template.closed_because, one.template.invisible_at_zero) == (None, None, False)
 
     @pytest.mark.parametrize(
         ("flavour", "newer", "older", "capacity"),
@@ -138,7 +138,7 @@ class TestAnnotations:
     def test_older_names_of_openshift_count(
         self, flavour: str, newer: dict[str, str], older: dict[str, str], capacity: dict[str, int] | None
     ) -> None:
-        made = group(flavour, with_annotations(annotated(flavour, **newer), **older)).template
+        made = group(flavour, with_annotations(annotated(flavour, **newer), **older)).template.node
         assert (made and made.capacity) == capacity
 
 
@@ -234,8 +234,8 @@ class TestOtherSources:
         item["spec"]["template"]["spec"]["infrastructureRef"] = reference
         assert template_of(CLUSTER_API, item) is None
         one = group("cluster-api", item)
-        assert one.closed_because is not None
-        assert not one.invisible_at_zero
+        assert one.template.closed_because is not None
+        assert not one.template.invisible_at_zero
 
     def test_an_invalid_version_is_left_to_discovery(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0), style="v1beta1")
@@ -293,7 +293,7 @@ class TestRunningNodes:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
         made = described(
             one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
-        ).group.template
+        ).group.template.node
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -304,7 +304,9 @@ class TestRunningNodes:
 class TestClosed:
     def closed(self, flavour: str, item: Object, *templates: Object) -> tuple[str | None, bool]:
         one = group(flavour, item, *templates)
-        return sentence(one.closed_because) if one.closed_because else None, one.invisible_at_zero
+        return sentence(
+            one.template.closed_because
+        ) if one.template.closed_because else None, one.template.invisible_at_zero
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_group_without_nodes_is_open_when_its_cpu_and_memory_are_known(self, flavour: str) -> None:
@@ -332,7 +334,7 @@ class TestClosed:
         one = found("cluster-api", objects.cluster_api(ZONES[0], requested, ready))
         one = replace(one, group=replace(one.group, running=ready))
         made = described(one, CLUSTER_API, NodeSources()).group
-        assert (made.closed_because, made.invisible_at_zero) == (None, False)
+        assert (made.template.closed_because, made.template.invisible_at_zero) == (None, False)
 
     def test_groups_of_gardener_are_visible(self) -> None:
         item = objects.gardener(ZONES[0], 0)
@@ -361,7 +363,7 @@ class TestClosed:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         for name, unseen in (("demo-m5", True), ("another", False)):
             known = looked(objects.infrastructure(name, capacity={}), listed=False)
-            assert described(found("cluster-api", item), CLUSTER_API, known).group.invisible_at_zero is unseen
+            assert described(found("cluster-api", item), CLUSTER_API, known).group.template.invisible_at_zero is unseen
 
     @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
     def test_an_unreadable_amount_makes_the_group_invisible(self, flavour: str) -> None:
@@ -384,8 +386,8 @@ class TestClosed:
         self, field: str, value: str, says: str
     ) -> None:
         one = group("cluster-api", annotated(replicas=2, **{field: value}))
-        assert one.faults == ()
-        (fault,) = one.template_faults
+        assert one.unreadable.faults == ()
+        (fault,) = one.template.faults
         assert str(fault).startswith(
             f"MachineDeployment demo/{one.key.name}: {CAPACITY}{field.replace('_', '-')} is '{value}': "
         )
@@ -394,11 +396,11 @@ class TestClosed:
     def test_an_unreadable_label_or_taint_is_a_note(self) -> None:
         item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
         one = group("cluster-api", item)
-        assert (one.faults, one.template_faults) == ((), ())
-        assert one.template.labels["tier"] == "gold"
-        assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
+        assert (one.unreadable.faults, one.template.faults) == ((), ())
+        assert one.template.node.labels["tier"] == "gold"
+        assert one.template.node.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
-        assert [str(note) for note in one.notes] == [
+        assert [str(note) for note in one.unreadable.notes] == [
             f"{where}labels is 'team,tier=gold': 'team' is no label and left out: write key=value, separated by commas",
             f"{where}taints is 'a:b:c,spot:NoSchedule': 'a:b:c' is no taint and left out: "
             "write key=value:Effect, Effect one of NoSchedule, PreferNoSchedule, NoExecute",
@@ -407,8 +409,8 @@ class TestClosed:
     def test_notes_about_many_bad_entries_are_short(self) -> None:
         one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
         twice = described(described(one, CLUSTER_API, NodeSources()), CLUSTER_API, NodeSources())
-        assert len(twice.group.notes) == 1, "they are all the same"
-        assert all(len(str(note)) < 400 for note in twice.group.notes)
+        assert len(twice.group.unreadable.notes) == 1, "they are all the same"
+        assert all(len(str(note)) < 400 for note in twice.group.unreadable.notes)
 
     def test_a_bad_amount_of_the_template_is_named_with_the_template(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
@@ -465,7 +467,7 @@ class TestThePage:
         item = annotated(**dict(word.split("=") for word in said.strip("`").split()))
         item["metadata"] |= {"name": "workers-a", "namespace": "prod"}
         del item["spec"]["template"]["spec"]["infrastructureRef"]
-        closed = group("cluster-api", item).closed_because
+        closed = group("cluster-api", item).template.closed_because
         assert closed is not None
         assert sentence(closed) == why
 

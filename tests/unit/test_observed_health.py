@@ -1,7 +1,6 @@
 """A check finds failures from the machines of each flavour, in the sandbox's worlds behind the real adapter."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +18,13 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.health.backoff import record_failure, state_at
 from evenkeel.domain.rebalancing.health.observed import observe_health
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import MINUTE, NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, adopt, plenty, record
 from tests.house import House
+from tests.parts import make, replace
 from tests.unit.test_record_failure import failure
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
@@ -86,7 +86,7 @@ class Watched:
 
     def planned(self, zone: str) -> GroupPlan:
         (pool,) = self.look().pools
-        return next(planned for planned in pool.groups if planned.group.zone == zone)
+        return next(planned for planned in pool.groups if planned.group.identity.zone == zone)
 
     def known(self, zone: str) -> GroupState:
         return next(state for key, state in self.state.groups.items() if key.name == self.names[zone])
@@ -105,9 +105,9 @@ def watched(flavour: str) -> Watched:
 class TestMachines:
     def test_a_zone_without_capacity_is_fenced_at_the_next_check(self, watched: Watched) -> None:
         assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
-        found = {planned.group.zone: planned for pool in watched.look().pools for planned in pool.groups}
+        found = {planned.group.identity.zone: planned for pool in watched.look().pools for planned in pool.groups}
         assert {zone: planned.state for zone, planned in found.items()} == {
             A: State.FENCED,
             B: State.HEALTHY,
@@ -133,7 +133,7 @@ class TestMachines:
 
     def test_an_old_api_version_reports_the_same(self) -> None:
         watched = Watched("cluster-api", versions=["v1beta1"])
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)
         assert watched.planned(A).state is State.FENCED
         assert watched.known(A).failure_class is FailureClass.CAPACITY
@@ -165,7 +165,7 @@ class TestMissingNode:
 
 class TestBackoff:
     def test_the_same_stuck_machine_does_not_double_it(self, watched: Watched) -> None:
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         first = watched.known(A)
@@ -176,7 +176,7 @@ class TestBackoff:
 
     def test_the_old_status_of_mcm_is_no_new_failure(self) -> None:
         watched = Watched("gardener")
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         watched.passes(6 * MINUTE)  # MCM tries an exhausted zone again after ten
@@ -185,7 +185,7 @@ class TestBackoff:
 
     def test_a_failed_probe_doubles_the_backoff(self) -> None:
         watched = Watched("cluster-api")
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.look()
         watched.passes(6 * MINUTE)
@@ -196,11 +196,11 @@ class TestBackoff:
         assert known.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
 
     def test_a_new_node_ends_the_backoff(self, watched: Watched) -> None:
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 3)
         assert watched.planned(A).state is State.FENCED
         watched.wants(A, 2)  # released
-        watched.cloud.give_back(A)
+        watched.cloud.restore_zone(A)
         watched.passes(6 * MINUTE)
         assert watched.planned(A).state is State.PROBING
         watched.wants(A, 3)
@@ -232,7 +232,7 @@ class TestSteadyState:
 
     def test_a_frozen_group_is_not_evaluated(self, flavour: str) -> None:
         watched = Watched(flavour, frozen=True)
-        watched.cloud.take_away(A)
+        watched.cloud.exhaust_zone(A)
         watched.wants(A, 4)
         watched.passes(30 * MINUTE)
         found = watched.look()
@@ -351,7 +351,7 @@ class TestHeldFailures:
             assert [planned.requested for planned in pool.groups] == [5, 3, 3], minute
             assert state.groups[key("a")].failure_class is kind, minute
             if pool.groups[0].state is State.FENCED:
-                assert pool.starved == 3, minute
+                assert pool.report.starved == 3, minute
         assert pool.groups[0].state is State.FENCED
 
     def test_a_timeout_replaces_it_once_the_machines_do_not_report_it(self) -> None:
@@ -469,7 +469,7 @@ class TestEventsOfAMachineSet:
     def planned(self, state: ClusterState, minute: float = 0) -> Plan:
         numbers = {"pool_min": 0, "pool_max": 9}
         groups = (group("a", 2, sets=("workers-a-5b6f7",), **numbers), group("b", 2, **numbers))
-        return plan(Observation(groups=groups), state, Policy(strategy=BALANCED), NOW + minute * MINUTE)
+        return plan(Observation(groups=groups), state, make(Policy, strategy=BALANCED), NOW + minute * MINUTE)
 
     def failed_at(self, *minutes: int) -> ClusterState:
         state = GroupState()

@@ -1,7 +1,6 @@
 """Operator actions with the ports in memory: status, explain, validate, and single pools."""
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any, ClassVar
@@ -32,6 +31,7 @@ from evenkeel_cli.main import app
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeCluster, plenty, record, register_again
 from tests.house import NUMBERS, RECORD, House, replaced_first
+from tests.parts import replace
 
 LOW = {"pool_min": 0, "pool_max": 2}
 SOON = "2026-01-15T12:02:30Z"
@@ -343,7 +343,7 @@ class TestResumeAfterRestore:
 class TestRestoreOfAPool:
     def test_its_groups_alone_are_restored_and_then_paused(self, pools: House) -> None:
         pools.settle()
-        assert all(one.has_adopted for one in pools.cluster.groups.values())
+        assert all(one.ours.has_adopted for one in pools.cluster.groups.values())
         pools.ask("restore", pool="workers")
         patches = len(pools.cluster.applied)
         pools.run()
@@ -568,7 +568,7 @@ class TestValidate:
         assert house.journal.count("write pool-max") == 0
         assert house.queue.clusters == ["demo"]
         house.run()
-        assert house.cluster.groups[key("a")].pool_max == 3
+        assert house.cluster.groups[key("a")].annotations.pool_max == 3
         assert house.control.fixes == ()
         change = {"object": "cluster-api/default/workers-a", "from": 2, "to": 3}
         assert fixes(house)[0]["mended"] == [{**change, "outcome": "written", "result": "written"}]
@@ -606,7 +606,7 @@ class TestValidate:
         house = House(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
         house.ask("validate", apply=True)
         house.run()
-        assert [one.pool_max for one in house.cluster.groups.values()] == [3, None, None]
+        assert [one.annotations.pool_max for one in house.cluster.groups.values()] == [3, None, None]
 
     @pytest.mark.parametrize(
         ("fields", "left"),
@@ -628,28 +628,31 @@ class TestValidate:
         house.ask("validate", apply=True)
         house.cluster.change(key("a"), pool_max=7)
         house.run()
-        assert house.cluster.groups[key("a")].pool_max == 7
+        assert house.cluster.groups[key("a")].annotations.pool_max == 7
         (decision,) = fixes(house)
         assert decision["mended"][0]["outcome"] == "not written: it has changed since, to 7: validate again"
         assert house.control.fixes == ()
 
     def test_fixes_of_several_pools_are_all_written(self) -> None:
         groups = [replace(one, pool_max=None, pool_min=0) for one in two_pools()]
-        house = House([replace(one, pool_max=1) if one.zone == "a" else one for one in groups], pools=[])
+        house = House([replace(one, pool_max=1) if one.identity.zone == "a" else one for one in groups], pools=[])
         house.ask("validate", apply=True, pool="workers")
         house.ask("validate", apply=True, pool="other")
         house.ask("validate", apply=True, pool="other")
         house.ask("register", record={**RECORD, "dry_run": False})
         assert sorted(entry.pool.rpartition("/")[2] for entry in house.control.fixes) == ["other", "workers"]
         house.run()
-        assert [house.cluster.groups[key("a", pool=pool)].pool_max for pool in ("workers", "other")] == [2, 2]
+        assert [house.cluster.groups[key("a", pool=pool)].annotations.pool_max for pool in ("workers", "other")] == [
+            2,
+            2,
+        ]
 
     def test_a_conflict_is_tried_again_in_the_same_run(self) -> None:
         house = House(replaced_first(zones((1, 0, 0)), **LOW))
         house.ask("validate", apply=True)
         house.store.before_write.append(lambda sort_key: house.cluster.change(key("a"), weight=2))  # with the lease
         house.run()
-        assert house.cluster.groups[key("a")].pool_max == 3
+        assert house.cluster.groups[key("a")].annotations.pool_max == 3
 
     def test_lax_greedy_is_warned_about(self) -> None:
         house = House(zones((1, 1), strategy=LAX_GREEDY))

@@ -1,7 +1,6 @@
 """Numbers of an owner: their source, their writers, and how they are fixed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import replace
 
 EVEN = [owned(zone, Bounds(1, 4), requested=2) for zone in "abc"]
 MAX = ("f:metadata", "f:annotations", f"f:{CLUSTER_API.max_key}")
@@ -39,12 +39,12 @@ def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
 
 def uneven() -> House:
     """The same, with four nodes in zone a."""
-    return house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    return house([replace(one, requested=4, running=4) if one.identity.zone == "a" else one for one in EVEN])
 
 
 def set_at_owner(house: House, zone: str, bounds: Bounds) -> None:
     """Another writer sets the bounds of the owner."""
-    owner = house.cluster.groups[key(zone)].owner
+    owner = house.cluster.groups[key(zone)].owner.numbers
     assert owner is not None
     house.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
 
@@ -105,7 +105,7 @@ def test_a_recreated_owner_has_the_desired_bounds() -> None:
     found.run()
     anew = owned("a", Bounds(0, 6), requested=4, uid="another")
     found.cluster.change(
-        key("a"), bounds=anew.bounds, owner=anew.owner, published=None, adopted=None, has_adopted=False
+        key("a"), bounds=anew.bounds, owner=anew.owner.numbers, published=None, adopted=None, has_adopted=False
     )
     assert pool_of(found)["max"] == 6 + 4 + 4
 
@@ -114,7 +114,7 @@ def test_a_pool_of_owners_with_max_zero_is_skipped_until_a_node_runs() -> None:
     none = [owned(zone, Bounds(0, 0)) for zone in "ab"]
     assert house(none).ask("status")["pools"] == []
     running = pool_plan([none[0], owned("b", Bounds(0, 0), requested=1)], numbers())
-    assert (running.valid, running.max) == (True, 0)
+    assert (running.mode.valid, running.max) == (True, 0)
 
 
 def test_the_stored_state_alone_shows_which_bounds_are_ours() -> None:
@@ -169,7 +169,7 @@ def test_the_last_other_writer_of_a_field_is_named() -> None:
 
 
 def test_bounds_of_a_controller_are_frozen_and_checks_remember_it() -> None:
-    groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_place="its max") for zone in "ab"]
+    groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_field="its max") for zone in "ab"]
     found = House(groups)
     found.run()
     assert found.cluster.applied == []
@@ -207,13 +207,13 @@ def controlled(item: Object, kind: str = "Cluster", group: str = "provisioning.e
 
 def notes_of(*items: Object) -> Sequence[str]:
     (found, *_) = read(*items)
-    return problems_of(pool_plan([found.group], numbers(0, 9)).problems)
+    return problems_of(pool_plan([found.group], numbers(0, 9)).report.problems)
 
 
 def test_an_unknown_controller_is_reported_once_with_what_to_do() -> None:
     groups = [one.group for one in read(*(controlled(objects.cluster_api(zone, 1)) for zone in ZONES))]
     planned = pool_plan(groups, numbers(0, 9))
-    (note,) = problems_of(planned.problems)
+    (note,) = problems_of(planned.report.problems)
     assert note.startswith("Cluster blue: apiVersion is 'provisioning.example.com/v1': a kind that Evenkeel does not")
     assert "which controls a MachineDeployment here" in note
     assert "set them on it, and leave its groups out by the record's discovery" in note
@@ -254,7 +254,7 @@ def test_owner_references_of_any_shape_stop_nothing(owners: Any) -> None:
     item = objects.cluster_api(ZONES[0], 1)
     item["metadata"]["ownerReferences"] = owners
     (found,) = read(item)
-    assert pool_plan([found.group], numbers(0, 9)).valid
+    assert pool_plan([found.group], numbers(0, 9)).mode.valid
 
 
 # -- Karpenter
@@ -275,7 +275,7 @@ def member(zone: str, replicas: int, **fields: Any) -> Object:
 
 def test_a_member_of_karpenter_gets_a_max_only_and_keeps_its_replicas() -> None:
     members = read(*(member(zone, 3, ready=1) for zone in ZONES))
-    assert all(one.group.max_only and one.group.bounds == Bounds(0, 4) for one in members)
+    assert all(one.group.owner.max_only and one.group.bounds == Bounds(0, 4) for one in members)
     assert members[0].owner.bounds_annotations(Bounds(2, 5)) == {CLUSTER_API.max_key: "5"}
     for one in pool_plan([one.group for one in members], numbers(9, 12)).groups:
         assert (one.requested, one.bounds and one.bounds.min) == (3, 0)
@@ -285,9 +285,9 @@ def test_a_member_of_karpenter_gets_a_max_only_and_keeps_its_replicas() -> None:
 def test_an_autoscaler_beside_karpenter_is_reported() -> None:
     (found,) = read(member(ZONES[0], 3))
     beside = replace(found.group, replicas_by="cluster-autoscaler")
-    kinds = [problem.kind for problem in pool_plan([beside], numbers(0, 9)).problems]
+    kinds = [problem.kind for problem in pool_plan([beside], numbers(0, 9)).report.problems]
     assert kinds == [ProblemKind.AUTOSCALER_BESIDE_KARPENTER]
-    assert not pool_plan([found.group], numbers(0, 9)).problems
+    assert not pool_plan([found.group], numbers(0, 9)).report.problems
 
 
 # -- fixes
@@ -388,7 +388,9 @@ def test_every_kind_of_owner_has_a_text_about_its_readers() -> None:
 
 
 def test_explain_shows_the_chain_of_a_number() -> None:
-    groups = [replace(one, owner=replace(one.owner, set_by="argocd")) if one.owner else one for one in EVEN]
+    groups = [
+        replace(one, owner=replace(one.owner.numbers, set_by="argocd")) if one.owner.numbers else one for one in EVEN
+    ]
     text = " ".join(house(groups).ask("explain", pool="workers")["sentences"])
     assert "PoolMaximum is 12: the sum of 4 (MachineAutoscaler default/a)" in text
     assert (
@@ -414,7 +416,7 @@ def test_the_text_about_very_many_owners_is_short() -> None:
     many = [
         replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
     ]
-    (origin, _) = pool_plan(many, numbers()).origins
+    (origin, _) = pool_plan(many, numbers()).report.origins
     found = house(many).ask("status")["pools"][0]["numbersFrom"]["max"]
     assert len(origin.owners) == 400
     assert len(found["owners"]) == MOST_NAMED
@@ -474,8 +476,11 @@ def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: 
         }
     )
     (found,) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))[0]
-    assert (found.group.unneeded_time, found.group.unready_time) == (timedelta(minutes=30), timedelta(seconds=90))
-    assert (found.group.utilization_threshold, found.group.gpu_utilization_threshold) == (0.6, 0.75)
+    assert (found.group.options.unneeded_time, found.group.options.unready_time) == (
+        timedelta(minutes=30),
+        timedelta(seconds=90),
+    )
+    assert (found.group.options.utilization_threshold, found.group.options.gpu_utilization_threshold) == (0.6, 0.75)
     text = House([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
     assert (
         "Its own scale-down options: utilization threshold 60%, GPU utilization threshold 75%, unneeded time 30 min, "
@@ -513,10 +518,10 @@ def test_an_invalid_option_is_a_note_and_changes_nothing(option: str, value: str
     item = objects.cluster_api(ZONES[0], 1)
     item["metadata"]["annotations"][getattr(CLUSTER_API.autoscaler, option)] = value
     (found,) = read(item)
-    assert getattr(found.group, option) is None
-    assert [fault.field for fault in found.group.notes] == [getattr(CLUSTER_API.autoscaler, option)]
-    assert pool_plan([found.group], numbers()).valid
-    assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
+    assert getattr(found.group.options, option) is None
+    assert [fault.field for fault in found.group.unreadable.notes] == [getattr(CLUSTER_API.autoscaler, option)]
+    assert pool_plan([found.group], numbers()).mode.valid
+    assert "the default counts" in problems_of(pool_plan([found.group], numbers()).report.problems)[0]
     assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY
 
 
@@ -529,8 +534,8 @@ def test_the_desired_maximum_during_relief_is_the_one_before() -> None:
 def test_dead_zones_do_not_change_the_desired_bounds_of_an_owner() -> None:
     before, ours = Bounds(1, 6), Bounds(2, 9)
     held = owned("a", ours, takes_ours=True)
-    assert held.owner is not None
-    desired_bounds = {held.owner.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
+    assert held.owner.numbers is not None
+    desired_bounds = {held.owner.numbers.ref.id: DesiredBounds(bounds=before, ours=(ours,))}
     for relief in (None, Relief(dead={"a": NOW})):
         assert desired_bounds_of(held, PoolState(desired_bounds=desired_bounds, relief=relief)) == before
 

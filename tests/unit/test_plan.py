@@ -1,6 +1,5 @@
 """A plan as a whole: its reasons, its digest, and what it leaves unchanged."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,6 +33,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import make, replace
 
 SECOND = timedelta(seconds=1)
 
@@ -41,7 +41,7 @@ SECOND = timedelta(seconds=1)
 def test_a_plan_without_groups_keeps_what_the_check_skipped() -> None:
     gone = Skipped(namespace="default", name="x", reason=Reason.of(Rule.SAID, text="not ours"))
     observation = Observation(groups=(), skipped=(gone,))
-    found = plan(observation, ClusterState(), Policy(strategy=BALANCED), NOW)
+    found = plan(observation, ClusterState(), make(Policy, strategy=BALANCED), NOW)
     assert (found.pools, found.skipped, found.changes, dict(found.states)) == ((), (gone,), (), {})
 
 
@@ -98,7 +98,7 @@ def test_numbers_as_large_as_they_come_are_planned(strategy) -> None:
 )
 def test_a_check_is_due_a_second_after_the_last_fence_ends(state: Any, end: datetime | None) -> None:
     found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), **state)
-    assert found.look_at == (end and end + SECOND)
+    assert found.check_at == (end and end + SECOND)
     if state == {"fenced": "a"}:
         assert "fenced until 2026-01-15T12:04:00Z (capacity failure 1)" in reasons(found.pools[0], "a")
 
@@ -148,9 +148,9 @@ def test_nodes_of_the_last_seconds_count_for_max_step(added_at: datetime, added:
     found = plan_of(groups, policy, adopted={pool_plan(groups, policy).id: state})
     (pool,) = found.pools
     assert sum(requested(pool)) == adds
-    assert pool.added == (5 if adds else 0), "with those of the last seconds"
+    assert pool.replicas.added == (5 if adds else 0), "with those of the last seconds"
     if adds < 5:
-        assert found.look_at == added_at + 15 * SECOND
+        assert found.check_at == added_at + 15 * SECOND
 
 
 def test_probes_of_invisible_zones_count_for_max_step() -> None:
@@ -245,6 +245,6 @@ class TestHalfAList:
         state = ClusterState(pools=dict(first.pool_states))
         empty = plan(Observation(groups=()), state, numbers(0, 20), NOW + MINUTE)
         (pool,) = empty.pools
-        assert (pool.awaits_check, pool.groups, empty.look_at) == (True, (), NOW + 2 * MINUTE)
+        assert (pool.awaits_check, pool.groups, empty.check_at) == (True, (), NOW + 2 * MINUTE)
         waited = replace(state, pools={pool.id: pool.remembered})
         assert plan(Observation(groups=()), waited, numbers(0, 20), NOW + 2 * MINUTE).pools == ()

@@ -2,7 +2,6 @@
 
 import json
 from copy import deepcopy
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.validation import ConfigError
 from evenkeel_cli.answers import _outcomes
 from tests.builders import NOW, in_backoff, key, numbers, pool_plan, zones
+from tests.parts import replace
 from tests.unit.test_docs import ROOT, block
 
 SCHEMA = ROOT / "docs" / "decision.schema.json"
@@ -96,8 +96,8 @@ def test_a_plan_has_the_names_of_the_contract() -> None:
     assert list(reported) == ["now", "pools", "skipped"]
     assert reported["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]
     assert "outcome" not in reported["pools"][0]["groups"][0]
-    asked = replace(pool, scale_request=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
-    reported = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, look_at=NOW))
+    asked = replace(pool, request_current=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
+    reported = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, check_at=NOW))
     assert reported["lookAt"] == "2026-01-15T12:00:00Z"
     assert reported["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
 

@@ -1,6 +1,5 @@
 """The members of a pool, and where its numbers come from."""
 
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -34,14 +33,15 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import make, replace
 
 
 def problem(found: PoolPlan) -> str:
     """Return the only problem of an invalid pool without changes."""
-    assert not found.valid
+    assert not found.mode.valid
     assert not found.changes
-    assert len(problems_of(found.problems)) == 1, problems_of(found.problems)
-    return problems_of(found.problems)[0]
+    assert len(problems_of(found.report.problems)) == 1, problems_of(found.report.problems)
+    return problems_of(found.report.problems)[0]
 
 
 # -- membership
@@ -71,15 +71,15 @@ GPU = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
     ids=["selected", "none", "another value", "no value", "first rule", "namespace", "a pool label", "no selector"],
 )
 def test_a_rule_selects_groups_by_label(fields: dict[str, Any], rules: tuple[PoolRule, ...], pool: str | None) -> None:
-    found = plan_of([group("a", **{"pool": None, **fields})], Policy(strategy=BALANCED, pools=rules))
+    found = plan_of([group("a", **{"pool": None, **fields})], make(Policy, strategy=BALANCED, pools=rules))
     assert [str(one.id) for one in found.pools] == ([f"cluster-api/default/{pool}"] if pool else [])
 
 
 def test_a_rule_for_another_namespace_or_name_does_not_count() -> None:
     rules = (replace(numbers(0, 9).pools[0], namespace="elsewhere"), PoolRule(name="others", min=3, max=3))
-    assert pool_plan([group("a", bounds=(0, 2))], Policy(strategy=BALANCED, pools=rules)).max == 2
+    assert pool_plan([group("a", bounds=(0, 2))], make(Policy, strategy=BALANCED, pools=rules)).max == 2
     rules = (PoolRule(name="others", min=3, max=3), PoolRule(name="workers", max=9))
-    assert pool_plan(zones((1, 1)), Policy(strategy=BALANCED, pools=rules)).max == 9
+    assert pool_plan(zones((1, 1)), make(Policy, strategy=BALANCED, pools=rules)).max == 9
 
 
 def test_pools_of_one_name_in_two_namespaces_or_clusters_are_two_pools() -> None:
@@ -103,7 +103,7 @@ def test_pools_without_bounds_or_numbers_are_skipped() -> None:
 
 # -- similarity
 
-SIMILAR = Policy(strategy=BALANCED, similarity=Similarity())
+SIMILAR = make(Policy, strategy=BALANCED, similarity=Similarity())
 
 
 def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
@@ -180,8 +180,8 @@ def test_a_group_that_cannot_be_compared_is_skipped_with_what_to_do(fields: dict
 def test_a_template_fault_does_no_harm_to_a_labelled_pool() -> None:
     fault = Fault(object="MD x", field="f", value="'v'", problem="p")
     found = pool_plan(zones((1, 1), bounds=((0, 4), (0, 4)), template_faults=(fault,)), SIMILAR)
-    assert found.valid
-    assert problems_of(found.problems) == ()
+    assert found.mode.valid
+    assert problems_of(found.report.problems) == ()
 
 
 def test_an_unreadable_bound_makes_the_pool_of_similar_groups_invalid() -> None:
@@ -201,7 +201,7 @@ def test_with_a_list_of_labels_only_these_are_compared() -> None:
     def labelled(zone: str, team: str) -> NodeGroup:
         return alike(zone, template=NodeTemplate(labels={"team": team}))
 
-    policy = Policy(strategy=BALANCED, similarity=Similarity(labels=("team",)))
+    policy = make(Policy, strategy=BALANCED, similarity=Similarity(labels=("team",)))
     found = plan_of([labelled("a", "x"), labelled("b", "y"), labelled("c", "x"), alike("d", template=None)], policy)
     assert sorted(members(found).values()) == [["loose-a", "loose-c"], ["loose-b"], ["loose-d"]]
 
@@ -213,7 +213,7 @@ def test_with_a_list_of_labels_only_these_are_compared() -> None:
 def test_zones_are_ordered_by_index_or_else_by_name(indices: tuple[int | None, ...], order: str) -> None:
     members = [group(zone, bounds=(0, 2), zone_index=index) for zone, index in zip("bca", indices, strict=True)]
     found = pool_plan(members, numbers(0, 4, BACKWARD_COMPATIBLE))
-    assert "".join(str(plan.group.zone) for plan in found.groups) == order
+    assert "".join(str(plan.group.identity.zone) for plan in found.groups) == order
     assert maxima(found) == (2, 1, 1)
 
 
@@ -227,7 +227,7 @@ def test_annotations_on_any_member_precede_the_record() -> None:
 
 
 def test_the_cluster_decides_what_neither_member_nor_rule_sets() -> None:
-    policy = Policy(strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
+    policy = make(Policy, strategy=ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
     stuck = zones((5, 3), running=(2, 3))
     found = pool_plan(stuck, policy, fenced=("a",))
     assert found.strategy is ADAPTIVE
@@ -300,8 +300,8 @@ def test_a_new_pool_smaller_than_its_zones_or_with_min_above_max_is_invalid() ->
 def test_an_existing_pool_smaller_than_its_zones_has_a_warning(strategy, trace) -> None:
     members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
     found = pool_plan(members, numbers(0, 2, strategy))
-    assert found.valid
-    assert "it is used all the same, because the pool exists" in problems_of(found.problems)[0]
+    assert found.mode.valid
+    assert "it is used all the same, because the pool exists" in problems_of(found.report.problems)[0]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     known = {before.id: replace(before.remembered, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools
-    assert after.unplaced_before == 3
+    assert after.replicas.unplaced_before == 3
     assert sum(requested(after)) == 6 + 3
 
 
@@ -356,8 +356,8 @@ def test_a_relabelled_pool_keeps_its_state() -> None:
 def test_every_member_without_a_zone_is_a_problem() -> None:
     members = [replace(member, zone=None) for member in zones((1, 1))]
     found = pool_plan(members, numbers(0, 4))
-    assert not found.valid
-    assert [text.split(":")[0] for text in problems_of(found.problems)] == [str(key("a")), str(key("b"))]
+    assert not found.mode.valid
+    assert [text.split(":")[0] for text in problems_of(found.report.problems)] == [str(key("a")), str(key("b"))]
 
 
 def test_a_fault_of_one_member_makes_its_pool_invalid_and_no_other() -> None:
@@ -367,11 +367,11 @@ def test_a_fault_of_one_member_makes_its_pool_invalid_and_no_other() -> None:
     good, bad = plan_of(broken + fine, numbers(0, 4)).pools
     assert problem(bad) == "default/workers-a: max-size is 'x': not an integer"
     assert requested(bad) == (1, 1)
-    assert good.valid
+    assert good.mode.valid
     assert good.changes
 
 
 def test_every_fault_of_a_pool_is_named() -> None:
     faults = [Fault(object="x", field=name, value="'?'", problem="bad") for name in ("pool-min", "pool-max")]
     members = [group("a", faults=(faults[0],), pool_max=1), group("b", faults=(faults[1],), pool_max=2)]
-    assert len(pool_plan(members, numbers(0, 4)).problems) == 3
+    assert len(pool_plan(members, numbers(0, 4)).report.problems) == 3

@@ -1,7 +1,6 @@
 """From objects as the three APIs hold them to node groups: zones, pools, owners of the bounds, bad values."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +30,7 @@ from tests import objects
 from tests.builders import group, json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
+from tests.parts import replace
 
 MAKE: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
 SCALER = objects.machine_autoscaler(ZONES[0], 1, 7)
@@ -74,7 +74,7 @@ def changed(item: Object, *path: str, to: Any) -> Object:
 class TestZones:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_each_flavour_has_its_own_zone_field(self, flavour: str) -> None:
-        assert only(flavour, MAKE[flavour](ZONES[1], 1)).zone == ZONES[1]
+        assert only(flavour, MAKE[flavour](ZONES[1], 1)).identity.zone == ZONES[1]
 
     @pytest.mark.parametrize("label", ["topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"])
     def test_gardeners_providers_use_labels_of_their_own(self, label: str) -> None:
@@ -83,7 +83,7 @@ class TestZones:
             *("spec", "template", "spec", "nodeTemplate", "metadata", "labels"),
             to={label: "zone-x", "worker.gardener.cloud/pool": "main"},
         )
-        assert only("gardener", item).zone == "zone-x"
+        assert only("gardener", item).identity.zone == "zone-x"
 
     @pytest.mark.parametrize(
         ("domain", "label", "zone"), [(None, "zone-x", "zone-x"), (ZONES[0], "x", ZONES[0]), (None, None, None)]
@@ -94,31 +94,31 @@ class TestZones:
         item = changed(objects.cluster_api(ZONES[0], 1), "spec", "template", "spec", "failureDomain", to=domain)
         item = changed(item, "metadata", "labels", "topology.kubernetes.io/zone", to=label)
         group = only("cluster-api", item)
-        assert (group.zone, group.faults) == (zone, ())
+        assert (group.identity.zone, group.unreadable.faults) == (zone, ())
 
     @pytest.mark.parametrize(
         ("name", "index"), [("a-z1", 0), ("a-z12", 11), ("a", None), ("a-z", None), ("a-z1-b", None)]
     )
     def test_the_index_is_in_the_name(self, name: str, index: int | None) -> None:
         item = changed(objects.gardener(ZONES[0], 1), "metadata", "name", to=name)
-        assert only("gardener", item).zone_index == index
+        assert only("gardener", item).identity.zone_index == index
 
 
 class TestMachinePools:
     @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
     def test_one_failure_domain_is_a_zone_and_members_are_counted(self, version: str) -> None:
         group = only("cluster-api", objects.machine_pool(ZONES[1], 5, 1, instances=3, version=version))
-        assert (group.kind, group.zone, group.pool_label, group.bounds) == (
+        assert (group.identity.kind, group.identity.zone, group.identity.pool_label, group.bounds) == (
             *("MachinePool", ZONES[1], "workers"),
             Bounds(0, 4),
         )
-        assert (group.requested, group.running, group.launched, group.waiting) == (5, 1, 3, 4)
+        assert (group.requested, group.running, group.status.launched, group.waiting) == (5, 1, 3, 4)
         assert group.on_its_way(NOW, timedelta(0)) == 2, "however old: nobody says which of them go"
 
     def test_references_to_nodes_whose_machines_have_gone_do_not_count(self) -> None:
         assert only("cluster-api", objects.machine_pool(ZONES[0], 3, 3, instances=1)).running == 1
         twice = changed(objects.machine_pool(ZONES[0], 3, 2), "spec", "providerIDList", to=["aws:///a/i-1"] * 2)
-        assert only("cluster-api", twice).launched == 1
+        assert only("cluster-api", twice).status.launched == 1
 
     def test_without_machines_none_are_listed_and_with_some_they_are_counted(self) -> None:
         item = objects.machine_pool(ZONES[0], 3, 2)
@@ -151,17 +151,17 @@ class TestMachinePools:
         item = changed(objects.machine_pool(ZONES[0], 3), "spec", "failureDomains", to=None)
         item = changed(item, "metadata", "labels", "topology.kubernetes.io/zone", to="zone-x")
         item = changed(item, "metadata", "annotations", "cluster.x-k8s.io/replicas-managed-by", to="false")
-        assert only("cluster-api", item).zone == "zone-x"
+        assert only("cluster-api", item).identity.zone == "zone-x"
 
 
 class TestPools:
     def test_our_own_label_goes_before_the_flavours(self) -> None:
         item = changed(objects.gardener(ZONES[0], 1), "metadata", "labels", "evenkeel.dev/pool", to="mine")
-        assert only("gardener", item).pool_label == "mine"
+        assert only("gardener", item).identity.pool_label == "mine"
 
     def test_gardeners_pool_is_found_in_the_node_template_too(self) -> None:
         item = changed(objects.gardener(ZONES[0], 1), "metadata", "labels", to=None)
-        assert only("gardener", item).pool_label == "main"
+        assert only("gardener", item).identity.pool_label == "main"
 
     def test_annotations_are_read(self) -> None:
         annotations = {
@@ -174,15 +174,23 @@ class TestPools:
             "evenkeel.dev/max-step": "7",
         }
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
-        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, LAX_GREEDY)
-        assert (group.fencing_enabled, group.weight, group.zone_max) == (False, 3, 5)
-        assert group.max_step == 7
-        assert group.faults == ()
+        assert (group.annotations.pool_min, group.annotations.pool_max, group.annotations.strategy) == (
+            3,
+            12,
+            LAX_GREEDY,
+        )
+        assert (group.annotations.fencing_enabled, group.annotations.weight, group.annotations.zone_max) == (
+            False,
+            3,
+            5,
+        )
+        assert group.annotations.max_step == 7
+        assert group.unreadable.faults == ()
 
     @pytest.mark.parametrize("value", ["0", "-1", "many"])
     def test_a_bad_max_step_is_a_fault(self, value: str) -> None:
         item = objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/max-step": value})
-        (fault,) = only("cluster-api", item).faults
+        (fault,) = only("cluster-api", item).unreadable.faults
         assert f"evenkeel.dev/max-step is {value!r}: " in str(fault)
 
     def test_a_rolling_updates_numbers_are_read_in_both_places(self) -> None:
@@ -190,7 +198,7 @@ class TestPools:
         old = changed(objects.cluster_api(ZONES[0], 1), "spec", "strategy", to=rolling)
         new = changed(objects.cluster_api(ZONES[0], 1), "spec", "rollout", to={"strategy": rolling})
         for item in (old, new):
-            found = only("cluster-api", item).rolling
+            found = only("cluster-api", item).status.rolling
             assert (found.max_surge, found.max_unavailable) == ("30%", 0)
 
 
@@ -205,22 +213,22 @@ class TestBounds:
             key = f"cluster.x-k8s.io/cluster-api-autoscaler-node-group-{end}-size"
             item = changed(item, "metadata", "annotations", key, to=value)
         group = only("cluster-api", item)
-        assert (group.bounds, group.copied) == (bounds, None)
+        assert (group.bounds, group.owner.copied) == (bounds, None)
 
     def test_a_machine_autoscaler_owns_the_bounds_and_insists_on_a_max_of_one(self) -> None:
         group = only("openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), SCALER)
-        assert (group.bounds, group.owner_min_max, group.two_objects) == (Bounds(1, 7), 1, True)
+        assert (group.bounds, group.owner.least_max, group.owner.two_objects) == (Bounds(1, 7), 1, True)
 
     def test_a_machine_autoscaler_of_another_kind_or_namespace_owns_nothing(self) -> None:
         other = changed(SCALER, "spec", "scaleTargetRef", "kind", to="MachineDeployment")
         elsewhere = changed(SCALER, "metadata", "namespace", to="elsewhere")
         group = only("openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), other, elsewhere)
-        assert (group.bounds, group.two_objects) == (Bounds(2, 3), False)
+        assert (group.bounds, group.owner.two_objects) == (Bounds(2, 3), False)
 
     def test_a_bad_machine_autoscaler_is_the_fault_and_is_named(self) -> None:
         bad = changed(SCALER, "spec", "maxReplicas", to="many")
         group = only("openshift", objects.openshift(ZONES[0], 1), bad)
-        assert [str(fault) for fault in group.faults] == [
+        assert [str(fault) for fault in group.unreadable.faults] == [
             "MachineAutoscaler demo/worker-eu-central-1a: spec.maxReplicas is 'many': "
             "not an integer: write a whole number of nodes"
         ]
@@ -230,12 +238,12 @@ class TestBounds:
         owned = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "pool-a")
         cluster = changed(objects.topology_cluster("pool-a"), "metadata", "name", to="demo")
         group = only("cluster-api", owned, cluster)
-        assert (group.bounds, group.two_objects, group.frozen_because) == (Bounds(0, 9), True, None)
+        assert (group.bounds, group.owner.two_objects, group.frozen_because) == (Bounds(0, 9), True, None)
 
     def test_the_worker_limits_the_replicas_of_each_zone_of_its_pool(self) -> None:
         pool = [objects.gardener(zone, 1) for zone in ZONES]
         found = read("gardener", *pool, objects.worker(4, 10)).values()
-        assert [one.group.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+        assert [one.group.owner.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
 
     def test_the_worker_precedes_the_copy_of_the_shoot(self) -> None:
         workers = [{"name": "main", "minimum": 1, "maximum": 3, "zones": list(ZONES)}]
@@ -296,14 +304,14 @@ class TestOwners:
 
     def test_the_bounds_of_the_owner_precede_the_copies(self, owned: Object) -> None:
         group = only("openshift", owned, objects.machine_autoscaler(ZONES[0], 2, 9))
-        assert (group.bounds, group.copied, group.frozen_because) == (Bounds(2, 9), Bounds(1, 7), None)
+        assert (group.bounds, group.owner.copied, group.frozen_because) == (Bounds(2, 9), Bounds(1, 7), None)
 
     @pytest.mark.parametrize("low", [None, "x", "9"])
     def test_copies_that_cannot_be_read_are_none_and_no_fault(self, owned: Object, low: Any) -> None:
         key = "machine.openshift.io/cluster-api-autoscaler-node-group-min-size"
         broken = changed(owned, "metadata", "annotations", key, to=low)
         group = only("openshift", broken, objects.machine_autoscaler(ZONES[0], 2, 9))
-        assert (group.copied, group.faults) == (None, ())
+        assert (group.owner.copied, group.unreadable.faults) == (None, ())
 
     def test_under_a_topology_the_deployment_has_the_copies(self) -> None:
         item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
@@ -311,7 +319,7 @@ class TestOwners:
             item, "metadata", "annotations", "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size", to="5"
         )
         group = only("cluster-api", item, objects.topology_cluster("a"))
-        assert (group.bounds, group.copied) == (Bounds(0, 9), Bounds(0, 5))
+        assert (group.bounds, group.owner.copied) == (Bounds(0, 9), Bounds(0, 5))
 
     def test_the_last_other_writer_of_the_replicas_is_named(self) -> None:
         def entry(manager: str, time: str, *fields: str) -> Object:
@@ -324,15 +332,15 @@ class TestOwners:
             entry("evenkeel", "2026-01-15T13:00:00Z", "f:replicas"),
         ]
         item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "managedFields", to=entries)
-        assert only("cluster-api", item).replicas_by == "cluster-autoscaler"
-        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).replicas_by == "somebody"
+        assert only("cluster-api", item).managers.replicas_by == "cluster-autoscaler"
+        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).managers.replicas_by == "somebody"
 
     def test_a_second_object_of_one_name_is_skipped(self) -> None:
         deployment = objects.cluster_api(ZONES[0], 2)
         listing = Listing(flavour=FLAVOURS["cluster-api"])
         listing.objects = {"MachineDeployment": [deployment, deployment], "MachineSet": [{**deployment, "spec": {}}]}
         found, skipped = read_groups(listing)
-        assert [(one.group.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
+        assert [(one.group.identity.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
         assert [sentence(one.reason) for one in skipped] == [
             "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineDeployment",
             "a second object of this name: Evenkeel plans the MachineDeployment, not this MachineSet",
@@ -344,20 +352,20 @@ class TestProvisionTimeout:
     @pytest.mark.parametrize(("text", "minutes"), [("30m", 30), ("1h30m", 90), ("30M", 30)])
     def test_cluster_autoscalers_own_option_of_the_group_is_read(self, flavour: str, text: str, minutes: int) -> None:
         group = only(flavour, MAKE[flavour](ZONES[0], 1, annotations={_PROVISION_KEYS[flavour]: text}))
-        assert (group.provision_timeout, group.notes) == (timedelta(minutes=minutes), ())
+        assert (group.options.provision_timeout, group.unreadable.notes) == (timedelta(minutes=minutes), ())
 
     @pytest.mark.parametrize("text", ["", "soon", "-5m", "0s"])
     def test_an_invalid_provision_timeout_is_a_note(self, text: str) -> None:
         key = _PROVISION_KEYS["cluster-api"]
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={key: text}))
-        assert (group.provision_timeout, group.faults) == (None, ())
-        (note,) = group.notes
+        assert (group.options.provision_timeout, group.unreadable.faults) == (None, ())
+        (note,) = group.unreadable.notes
         assert str(note).startswith(f"MachineDeployment demo/{group.key.name}: {key} is '{text}': ")
         assert str(note).endswith("; the default counts")
 
     def test_the_keys_of_other_flavours_mean_nothing(self) -> None:
         item = objects.cluster_api(ZONES[0], 1, annotations={_PROVISION_KEYS["openshift"]: "30m"})
-        assert only("cluster-api", item).provision_timeout is None
+        assert only("cluster-api", item).options.provision_timeout is None
 
 
 class TestNamesOfOurs:
@@ -374,13 +382,13 @@ class TestNamesOfOurs:
     )
     def test_an_unknown_name_is_a_fault_with_the_nearest(self, place: str, name: str, says: str) -> None:
         group = only("cluster-api", changed(objects.cluster_api(ZONES[0], 1), "metadata", place, name, to="12"))
-        (fault,) = group.faults
+        (fault,) = group.unreadable.faults
         assert str(fault).startswith(f"MachineDeployment demo/{group.key.name}: {name} is '12': ")
         assert says in str(fault)
 
     def test_a_misplaced_name_on_the_owner_is_a_fault(self) -> None:
         scaler = changed(SCALER, "metadata", "annotations", to={"evenkeel.dev/pool-max": "12"})
-        (fault,) = only("openshift", objects.openshift(ZONES[0], 1), scaler).faults
+        (fault,) = only("openshift", objects.openshift(ZONES[0], 1), scaler).unreadable.faults
         assert str(fault) == (
             "MachineAutoscaler demo/worker-eu-central-1a: evenkeel.dev/pool-max is '12': "
             "not read here: it is an annotation of MachineDeployments and MachineSets"
@@ -389,7 +397,7 @@ class TestNamesOfOurs:
     @pytest.mark.parametrize("name", ["evenkeel.development/x", "team.example/evenkeel.dev", "evenkeel.dev"])
     def test_names_of_others_are_ignored(self, name: str) -> None:
         item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "annotations", name, to="x")
-        assert only("cluster-api", item).faults == ()
+        assert only("cluster-api", item).unreadable.faults == ()
 
 
 class TestAutoscalerStatus:
@@ -409,7 +417,7 @@ class TestAutoscalerStatus:
         scale_up = {"status": "Backoff", "lastTransitionTime": "2026-01-15T12:00:00Z", "backoffInfo": backoff}
         group = {"name": "MachineDeployment/demo/demo-workers-eu-central-1a", "scaleUp": scale_up}
         (one,) = with_autoscaler_status(found, FLAVOURS["cluster-api"], yaml.safe_dump({"nodeGroups": [group]}))
-        assert (one.group.autoscaler_failure is not None) is is_failure
+        assert (one.group.status.autoscaler_failure is not None) is is_failure
 
 
 class TestReplicas:
@@ -579,15 +587,15 @@ class TestFaults:
         self, path: tuple[str, ...], value: Any, says: str
     ) -> None:
         group = only("cluster-api", changed(objects.cluster_api(ZONES[0], 3), *path, to=value))
-        (fault,) = group.faults
+        (fault,) = group.unreadable.faults
         assert str(fault).startswith("MachineDeployment demo/demo-workers-eu-central-1a: ")
         assert says in str(fault)
-        assert group.pool_label == "workers"
+        assert group.identity.pool_label == "workers"
 
     def test_an_edited_decision_is_no_fault(self) -> None:
         for text in ("", "{", "[]", '{"max": -1, "target": 2, "state": "healthy"}', '{"max": 1}'):
             group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/decision": text}))
-            assert (group.published, group.faults) == (None, ())
+            assert (group.ours.published, group.unreadable.faults) == (None, ())
 
     @given(
         json_values(),

@@ -1,7 +1,6 @@
 """What happens to replicas: released, taken back, raised."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.builders import (
     requested,
     zones,
 )
+from tests.parts import replace
 
 ANY, FENCED = numbers(0, 12), {"fenced": "a"}
 HOLD = numbers(0, 12, on_failure=OnFailure.HOLD)
@@ -38,7 +38,7 @@ A, B = zones((5, 3), running=(2, 3))
 OVER_A, OVER_B = zones((6, 6), running=(4, 4))
 WITHIN_A, WITHIN_B = zones((6, 4), running=(4, 4))
 NINE_A, NINE_B = zones((5, 5), running=(4, 4))
-WATCHED = {"owner_min_max": 1}  # the owner insists on a max of one
+WATCHED = {"least_max": 1}  # the owner insists on a max of one
 
 
 def minutes(*ages: int) -> tuple[timedelta, ...]:
@@ -138,19 +138,19 @@ def test_replicas_are_released_or_taken_back(
     found = pool_plan(groups, policy, **state)
     assert requested(found) == expected
     assert says in reasons(found, "a")
-    assert found.overcommitted is (sum(expected) > found.max)
+    assert found.report.overcommitted is (sum(expected) > found.max)
     if found.groups[0].state is State.FENCED:
-        assert maxima(found)[0] == max(expected[0], found.groups[0].group.owner_min_max or 0)
+        assert maxima(found)[0] == max(expected[0], found.groups[0].group.owner.least_max or 0)
         assert sum(maxima(found)) <= max(found.max, sum(expected))
 
 
 def test_without_a_healthy_zone_stuck_replicas_stay_and_starve() -> None:
     found = pool_plan(zones((5, 3), running=(2, 2)), ANY, fenced=("a", "b"))
-    assert (requested(found), found.starved) == ((5, 3), 4)
+    assert (requested(found), found.report.starved) == ((5, 3), 4)
     assert "keeps 3 stuck replicas: no healthy zone can take over" in reasons(found, "a")
-    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.problems)
+    assert "starved: no healthy zone can take 4 nodes" in problems_of(found.report.problems)
     found = pool_plan(zones((5, 3), running=(2, 3), zone_max=3), ANY, fenced=("a",))
-    assert (requested(found), found.starved) == ((5, 3), 3)
+    assert (requested(found), found.report.starved) == ((5, 3), 3)
 
 
 def test_a_refused_launch_does_not_release_the_machines_that_boot() -> None:
@@ -185,7 +185,7 @@ def test_a_machine_with_a_quota_failure_is_missing_while_its_zone_is_probed() ->
     a, b = zones((3, 3), running=(2, 3))
     quota = MachineFailure(code="VcpuLimitExceeded", message="", at=NOW - timedelta(minutes=6))
     a = replace(with_machine(refused(replace(a, running=0), *minutes(7)), -1, failure=quota), running=2)
-    assert pool_plan([a, b], ANY, states={key("a"): after_backoff(FailureClass.QUOTA)}).starved == 1
+    assert pool_plan([a, b], ANY, states={key("a"): after_backoff(FailureClass.QUOTA)}).report.starved == 1
 
 
 def test_released_replicas_are_not_reported_as_taken_back() -> None:
@@ -232,7 +232,7 @@ def test_the_minimum_is_raised_where_replicas_are_allowed(
     groups: Sequence[NodeGroup], policy: Policy, state: Any, expected: tuple[int, ...], starved: int
 ) -> None:
     found = pool_plan(groups, policy, **state)
-    assert (requested(found), found.starved) == (expected, starved)
+    assert (requested(found), found.report.starved) == (expected, starved)
 
 
 def test_below_the_pool_minimum_healthy_zones_are_raised_levelled() -> None:

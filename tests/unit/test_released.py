@@ -1,6 +1,5 @@
 """Released replicas are ordered once beside an autoscaler: by the autoscaler, or by Evenkeel."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from evenkeel.domain.model.workload import Pod, Workload
 from evenkeel.domain.rebalancing.replicas.release import RELEASE_KEPT
 from evenkeel.texts.english import sentences
 from tests.builders import NOW, Played, after_backoff, in_backoff, key, maxima, numbers, requested, zones
+from tests.parts import replace
 from tests.workloads import node, pod, pods, template
 
 #: seconds from a release until the pool is closed to the autoscaler, and until Evenkeel orders; a loop takes 10 s
@@ -26,7 +26,7 @@ CLOSES, ORDERS = 40, 50
 
 def workload(waiting: int, groups: list[NodeGroup]) -> Workload:
     """Each node is full, and so many pods wait that fill a node each."""
-    nodes = [node(f"{g.key.name}-{i}", g.zone or "", group=g.key) for g in groups for i in range(g.running)]
+    nodes = [node(f"{g.key.name}-{i}", g.identity.zone or "", group=g.key) for g in groups for i in range(g.running)]
     running = [pod(f"on-{each.name}", cpu="4", node=each.name) for each in nodes]
     return Workload(pods=(*running, *pods(waiting, "w", cpu="3")), nodes=tuple(nodes))
 
@@ -58,7 +58,7 @@ def ordered(play: Played) -> int:
 
 
 def change(play: Played, zone: str, **fields: Any) -> None:
-    play.groups = [replace(found, **fields) if found.zone == zone else found for found in play.groups]
+    play.groups = [replace(found, **fields) if found.identity.zone == zone else found for found in play.groups]
 
 
 def add_pods(play: Played, *more: Pod) -> None:
@@ -67,7 +67,7 @@ def add_pods(play: Played, *more: Pod) -> None:
 
 
 def rules(found: PoolPlan, zone: str) -> set[Rule]:
-    return {reason.rule for group in found.groups if group.group.zone == zone for reason in group.reasons}
+    return {reason.rule for group in found.groups if group.group.identity.zone == zone for reason in group.reasons}
 
 
 def arrive(play: Played) -> None:
@@ -164,7 +164,7 @@ class TestOrder:
         request = ScaleRequest(id="r1", nodes=nodes, at=play.now, pool="workers")
         play.state = replace(play.state, scale_requests=(request,))
         found = play.look(ORDERS - CLOSES)
-        assert (found.scale_request, sum(requested(found))) == (request, 6 + nodes)
+        assert (found.request.current, sum(requested(found))) == (request, 6 + nodes)
         play.state = replace(play.state, scale_requests=())
         for _ in range(3):
             found = play.look(15)
@@ -197,7 +197,7 @@ class TestOrder:
             play.state = replace(play.state, groups={})
         play.look(15, **taken)
         assert memory(play) is None
-        assert play.look(60).asks_waiting is False
+        assert play.look(60).release.asks_waiting is False
 
     def test_the_pool_is_closed_for_a_whole_loop_before_the_order(self) -> None:
         play = released()
@@ -230,9 +230,9 @@ class TestOrder:
 
     def test_the_order_does_not_wait_for_the_one_node_of_an_owners_minimum(self) -> None:
         play = released()
-        change(play, "c", requested=0, running=0, owner_min_max=1)
+        change(play, "c", requested=0, running=0, least_max=1)
         play.look(CLOSES)
-        assert [g.bounds.max for g in play.groups if g.bounds is not None and g.zone == "c"] == [1]
+        assert [g.bounds.max for g in play.groups if g.bounds is not None and g.identity.zone == "c"] == [1]
         assert sum(requested(play.look(ORDERS - CLOSES))) == 6
 
     def test_a_loss_in_one_zone_is_not_a_gain_in_another(self) -> None:
@@ -339,8 +339,8 @@ class TestWaitingPods:
 
     def test_pods_are_read_only_after_the_autoscalers_time(self) -> None:
         play = released(waiting=None)
-        assert play.look(CLOSES - 1).asks_waiting is False
-        assert play.look(1).asks_waiting is True
+        assert play.look(CLOSES - 1).release.asks_waiting is False
+        assert play.look(1).release.asks_waiting is True
 
 
 STOPS: dict[str, dict[str, object]] = {
@@ -366,11 +366,11 @@ class TestStopping:
         before = requested(found)
         play.policy = replace(play.policy, **STOPS[why])  # type: ignore[arg-type]
         found = play.look(5)
-        assert (found.opens, requested(found), sum(maxima(found))) == (True, before, 12)
+        assert (found.mode.opens, requested(found), sum(maxima(found))) == (True, before, 12)
         assert Rule.OPENED in rules(found, "b")
         (pool,) = play.state.pools.values()
         assert (pool.closed_at, pool.release is None) == (None, False)
-        assert play.look(60).opens is False
+        assert play.look(60).mode.opens is False
 
     def test_a_pool_that_is_live_in_a_cluster_in_dry_run_goes_on(self) -> None:
         play = released()
@@ -409,7 +409,7 @@ class TestStopping:
         play.look(CLOSES)
         play.policy = replace(play.policy, restoring=True, paused={"workers": None})
         found = play.look(5)
-        assert found.opens is False
+        assert found.mode.opens is False
         (pool,) = play.state.pools.values()
         assert pool.closed_at is None
 
@@ -441,7 +441,7 @@ class TestMemory:
     def test_a_second_release_adds_to_what_is_left_of_the_first(self) -> None:
         play = released(waiting=4)
         play.look(20, c=4)
-        play.groups = [replace(g, running=2) if g.zone == "b" else g for g in play.groups]
+        play.groups = [replace(g, running=2) if g.identity.zone == "b" else g for g in play.groups]
         play.state = replace(play.state, groups={**play.state.groups, key("b"): in_backoff()})
         play.workload = workload(4, play.groups)
         assert requested(play.look(10)) == (0, 2, 4)

@@ -1,7 +1,6 @@
 """When a Shoot's maximum is raised for dead zones, when it is not, and when it returns."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,12 @@ from evenkeel.texts.english import problem_words, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
+from tests.parts import make, replace
 
 SEED = "shoot--demo--main"
 ID = PoolId("gardener", SEED, "", POOL)
-ON = Policy(strategy=BALANCED, shoot_relief=True)
-OFF = Policy(strategy=BALANCED)
+ON = make(Policy, strategy=BALANCED, shoot_relief=True)
+OFF = make(Policy, strategy=BALANCED)
 MINUTE = timedelta(minutes=1)
 SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot")
 
@@ -97,10 +97,10 @@ class Seed:
                 failures=1,
                 last_failure=self.now - MINUTE,
                 backoff_until=self.now - MINUTE + self.backoff,
-                failure_class=self.dead[str(found.zone)],
+                failure_class=self.dead[str(found.identity.zone)],
             )
             for found in groups
-            if found.zone in self.dead
+            if found.identity.zone in self.dead
         }
         self.state = replace(self.state, groups=health)
         asked_for = shoots_asked_for(self.state, self.now)
@@ -136,7 +136,7 @@ class Seed:
             self.replicas[zone] = min(self.replicas[zone], shares(self.copied, len(self.zones))[index])
 
     def own(self, zone: str, ref: OwnerRef) -> None:
-        owner = self.groups()[0].owner
+        owner = self.groups()[0].owner.numbers
         assert owner is not None
         self.group_fields = {zone: {"owner": replace(owner, ref=ref)}}
 
@@ -146,7 +146,7 @@ class Seed:
 
 def notes(pool: PoolPlan) -> list[Rule]:
     """Return the rules of relief's notes, and of the obstacle where there is one."""
-    reported = [note for note in pool.notes if note.rule is not Rule.BOUNDS_UNREAD]
+    reported = [note for note in pool.report.notes if note.rule is not Rule.BOUNDS_UNREAD]
     assert all(sentence(note) for note in reported)
     return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in reported]
 
@@ -174,8 +174,8 @@ def test_relief_waits_and_then_lets_healthy_zones_have_all_the_pool_may_have() -
     pool = seed.look()
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
     assert seed.seen is not None
-    assert seed.seen.look_at is not None
-    assert seed.seen.look_at <= NOW + PATIENCE
+    assert seed.seen.check_at is not None
+    assert seed.seen.check_at <= NOW + PATIENCE
     assert seed.look(4).relief is None
     assert seed.write(1) == 12
     assert sum(shares(12, 3)[1:]) == 9 - 1
@@ -186,7 +186,7 @@ def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
     for _ in range(3):
         pool = seed.look(3)
         assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
-    assert [share.wish for origin in pool.origins for share in origin.owners] == [0, 9]
+    assert [share.wish for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
 def test_the_shoot_is_read_only_for_a_zone_dead_for_long_or_a_raised_maximum() -> None:
@@ -278,7 +278,7 @@ def test_nothing_is_written_where_it_cannot_be(rule: Rule, change: Callable[[See
     seed = dead_for_long(1, 3, 3)
     change(seed)
     pool = seed.look()
-    assert (pool.relief, notes(pool), pool.valid) == (None, [rule], True)
+    assert (pool.relief, notes(pool), pool.mode.valid) == (None, [rule], True)
 
 
 OBSTACLES = [
@@ -316,7 +316,7 @@ def test_a_refusal_is_reported_and_retried_after_an_hour_or_a_change() -> None:
     seed.remember(refused(step, "quota exceeded: cpu", seed.now))
     pool = seed.look(1)
     assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
-    assert "quota exceeded: cpu" in sentence(pool.notes[-1])
+    assert "quota exceeded: cpu" in sentence(pool.report.notes[-1])
     assert seed.look(58).relief is None
     assert seed.look(2).relief is not None, "after an hour it is asked again"
     seed.shoot_fields = {"generation": 2}
@@ -472,7 +472,7 @@ def test_plan_from_files_shows_relief() -> None:
     health = GroupState(
         failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
-    remembered = PoolState(relief=Relief(dead={str(first.zone): NOW - PATIENCE}))
+    remembered = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
     state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
     reported = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
     assert len(notes(reported)) == 1

@@ -1,6 +1,5 @@
 """Requests add and remove nodes: the shares of the groups, and the reasons of the rest."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +38,7 @@ from tests.builders import (
     stated,
     zones,
 )
+from tests.parts import make, replace
 from tests.workloads import node, pod
 
 #: the journal of what was begun a minute ago
@@ -67,7 +67,7 @@ def grown(
 
 
 def reasons_of(pool: PoolPlan, zone: str) -> str:
-    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in sentences(one.reasons))
+    return "; ".join(text for one in pool.groups if one.group.identity.zone == zone for text in sentences(one.reasons))
 
 
 class TestWhoMayGrow:
@@ -91,15 +91,15 @@ class TestWhoMayGrow:
 
     def test_nodes_without_room_are_reported(self) -> None:
         pool = grown(zones((1, 3, 6)), ask(9), policy=numbers(0, 14))
-        assert (sum(requested(pool)), pool.missing) == (14, 5)
-        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.problems)
+        assert (sum(requested(pool)), pool.request.missing) == (14, 5)
+        assert "request r9 for 9 nodes: 5 nodes find no room" in problems_of(pool.report.problems)
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
         frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
         pool = grown([*zones((1, 1)), frozen], ask(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
-        assert pool.missing == 3
+        assert pool.request.missing == 3
 
     def test_a_max_lowered_by_our_own_order_is_no_limit(self) -> None:
         ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
@@ -117,8 +117,8 @@ class TestGivingBack:
         assert sorted(requested(grown(zones((1, 3, 6)), ask(-4)))) == [1, 2, 3]
         assert requested(grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), ask(-8))) == (0, 5)
         pool = grown(zones((2, 6)), ask(-8), policy=numbers(3, 20))
-        assert (sum(requested(pool)), pool.missing) == (3, 3)
-        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.problems)
+        assert (sum(requested(pool)), pool.request.missing) == (3, 3)
+        assert "request r-8 to remove 8 nodes: 3 nodes have to stay" in problems_of(pool.report.problems)
 
     def test_nodes_added_in_the_same_check_are_not_removed(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
@@ -127,11 +127,11 @@ class TestGivingBack:
         unseen = replace(group("b", 0), invisible_at_zero=True)
         pool = grown([group("a", 0), unseen], ask(-1), groups={key("b"): after_backoff()})
         assert requested(pool) == (0, 1)
-        assert pool.missing == 1
+        assert pool.request.missing == 1
 
     def test_only_a_group_that_shrinks_may_lose_running_nodes(self) -> None:
         pool = grown(zones((1, 6)), ask(-2))
-        assert [one.may_remove_running for one in pool.groups] == [False, True]
+        assert [one.removal.may_remove_running for one in pool.groups] == [False, True]
 
 
 class TestRequests:
@@ -139,13 +139,15 @@ class TestRequests:
         oldest = ask(4, at=-2 * MINUTE)
         plan = planned(zones((0, 0)), ask(2), oldest)
         (pool,), (refusal,) = plan.pools, plan.refusals
-        assert (sum(requested(pool)), pool.scale_request) == (4, oldest)
+        assert (sum(requested(pool)), pool.request.current) == (4, oldest)
         assert refusal.waits
         assert problem_words(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
 
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
-        rules = Policy(strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
+        rules = make(
+            Policy, strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu"))
+        )
         found = planned(both, ask(2), ask(3, pool="gpu"), policy=rules)
         assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
 
@@ -176,7 +178,9 @@ class TestRequests:
 
     def test_a_request_for_an_invalid_pool_waits(self) -> None:
         found = planned(
-            zones((0, 0)), ask(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
+            zones((0, 0)),
+            ask(2),
+            policy=make(Policy, strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),)),
         )
         (refusal,) = found.refusals
         assert refusal.waits
@@ -185,11 +189,13 @@ class TestRequests:
         policy = numbers(0, 20, BALANCED, OnFailure.MOVE)
         pool = grown(zones((4, 2), running=(2, 2)), ask(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
-        assert pool.scale_request is None
+        assert pool.request.current is None
         stuck = {key(zone): in_backoff() for zone in "ab"}
         owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
-        assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
-        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(pool.problems)
+        assert grown(zones((4, 2)), ask(-1), policy=policy, groups=stuck, pools=owing).request.current is None
+        assert "request r3 for 3 nodes: it waits for the end of a move between zones" in problems_of(
+            pool.report.problems
+        )
 
 
 class TestAfterACrash:
@@ -219,8 +225,8 @@ class TestAfterACrash:
         state = ClusterState(pools=pools, scale_requests=(request,) if again else ())
         now = NOW if again else NOW + 2 * SCALE_REQUEST_KEPT
         (pool,) = plan(Observation(groups=tuple(zones((0, 0)))), state, numbers(0, 9), now).pools
-        assert (requested(pool), pool.missing) == ((0, 0), 4)
-        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(pool.problems)
+        assert (requested(pool), pool.request.missing) == ((0, 0), 4)
+        assert "request r for 4 nodes: it expired after an hour: request it again" in problems_of(pool.report.problems)
 
     def test_a_restore_completes_it_without_waiting_for_room(self) -> None:
         members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
@@ -239,7 +245,7 @@ class TestAfterACrash:
             pool = grown(members, policy=policy, pools={ID: before})
             assert sum(requested(pool)) == expected
             assert not any(planned.leaves for planned in pool.groups)
-            assert pool.request_later == 7 - expected
+            assert pool.request.later == 7 - expected
             assert (closed(pool, opened(pool, BEGUN)).move is None) == (expected == 6), "a patch may still arrive"
 
     def test_a_request_of_a_removed_pool_is_not_restarted(self) -> None:
@@ -298,14 +304,14 @@ def test_a_preserved_failed_machine_is_no_node_to_remove() -> None:
     assert requested(grown([a, b], ask(-1))) == (4, 2), "the largest by nodes, not by replicas"
     found = grown([a, b], ask(-5), policy=numbers(3, 100))
     assert requested(found) == (3, 2), "PoolMinimum asks for nodes"
-    assert found.missing == 3
+    assert found.request.missing == 3
 
 
 def test_a_preserved_node_is_not_removed() -> None:
     a, b = machines(zones((3,))[0]), group("b", 0)
     kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
     found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], ask(-3))
-    assert (requested(found), found.missing) == ((2, 0), 2)
+    assert (requested(found), found.request.missing) == ((2, 0), 2)
 
 
 class TestUnplaceablePods:
@@ -329,12 +335,12 @@ class TestUnplaceablePods:
     def test_their_node_stays_and_others_go(self) -> None:
         (pool,) = self.given_back(2).pools
         (plan_of_group,) = pool.groups
-        assert (requested(pool), pool.missing) == ((1,), 0)
+        assert (requested(pool), pool.request.missing) == ((1,), 0)
         names = deletion_candidates(
             plan_of_group.group.machines or (),
             1,
             may_remove_running=True,
-            keeps=plan_of_group.keeps,
+            keeps=plan_of_group.removal.keeps,
             provision_timeout=15 * MINUTE,
             now=NOW,
         )
@@ -342,7 +348,7 @@ class TestUnplaceablePods:
 
     def test_nodes_that_have_to_stay_for_them_are_reported(self) -> None:
         (pool,) = self.given_back(3).pools
-        assert (requested(pool), pool.missing) == ((1,), 1)
+        assert (requested(pool), pool.request.missing) == ((1,), 1)
         assert "keeps 1 node for pods that Evenkeel could not place elsewhere" in reasons_of(pool, "a")
 
     @pytest.mark.parametrize(
@@ -354,13 +360,13 @@ class TestUnplaceablePods:
     )
     def test_nodes_go_by_age_or_not_at_all(self, fields: dict[str, Any], reads: bool, nodes: int, missing: int) -> None:
         (pool,) = self.given_back(2, reads=reads, **fields).pools
-        assert (requested(pool), pool.missing) == ((nodes,), missing)
+        assert (requested(pool), pool.request.missing) == ((nodes,), missing)
 
     def test_the_request_waits_until_pods_can_be_read(self) -> None:
         assert self.given_back(2, reads=False).asks
         found = self.given_back(2, reads=False, unread="no right to list pods")
         (pool,), (refusal,) = found.pools, found.refusals
-        assert (requested(pool), pool.scale_request, refusal.waits) == ((3,), None, True)
+        assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
         assert "it waits: pods cannot be read" in problem_words(refusal.problem)
 
     def test_a_waiting_request_does_not_delay_another(self) -> None:

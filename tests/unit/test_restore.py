@@ -264,7 +264,7 @@ class TestEditedAdoptedBounds:
         assert stay.control.restoring
         plan = stay.scene.run().plan
         assert plan is not None
-        groups = [planned for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE]
+        groups = [planned for pool in plan.pools for planned in pool.groups if planned.group.identity.zone == IDLE]
         assert [sentences(planned.reasons) for planned in groups] == [
             ["not restored: annotation evenkeel.dev/adopted-bounds is unreadable; correct it"]
         ]
@@ -298,7 +298,7 @@ class TestPlans:
         move = Move(id="m", steps={str(give.key): -3})
         found = _restored([give], move=move)
         assert all(planned.leaves for planned in found.groups)
-        assert found.unplaced == 3
+        assert found.replicas.unplaced == 3
 
     def test_a_group_without_our_marks_is_not_written(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
@@ -313,9 +313,9 @@ class TestPlans:
         one = plan_of(observation, state, replace(policy, restoring_pools=("workers",)), NOW)
         none = plan_of(observation, state, replace(policy, restoring=True), NOW)
         assert (set(both.states), set(one.states), set(none.states)) == ({goes.key, stays.key}, {stays.key}, set())
-        assert both.look_at is not None
-        assert one.look_at == both.look_at
-        assert none.look_at is None
+        assert both.check_at is not None
+        assert one.check_at == both.check_at
+        assert none.check_at is None
 
     def test_a_moves_debt_is_kept_when_groups_left_the_pool(self) -> None:
         id = PoolId("cluster-api", "default", "", "workers")
@@ -323,7 +323,7 @@ class TestPlans:
         adopted: dict[str, Bounds | None] = {str(loose.key): Bounds(0, 9)}
         state = ClusterState(pools={id: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
         (pool,) = plan_of(Observation(groups=(loose,)), state, numbers(0, 9), NOW).pools
-        assert (pool.id, pool.unplaced, pool.groups[0].leaves) == (id, 3, True)
+        assert (pool.id, pool.replicas.unplaced, pool.groups[0].leaves) == (id, 3, True)
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:

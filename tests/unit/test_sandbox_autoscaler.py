@@ -92,7 +92,7 @@ def test_pods_of_a_zone_are_served_there(scene: Scene) -> None:
 
 
 def test_a_dead_zone_holds_its_order_until_the_provision_timeout(scene: Scene) -> None:
-    scene.world.take_away(FLAVOUR, A)
+    scene.world.exhaust_zone(FLAVOUR, A)
     scene.demand(9)
     scene.run(minutes=10)
     assert (scene.requested, scene.running) == ([3, 3, 3], [1, 3, 3])
@@ -102,7 +102,7 @@ def test_a_dead_zone_holds_its_order_until_the_provision_timeout(scene: Scene) -
 
 def test_a_released_group_with_room_left_is_ordered_in_again_at_once() -> None:
     scene = Scene(replicas=(0, 1, 1))
-    scene.world.take_away(FLAVOUR, A)
+    scene.world.exhaust_zone(FLAVOUR, A)
     scene.demand(6)
     scene.run(seconds=10)
     scene.bounds(A, 0, 1, replicas=0)

@@ -9,7 +9,7 @@ import pytest
 from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
 from sandbox.kube.controllers.gardener import gardener_deletion_order
-from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.machine_controller import Timing
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.controllers.openshift import openshift_deletion_order
 from sandbox.kube.controllers.shoots import distribute
@@ -105,7 +105,7 @@ class Scene:
 def exhausted(flavour: str, replicas: int = 1, **fields: Any) -> Scene:
     """These nodes run; one machine more has been wanted for ten seconds where the zone has none left."""
     scene = Scene(flavour, replicas=replicas, **fields)
-    scene.cluster.cloud.take_away(ZONE)
+    scene.cluster.cloud.exhaust_zone(ZONE)
     scene.scale(replicas + 1, seconds=10)
     return scene
 
@@ -273,7 +273,7 @@ class TestProvisioning:
         scene = exhausted(flavour)
         scene.run(minutes=2)
         assert len(scene.stuck()) == 1
-        scene.cluster.cloud.give_back(ZONE)
+        scene.cluster.cloud.restore_zone(ZONE)
         scene.run(minutes=12)
         assert scene.stuck() == []
 
@@ -627,7 +627,7 @@ class TestMachinePools:
 
     def test_a_refused_instance_is_reported_by_no_object(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
+        scene.cluster.cloud.exhaust_zone(ZONE)
         scene.change(spec={"replicas": 3})
         scene.run(minutes=5)
         assert scene.pool["status"]["replicas"] == 1
@@ -662,7 +662,7 @@ class TestMachinePools:
     def test_externally_managed_replicas_are_written_back(self) -> None:
         scene = PoolScene(ZONE, replicas=1)
         scene.change(metadata={"annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}})
-        scene.pools.asked_outside[scene.pool["metadata"]["name"]] = 3
+        scene.pools.external_sizes[scene.pool["metadata"]["name"]] = 3
         scene.change(spec={"replicas": 1})
         scene.run(minutes=2)
         assert (scene.pool["spec"]["replicas"], len(scene.nodes())) == (3, 3)

@@ -85,7 +85,7 @@ class TestInstalledClusters:
         assert [(view.zone, view.running) for view in scene.world.groups()] == [(zone, 1) for zone in ZONES]
         assert scene.bounds == [(1, 4)] * 3
         if dead:
-            scene.world.take_away(kind, ZONES[0])
+            scene.world.exhaust_zone(kind, ZONES[0])
         scene.world.set_demand(kind, pool, 9)
         scene.run(minutes=5)
         running = [view.running for view in scene.world.groups()]
@@ -259,7 +259,7 @@ class TestGardener:
 
     def test_a_dead_zone_puts_the_shoot_in_error(self) -> None:
         scene = Gardener(minimum=3, replicas=(1, 1, 1))
-        scene.world.take_away("gardener-plain", ZONES[0])
+        scene.world.exhaust_zone("gardener-plain", ZONES[0])
         scene.scale(2, 1, 1)
         scene.run(minutes=70)
         assert scene.shoot["status"]["lastOperation"]["state"] == "Error"

@@ -1,7 +1,6 @@
 """Clusters share capacity reports through the table: the deployed run, with its ports in memory."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from evenkeel.domain.rebalancing.health.backoff import record_failure
 from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, House
+from tests.parts import replace
 
 IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
 ROLE = "arn:aws:iam::123456789012:role/evenkeel"
@@ -29,7 +29,9 @@ def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> lis
     """Zone a buys it; the others buy what no cluster fails to get."""
     return [
         replace(
-            group, offering=offering and replace(offering, zone=IN_A.zone if group.zone == "a" else f"z{group.zone}")
+            group,
+            offering=offering
+            and replace(offering, zone=IN_A.zone if group.identity.zone == "a" else f"z{group.identity.zone}"),
         )
         for group in groups
     ]

@@ -1,6 +1,5 @@
 """The provision time of a suspect group is set while it is suspect, and never over a user's own value."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES
+from tests.parts import make, replace
 
 SHORT = timedelta(seconds=180)
 MAKE: dict[str, Any] = {
@@ -80,8 +80,8 @@ def test_a_fenced_group_keeps_its_time(fields: dict[str, Any], policy: Policy) -
 
 def test_it_is_set_where_bounds_cannot_be_fenced() -> None:
     held = owned("a", Bounds(0, 4), requested=2)
-    assert held.owner is not None
-    held = replace(held, owner=replace(held.owner, needs_consent=True))
+    assert held.owner.numbers is not None
+    held = replace(held, owner=replace(held.owner.numbers, needs_consent=True))
     found = pool_plan([held, owned("b", Bounds(0, 4), requested=2)], wants(), fenced="a")
     assert found.groups[0].short_provision == SHORT
     assert [(patch.bounds, patch.requested) for patch in patches(found.groups[0])] == [(None, None)]
@@ -102,7 +102,7 @@ def test_it_is_set_once_with_the_fence_and_removed(end: str) -> None:
     house.fail("a")
     house.run()
     name = group("a").key
-    assert house.cluster.groups[name].short_provision == SHORT
+    assert house.cluster.groups[name].options.short_provision == SHORT
     written = len(house.cluster.applied)
     house.run()
     assert len(house.cluster.applied) == written
@@ -114,7 +114,7 @@ def test_it_is_set_once_with_the_fence_and_removed(end: str) -> None:
         case _:
             house.ask("restore")
     house.settle()
-    assert house.cluster.groups[name].short_provision is None
+    assert house.cluster.groups[name].options.short_provision is None
     assert end != "restore" or not any(carries_ours(member) for member in house.cluster.groups.values())
 
 
@@ -124,9 +124,13 @@ def test_it_is_set_once_with_the_fence_and_removed(end: str) -> None:
 @pytest.mark.parametrize("flavour", ["cluster-api", "openshift"])
 def test_our_value_is_not_the_groups_provision_time(flavour: str) -> None:
     ours = read(flavour, provision_timeout="180s", ours="180s")
-    assert (ours.provision_timeout, ours.short_provision, ours.keeps_provision) == (None, SHORT, False)
+    assert (ours.options.provision_timeout, ours.options.short_provision, ours.options.keeps_provision) == (
+        None,
+        SHORT,
+        False,
+    )
     theirs = read(flavour, provision_timeout="20m")
-    assert (theirs.provision_timeout, theirs.short_provision, theirs.keeps_provision) == (
+    assert (theirs.options.provision_timeout, theirs.options.short_provision, theirs.options.keeps_provision) == (
         timedelta(minutes=20),
         None,
         True,
@@ -135,21 +139,21 @@ def test_our_value_is_not_the_groups_provision_time(flavour: str) -> None:
 
 def test_a_value_that_a_user_sets_or_removes_is_not_written_again() -> None:
     changed = read(provision_timeout="7m", ours="180s")
-    assert (changed.provision_timeout, changed.keeps_provision) == (timedelta(minutes=7), True)
+    assert (changed.options.provision_timeout, changed.options.keeps_provision) == (timedelta(minutes=7), True)
     assert times([replace(changed, pool_label="workers", bounds=Bounds(0, 3))], fenced=[ZONES[0]]) == [None]
     removed = replace(read(ours="180s"), pool_label="workers", bounds=Bounds(0, 3))
-    assert times([removed], fenced=[ZONES[0]]) == [removed.short_provision]
+    assert times([removed], fenced=[ZONES[0]]) == [removed.options.short_provision]
 
 
 @pytest.mark.parametrize("mark", ["", "x", "-3m"])
 def test_an_unreadable_mark_is_removed(mark: str) -> None:
     found = read(provision_timeout=mark, ours=mark)
-    assert found.short_provision == timedelta(0)
+    assert found.options.short_provision == timedelta(0)
     assert times([replace(found, pool_label="workers", bounds=Bounds(0, 3))]) == [None]
 
 
 def test_on_gardener_it_is_never_set() -> None:
-    assert read("gardener").keeps_provision
+    assert read("gardener").options.keeps_provision
     with pytest.raises(ConfigError, match="Gardener takes such an annotation off again"):
         read_model(ClusterFile, {"flavours": ["gardener"], "suspect_provision_time": 180}, "record")
     assert read_model(ClusterFile, {"flavours": ["gardener", "openshift"], "suspect_provision_time": 180}, "record")
@@ -175,7 +179,7 @@ def test_a_time_outside_the_useful_range_is_refused(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("flavour", MAKE)
 def test_the_groups_own_provision_time_counts(flavour: str) -> None:
     found = replace(read(flavour, provision_timeout="25M"), pool_max=9, pool_label="workers")
-    assert found.provision_timeout == timedelta(minutes=25)
+    assert found.options.provision_timeout == timedelta(minutes=25)
     (planned,) = pool_plan([found], numbers(0, 9)).groups
     assert planned.provision_timeout == timedelta(minutes=25)
 
@@ -185,12 +189,15 @@ def test_the_groups_own_provision_time_counts(flavour: str) -> None:
 @pytest.mark.parametrize("value", ["", "soon", "-5m", "1e400"])
 def test_an_unreadable_option_is_reported_and_the_default_counts(flavour: str, option: str, value: str) -> None:
     found = replace(read(flavour, **{option: value}), pool_max=9, pool_label="workers")
-    assert getattr(found, option) is None
-    assert [fault.field for fault in found.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
+    assert getattr(found.options, option) is None
+    assert [fault.field for fault in found.unreadable.notes] == [getattr(FLAVOURS[flavour].autoscaler, option)]
     planned = pool_plan([found], numbers(0, 9))
-    assert planned.valid
-    assert "the default counts" in problems_of(planned.problems)[0]
-    assert planned.groups[0].provision_timeout == Policy(strategy=numbers().strategy).provision_timeout
+    assert planned.mode.valid
+    assert "the default counts" in problems_of(planned.report.problems)[0]
+    assert (
+        planned.groups[0].provision_timeout
+        == make(Policy, strategy=numbers().settings.strategy).settings.provision_timeout
+    )
 
 
 def test_each_api_has_its_own_option_names() -> None:

@@ -1,6 +1,5 @@
 """Bounds in a Cluster's topology are held without the record's consent, and applied with it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.builders import group, numbers, owned, pool_plan, problems_of, reques
 from tests.fakes import register_again
 from tests.house import House
 from tests.objects import ZONES, Object
+from tests.parts import replace
 
 PLACE = "spec.topology.workers.machineDeployments[{}].metadata.annotations"
 ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
@@ -31,10 +31,10 @@ ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
 
 def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fields: Any) -> NodeGroup:
     found = owned(zone, Bounds(*bounds), requested=nodes, uid="uid-of-the-cluster")
-    assert found.owner is not None
+    assert found.owner.numbers is not None
     ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")
     field = f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]"
-    owner = replace(found.owner, ref=ref, max_field=field, needs_consent=True)
+    owner = replace(found.owner.numbers, ref=ref, max_field=field, needs_consent=True)
     return replace(found, owner=owner, **fields)
 
 
@@ -56,7 +56,7 @@ def test_held_bounds_stay_and_the_pool_names_owner_and_consent() -> None:
     found = pool_plan([topology("a", nodes=4), topology("b", nodes=0)], wants(minimum=0, maximum=8))
     assert [plan.bounds for plan in found.groups] == [Bounds(0, 4), Bounds(0, 4)]
     assert not any(plan.changes for plan in found.groups)
-    (problem,) = [text for text in problems_of(found.problems) if "write_topology" in text]
+    (problem,) = [text for text in problems_of(found.report.problems) if "write_topology" in text]
     assert "Cluster default/demo" in problem
     for zone in "ab":
         assert f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]" in problem
@@ -116,8 +116,8 @@ def test_without_an_autoscaler_stuck_replicas_move_inside_held_bounds() -> None:
 def test_nodes_above_the_pool_maximum_stay_in_groups_with_held_bounds() -> None:
     pool = pool_plan([topology("a", nodes=4, running=1), topology("b")], wants(minimum=0, maximum=3))
     assert requested(pool) == (4, 2)
-    assert pool.valid
-    assert [problem.kind for problem in pool.problems] == [ProblemKind.BOUNDS_HELD, ProblemKind.OVER_COMMITTED]
+    assert pool.mode.valid
+    assert [problem.kind for problem in pool.report.problems] == [ProblemKind.BOUNDS_HELD, ProblemKind.OVER_COMMITTED]
     assert pool.remembered.desired_bounds == {}
 
 
@@ -169,7 +169,7 @@ def test_held_bounds_stay_and_contain_the_replicas_of_any_pool(
         autoscaler=autoscaler, minimum=minimum, maximum=minimum + extra, strategy=strategy, on_failure=on_failure
     )
     found = pool_plan(groups, policy, fenced=fenced)
-    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.zone)), strict=True):
+    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.identity.zone)), strict=True):
         assert plan.bounds == before.bounds
         assert before.bounds is not None
         assert before.bounds.min <= plan.requested <= before.bounds.max
@@ -201,8 +201,8 @@ def test_held_bounds_without_our_marks_are_desired() -> None:
     register_again(found.store, found.record.model_copy(update={"write_topology": False}))
     found.settle()
     for one in list(found.cluster.groups.values()):
-        assert one.owner is not None
-        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner, bounds=ours))
+        assert one.owner.numbers is not None
+        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner.numbers, bounds=ours))
     (pool,) = found.ask("status")["pools"]
     assert pool["max"] == 3 * ours.max
 
@@ -219,8 +219,8 @@ def test_a_restore_of_a_mark_keeps_held_bounds() -> None:
 def test_the_writer_before_us_is_named_where_bounds_are_taken() -> None:
     def by(zone: str, manager: str, nodes: int) -> NodeGroup:
         one = topology(zone, nodes=nodes)
-        assert one.owner is not None
-        return replace(one, owner=replace(one.owner, set_by=manager))
+        assert one.owner.numbers is not None
+        return replace(one, owner=replace(one.owner.numbers, set_by=manager))
 
     found = pool_plan([by("a", "flux", 4), by("b", "", 0)], wants(leave=True, minimum=0, maximum=8))
     (first, second) = found.groups
@@ -267,7 +267,7 @@ def test_an_entry_owns_both_bounds_if_it_names_one() -> None:
     assert (found.owner_object is not None, found.group.bounds) == (True, Bounds(0, 9))
     entry["metadata"]["annotations"], item["metadata"]["annotations"] = {"x": "y"}, {}
     (found,) = read(item, cluster)
-    assert (found.owner_object, found.group.two_objects, found.group.owner) == (None, False, None)
+    assert (found.owner_object, found.group.owner.two_objects, found.group.owner.numbers) == (None, False, None)
 
 
 def test_the_first_of_two_entries_of_one_name_counts() -> None:
@@ -276,16 +276,16 @@ def test_the_first_of_two_entries_of_one_name_counts() -> None:
     for entry, most in zip(entries, ("5", "7"), strict=True):
         entry["metadata"] = {"annotations": {CLUSTER_API.min_key: "0", CLUSTER_API.max_key: most}}
     (found,) = read(item, cluster)
-    assert found.group.owner is not None
-    assert found.group.owner.bounds == Bounds(0, 5)
+    assert found.group.owner.numbers is not None
+    assert found.group.owner.numbers.bounds == Bounds(0, 5)
 
 
 def test_a_key_applied_to_the_topology_does_not_freeze_its_group() -> None:
     fields = [applied_fields("flux", "Apply", a=[CLUSTER_API.max_key])]
     (found,) = read(owned_item(), cluster_of("a", fields=fields))
-    assert found.group.bounds_applied_by == ""
-    assert found.group.owner is not None
-    assert (found.group.owner.set_by, found.group.owner.needs_consent) == ("flux", True)
+    assert found.group.managers.bounds_applied_by == ""
+    assert found.group.owner.numbers is not None
+    assert (found.group.owner.numbers.set_by, found.group.owner.numbers.needs_consent) == ("flux", True)
 
 
 def test_every_apply_has_exactly_our_fields_of_the_cluster() -> None:

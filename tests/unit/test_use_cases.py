@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +36,7 @@ from evenkeel.validation import ConfigError
 from tests.builders import MINUTE, key, stated, zones
 from tests.fakes import NOW, plenty, record
 from tests.house import NUMBERS, RECORD, House
+from tests.parts import replace
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
 
@@ -301,7 +301,7 @@ class TestRebalanceRefused:
 
         def answer(patch: Patch) -> None:
             tried.append(patch.plan.group.key)
-            if patch.plan.group.pool_label == "others":
+            if patch.plan.group.identity.pool_label == "others":
                 raise RejectedError("no")
             for error in conflicts:
                 raise error
@@ -343,7 +343,7 @@ class TestRebalanceFailures:
         outcome = house.run()
         assert house.cluster.groups[key("a")].requested == 2
         assert house.cluster.groups[key("a")].bounds == Bounds(1, 2)
-        assert [patch.plan.group.zone for patch in house.cluster.marked] == ["a"]
+        assert [patch.plan.group.identity.zone for patch in house.cluster.marked] == ["a"]
         asked = house.journal.entries
         assert asked.index("mark") < asked.index("apply")
         assert outcome.metrics()["GroupsFenced"] == 1
@@ -389,10 +389,10 @@ class TestFencesFirst:
         for pool in ("workers", "others"):
             for found in zones((5, 5, 2), running=(2, 2, 2), bounds=[(0, 9)] * 3):
                 stuck = [
-                    Machine(name=f"{pool}-{found.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
+                    Machine(name=f"{pool}-{found.identity.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
                     for i in range(found.requested)
                 ]
-                key_ = key(found.zone or "", pool=pool)
+                key_ = key(found.identity.zone or "", pool=pool)
                 groups.append(replace(found, pool_label=pool, key=key_, machines=tuple(stuck)))
         house = House(groups, pools=[{"name": pool, "max": 18} for pool in ("workers", "others")])
         state = record_failure(GroupState(), house.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -630,7 +630,9 @@ class TestRebalanceBadPools:
                 "MachineDeployment default/x: spec.replicas is 'many': no number"
             ]
             assert metrics["PoolsInvalid"] == 1
-            assert breaks == 2 or {patch.plan.group.pool_label for patch in house.cluster.applied} == {"others"}
+            assert breaks == 2 or {patch.plan.group.identity.pool_label for patch in house.cluster.applied} == {
+                "others"
+            }
             house.cluster.change(key("b"), faults=())
             house.run()
 

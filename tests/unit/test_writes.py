@@ -1,13 +1,12 @@
 """Plans become patches in a safe order."""
 
-from dataclasses import replace
-
 import pytest
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.rebalancing.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
+from tests.parts import replace
 
 
 def planned(zone: str, before: tuple[int, tuple[int, int] | None], after: tuple[int, tuple[int, int]], **fields):
@@ -74,7 +73,7 @@ def test_on_two_objects_replicas_fall_only_after_the_min_was_copied() -> None:
     assert is_complete(copied)
 
 
-LOWERS = {"two_objects": True, "owner_lowers": True}
+LOWERS = {"two_objects": True, "lowers_replicas": True}
 
 
 def test_an_owner_that_lowers_replicas_needs_one_patch() -> None:
@@ -134,7 +133,7 @@ def test_a_fence_is_written_once_before_the_marks_and_keeps_the_requested(bounds
 def test_shrinking_goes_before_growing() -> None:
     changes = {"a": ((1, (0, 1)), (1, (0, 4))), "b": ((5, (0, 5)), (1, (0, 1))), "c": ((1, (0, 2)), (1, (0, 1)))}
     plans = [planned(zone, before, after) for zone, (before, after) in changes.items()]
-    assert [plan.group.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
+    assert [plan.group.identity.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ class Fenced:
     def __init__(self, owner: str, on_failure: str, *, refused: bool = False) -> None:
         self.scene = Scene(owner, incident=False, on_failure=on_failure)
         if refused:
-            self.scene.cloud.take_away(BUSY)
+            self.scene.cloud.exhaust_zone(BUSY)
         self.scene.scale(BUSY, 3)
         self.scene.controllers.step(self.scene.clock.at)
         self.scene.scaled = 0

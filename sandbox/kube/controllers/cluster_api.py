@@ -1,10 +1,9 @@
-"""Cluster API core with its AWS provider, with the topology controller and with HyperShift's operator above it."""
+"""Cluster API core with its AWS provider, its topology controller and HyperShift's operator."""
 
 # ruff: noqa: ARG002 - a hook takes what some flavour needs
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,14 +14,15 @@ from sandbox.kube.controllers.machine_pools import POOL_NAME, MachinePools
 from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS, NodePoolOperator
 from sandbox.kube.controllers.objects import (
     USERS_POOL_LABEL,
+    age_priority,
     annotations_of,
     as_selector,
     condition,
+    conditions_of,
     controller_reference,
     is_deleting,
     labels_of,
     provider_id,
-    seniority,
     status_of,
     template_hash,
 )
@@ -31,12 +31,12 @@ from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 
 UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
-_NODES = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
+_NODE_LABEL_DOMAINS = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
 
 
 def cluster_api_deletion_order(machines: Iterable[Object], order: str, now: datetime) -> list[Object]:
-    """Cluster API's: deleting, marked (any value), being updated in place, unhealthy, then the set's order and name."""
+    """Return machines in Cluster API's order: deleting, marked, updating in place, unhealthy, then the set's order."""
 
     def priority(machine: Object) -> float:
         if is_deleting(machine):
@@ -44,24 +44,21 @@ def cluster_api_deletion_order(machines: Iterable[Object], order: str, now: date
         if "cluster.x-k8s.io/delete-machine" in annotations_of(machine):
             return 80.0
         # An update in place begins with the annotation and ends with the hook.
-        if UPDATING in annotations_of(machine) or "UpdateMachine" in annotations_of(machine).get(
-            PENDING_HOOKS, ""
-        ).split(","):
+        hooks = annotations_of(machine).get(PENDING_HOOKS, "").split(",")
+        if UPDATING in annotations_of(machine) or "UpdateMachine" in hooks:
             return 75.0
         if not _cluster_api_healthy(machine):
             return 50.0
-        by_age = 50.0 * seniority(machine, now)
+        by_age = 50.0 * age_priority(machine, now)
         return {"Oldest": by_age, "Newest": 50.0 - by_age}.get(order, 20.0)
 
     return sorted(machines, key=lambda machine: (-priority(machine), machine["metadata"]["name"]))
 
 
 def _cluster_api_healthy(machine: Object) -> bool:
-    status = status_of(machine)
-    if not status.get("nodeRef"):
-        return False
-    states = {item["type"]: item["status"] for item in status.get("conditions") or ()}
-    return states.get("NodeHealthy") != "False" and states.get("HealthCheckSucceeded") != "False"
+    conditions = conditions_of(machine)
+    healthy = (conditions.get(kind, {}).get("status") != "False" for kind in ("NodeHealthy", "HealthCheckSucceeded"))
+    return bool(status_of(machine).get("nodeRef")) and all(healthy)
 
 
 class ClusterAPIControllers(DeploymentControllers):
@@ -75,41 +72,37 @@ class ClusterAPIControllers(DeploymentControllers):
     counts_deleting = True
     _aws = "awsmachines.infrastructure.cluster.x-k8s.io"
     _aws_template = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
-    _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
-
-    def step(self, now: datetime) -> None:
-        super().step(now)
-        self.machine_pools.step(now)
-
-    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
-        if POOL_NAME not in machine["metadata"].get("labels", {}):  # its instance came first
-            super()._reconcile_machine(machine, now)
-
-    @property
-    def _new(self) -> bool:
-        """Whether objects are stored, and so written, in v1beta2's shape."""
-        return self.store.resource(self.resource("machines")).storage == "v1beta2"
-
-    def is_paused(self, item: Object) -> bool:
-        if "cluster.x-k8s.io/paused" in annotations_of(item):
-            return True
-        try:
-            name = item["spec"]["clusterName"]
-            cluster = self.store.get(self.resource("clusters"), item["metadata"]["namespace"], name)
-        except ApiError:
-            return False
-        return bool(cluster.get("spec", {}).get("paused"))
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.topology = TopologyController(self.store)
         self.machine_pools = MachinePools(self, self._create_node, is_new=self._new)
 
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        self.machine_pools.step(now)
+
+    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
+        if POOL_NAME not in machine["metadata"].get("labels", {}):  # the pool creates its instance
+            super()._reconcile_machine(machine, now)
+
+    @property
+    def _new(self) -> bool:
+        """Return whether the storage version is v1beta2, whose shape the controllers then write."""
+        return self.store.resource(self.resource("machines")).storage == "v1beta2"
+
+    def is_paused(self, item: Object) -> bool:
+        if "cluster.x-k8s.io/paused" in annotations_of(item):
+            return True
+        namespace, name = item["metadata"]["namespace"], item["spec"]["clusterName"]
+        cluster = self.client.find(self.resource("clusters"), namespace, name) or {}
+        return bool(cluster.get("spec", {}).get("paused"))
+
     def reconcile_owners(self, now: datetime) -> None:
         self.topology.step()
 
     def digest_of(self, template: Object) -> str:
-        """Annotations of machines are brought to those that run, without a rollout."""
+        """Return a digest without the annotations of machines: they change in place, without a rollout."""
         metadata = {key: value for key, value in (template.get("metadata") or {}).items() if key != "annotations"}
         return template_hash({**template, "metadata": metadata} if annotations_of(template) else template)
 
@@ -118,66 +111,50 @@ class ClusterAPIControllers(DeploymentControllers):
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
         super()._reconcile_deployment(deployment, sets)
-        notes, digest = annotations_of(deployment["spec"]["template"]), self.digest_of(deployment["spec"]["template"])
+        template = deployment["spec"]["template"]
+        annotations, digest = annotations_of(template), self.digest_of(template)
         for machine_set in sets:
             current = annotations_of(machine_set["spec"]["template"])
-            if machine_set["metadata"]["labels"][self.hash_label] == digest and current != notes:
-                patch = {"metadata": {"annotations": dict.fromkeys(current) | notes}}
-                self.patch("machinesets", machine_set, {"spec": {"template": patch}})
+            if machine_set["metadata"]["labels"][self.hash_label] == digest and current != annotations:
+                patch = {"metadata": {"annotations": dict.fromkeys(current) | annotations}}
+                self.client.patch(machine_set, {"spec": {"template": patch}})
 
     def _reconcile_set(self, machine_set: Object, machines: list[Object], now: datetime) -> None:
         super()._reconcile_set(machine_set, machines, now)
-        notes = annotations_of(machine_set["spec"].get("template") or {})
+        annotations = annotations_of(machine_set["spec"].get("template") or {})
         for machine in machines:
-            if not (notes.items() <= annotations_of(machine).items() or is_deleting(machine)):
-                self.patch("machines", machine, {"metadata": {"annotations": notes}})
+            if not (annotations.items() <= annotations_of(machine).items() or is_deleting(machine)):
+                self.client.annotate(machine, {**annotations})
 
-    def machine_set_of(self, deployment: Object, digest: str) -> Object:
-        metadata, spec = deployment["metadata"], deployment["spec"]
+    def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
+        spec = deployment["spec"]
         labels = {
             "cluster.x-k8s.io/cluster-name": spec["clusterName"],
-            "cluster.x-k8s.io/deployment-name": metadata["name"],
+            "cluster.x-k8s.io/deployment-name": deployment["metadata"]["name"],
             self.hash_label: digest,
         }
-        template = json.loads(json.dumps(spec["template"]))
-        template.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
-        return {
-            "metadata": {
-                "name": f"{metadata['name']}-{digest}",
-                "namespace": metadata["namespace"],
-                "labels": labels,
-                "ownerReferences": [controller_reference(deployment)],
-            },
-            "spec": {
-                "clusterName": spec["clusterName"],
-                "selector": {"matchLabels": labels},
-                "template": template,
-            },
-        }
+        template = spec["template"]
+        metadata = {**(template.get("metadata") or {}), "labels": {**labels_of(template), **labels}}
+        return labels, {"clusterName": spec["clusterName"], "template": {**template, "metadata": metadata}}
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
-        template = machine_set["spec"]["template"]
+        metadata, template = machine_set["metadata"], machine_set["spec"]["template"]
         reference = dict(template["spec"].get("infrastructureRef") or {}) | {"kind": "AWSMachine", "name": name}
+        cluster = machine_set["spec"]["clusterName"]
         return {
             "metadata": {
                 "name": name,
-                "namespace": machine_set["metadata"]["namespace"],
-                "labels": {
-                    **template.get("metadata", {}).get("labels", {}),
-                    "cluster.x-k8s.io/set-name": machine_set["metadata"]["name"],
-                },
+                "namespace": metadata["namespace"],
+                "labels": {**labels_of(template), "cluster.x-k8s.io/set-name": metadata["name"]},
                 "annotations": annotations_of(template),
             },
-            "spec": {
-                **template["spec"],
-                "clusterName": machine_set["spec"]["clusterName"],
-                "infrastructureRef": reference,
-            },
+            "spec": {**template["spec"], "clusterName": cluster, "infrastructureRef": reference},
         }
 
     def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
-        """Of a machine's labels, those that Cluster API takes care of on nodes (machine_types.go)."""
-        return {key: text for key, text in labels_of(machine).items() if key.split("/")[0].endswith(_NODES)}, []
+        """Return the labels that Cluster API copies from machines to nodes (machine_types.go)."""
+        labels = labels_of(machine)
+        return {key: labels[key] for key in labels if key.split("/")[0].endswith(_NODE_LABEL_DOMAINS)}, []
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
         spec = machine_set["spec"]
@@ -188,23 +165,14 @@ class ClusterAPIControllers(DeploymentControllers):
         return str(spec.get("failureDomain", ""))
 
     def on_created(self, machine: Object, now: datetime) -> None:
-        self.store.create(
-            self._aws,
-            {
-                "metadata": {
-                    "name": machine["metadata"]["name"],
-                    "namespace": machine["metadata"]["namespace"],
-                    "labels": machine["metadata"]["labels"],
-                    "ownerReferences": [controller_reference(machine)],
-                },
-                "spec": self._infrastructure_of(machine),
-            },
-            manager=self.manager,
-        )
-        self.write_status(machine, self._machine_status(machine, "Provisioning", "WaitingForInfrastructure", "", now))
+        metadata = {key: machine["metadata"][key] for key in ("name", "namespace", "labels")}
+        metadata["ownerReferences"] = [controller_reference(machine)]
+        self.client.create(self._aws, {"metadata": metadata, "spec": self._infrastructure_of(machine)})
+        status = self._machine_status(machine, "Provisioning", "WaitingForInfrastructure", "", now)
+        self.client.update_status(machine, status)
 
     def _infrastructure_of(self, machine: Object) -> Object:
-        """A copy of the machine template's spec; the usual machine where the template is not there."""
+        """Return a copy of the machine template's spec; the default machine if the template does not exist."""
         namespace = machine["metadata"]["namespace"]
         try:
             owner = machine["metadata"]["ownerReferences"][0]["name"]
@@ -215,79 +183,57 @@ class ClusterAPIControllers(DeploymentControllers):
             return {"instanceType": self.cloud.machine_type}
         return dict(template["spec"]["template"]["spec"])
 
-    def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+    def _aws_machine(self, machine: Object) -> Object | None:
         metadata = machine["metadata"]
-        aws = self.store.patch(
-            self._aws,
-            metadata["namespace"],
-            metadata["name"],
-            {"spec": {"providerID": provider_id(instance), "instanceID": instance.id}},
-            manager=self.manager,
-        )
-        ready = condition("InstanceReady", "True", now)
-        self.write_status(
-            aws,
-            {"ready": True, "instanceState": "running", "conditions": [condition("Ready", "True", now), ready]},
-            resource=self._aws,
-        )
-        self.patch("machines", machine, {"spec": {"providerID": provider_id(instance)}})
-        self.write_status(machine, self._machine_status(machine, "Provisioned", None, "", now))
+        return self.client.find(self._aws, metadata["namespace"], metadata["name"])
+
+    def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+        aws = self._aws_machine(machine)
+        assert aws is not None
+        provider = {"providerID": provider_id(instance)}
+        aws = self.client.patch(aws, {"spec": {**provider, "instanceID": instance.id}})
+        conditions = [condition(kind, "True", now) for kind in ("Ready", "InstanceReady")]
+        self.client.update_status(aws, {"ready": True, "instanceState": "running", "conditions": conditions})
+        self.client.patch(machine, {"spec": provider})
+        self.client.update_status(machine, self._machine_status(machine, "Provisioned", None, "", now))
 
     def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
-        metadata = machine["metadata"]
-        aws = self.store.get(self._aws, metadata["namespace"], metadata["name"])
-        cause = f"failed to run instance: {error}"
+        aws = self._aws_machine(machine)
+        assert aws is not None
+        cause, reason = f"failed to run instance: {error}", "InstanceProvisionFailed"
         message = f"failed to create AWSMachine instance: {cause}"
         conditions = [
-            condition(kind, "False", now, reason="InstanceProvisionFailed", severity="Error", message=message)
+            condition(kind, "False", now, reason=reason, severity="Error", message=message)
             for kind in ("Ready", "InstanceReady")
         ]
-        self.write_status(aws, {"ready": False, "conditions": conditions}, resource=self._aws)
-        self.record_event(
-            aws, "AWSMachine", self._aws_version, "FailedCreate", f"Failed to create instance: {cause}", now
-        )
-        status = self._machine_status(machine, "Provisioning", "InstanceProvisionFailed", message, now)
-        self.write_status(machine, status)
+        self.client.update_status(aws, {"ready": False, "conditions": conditions})
+        self.client.record_event(aws, "FailedCreate", f"Failed to create instance: {cause}", now)
+        self.client.update_status(machine, self._machine_status(machine, "Provisioning", reason, message, now))
         return now + self.timing.infrastructure_retry
 
     def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
         status = self._machine_status(machine, "Running", None, "", now)
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-        status["nodeRef"] = (
-            {"name": name} if self._new else {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-        )
+        old = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        status["nodeRef"] = {"name": name} if self._new else old
         status["conditions"].append(condition("NodeHealthy", "True", now))
-        self.write_status(machine, status)
+        self.client.update_status(machine, status)
 
     def on_deleted(self, machine: Object) -> None:
-        try:
-            self.store.delete(self._aws, machine["metadata"]["namespace"], machine["metadata"]["name"])
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        if aws := self._aws_machine(machine):
+            self.client.delete(aws)
 
     def _machine_status(self, machine: Object, phase: str, reason: str | None, message: str, now: datetime) -> Object:
-        """`reason` says why the infrastructure is not ready; None when it is."""
+        """Return the status of a machine. `reason` tells why the infrastructure is not ready; None if it is."""
         ready = reason is None
-        severity = "" if ready else ("Error" if message else "Info")
+        severity = "" if ready or self._new else ("Error" if message else "Info")  # v1beta2 has no severity
+        options: dict[str, Any] = {"reason": reason or "", "severity": severity, "message": message}
         conditions = [
-            condition(
-                kind,
-                "True" if ready else "False",
-                now,
-                reason=reason or "",
-                # v1beta2's conditions know no severity
-                severity="" if self._new else severity,
-                message=message,
-                always_reason=self._new,
-            )
+            condition(kind, str(ready), now, **options, always_reason=self._new)
             for kind in ("Ready", "InfrastructureReady")
         ]
-        status: Object = {
-            "phase": phase,
-            "conditions": conditions,
-            "observedGeneration": machine["metadata"]["generation"],
-        }
+        generation = machine["metadata"]["generation"]
+        status: Object = {"phase": phase, "conditions": conditions, "observedGeneration": generation}
         if self._new:
             return status | {"initialization": {"infrastructureProvisioned": ready, "bootstrapDataSecretCreated": True}}
         return status | {"infrastructureReady": ready, "bootstrapReady": True}
@@ -307,9 +253,9 @@ class ClusterAPIControllers(DeploymentControllers):
     def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:
         totals = self.totals(deployment, sets)
         phase = "Running"
-        if totals.replicas < totals.wanted or totals.available < totals.wanted:
+        if min(totals.replicas, totals.available) < totals.desired:
             phase = "ScalingUp"
-        elif totals.replicas > totals.wanted:
+        elif totals.replicas > totals.desired:
             phase = "ScalingDown"
         status: Object = {
             "replicas": totals.replicas,
@@ -322,27 +268,27 @@ class ClusterAPIControllers(DeploymentControllers):
         }
         if self._new:
             return status | {"upToDateReplicas": totals.updated}
-        missing = max(0, totals.wanted - totals.available)
+        missing = max(0, totals.desired - totals.available)
         return status | {"updatedReplicas": totals.updated, "unavailableReplicas": missing}
 
     def _deployment_conditions(self, deployment: Object, totals: Totals, now: datetime) -> list[Object]:
-        states = {"Available": totals.available >= totals.wanted}
+        states = {"Available": totals.available >= totals.desired}
         if self._new:
             states |= {
-                "MachinesReady": totals.ready >= totals.wanted,
+                "MachinesReady": totals.ready >= totals.desired,
                 "MachinesUpToDate": totals.updated == totals.replicas,
                 "RollingOut": totals.updated != totals.replicas,
-                "ScalingUp": totals.replicas < totals.wanted,
-                "ScalingDown": totals.replicas > totals.wanted,
+                "ScalingUp": totals.replicas < totals.desired,
+                "ScalingDown": totals.replicas > totals.desired,
             }
         else:
-            states |= {"Ready": totals.available >= totals.wanted, "MachineSetReady": totals.ready >= totals.wanted}
-        before = {item["type"]: item for item in status_of(deployment).get("conditions") or ()}
+            states |= {"Ready": totals.available >= totals.desired, "MachineSetReady": totals.ready >= totals.desired}
+        before = conditions_of(deployment)
         conditions = []
         for kind, true in states.items():
             entry = condition(kind, str(true), now, reason=kind if true else f"Not{kind}", always_reason=self._new)
             if before.get(kind, {}).get("status") == entry["status"]:
-                entry = before[kind]  # the time of the last change stays
+                entry = before[kind]  # keeps lastTransitionTime
             conditions.append(entry)
         return conditions
 
@@ -362,23 +308,18 @@ class HyperShiftControllers(ClusterAPIControllers):
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:
-        """NodePools are told apart by zone; what they share is a label of their users."""
+        """Return the value of the users' label that the NodePools of one pool share."""
         namespace, _, name = annotations_of(item).get(NODE_POOL, "").partition("/")
-        try:
-            pool = self.store.get(NODE_POOLS, namespace, name)
-        except ApiError:
-            return None
-        return labels_of(pool).get(USERS_POOL_LABEL)
+        return labels_of(self.client.find(NODE_POOLS, namespace, name) or {}).get(USERS_POOL_LABEL)
 
     def zone_of(self, spec: Object) -> str:
-        """By name, or by the subnet of the machine or of its template."""
+        """Return the zone by its name, or by the subnet of the machine or of its template."""
         if zone := super().zone_of(spec):
             return zone
         reference = spec["infrastructureRef"]
         resource = self._aws if reference["kind"] == "AWSMachine" else self._aws_template
-        try:
-            item = self.store.get(resource, reference["namespace"], reference["name"])
-        except ApiError:
+        item = self.client.find(resource, reference["namespace"], reference["name"])
+        if item is None:
             return ""
-        found = item["spec"]["template"]["spec"] if resource == self._aws_template else item["spec"]
-        return self.cloud.zone_of_subnet((found.get("subnet") or {}).get("id", ""))
+        machine = item["spec"]["template"]["spec"] if resource == self._aws_template else item["spec"]
+        return self.cloud.zone_of_subnet((machine.get("subnet") or {}).get("id", ""))

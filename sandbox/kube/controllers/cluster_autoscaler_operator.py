@@ -1,4 +1,4 @@
-"""OpenShift's cluster-autoscaler-operator: MachineAutoscalers own bounds, a ClusterAutoscaler the autoscaler's flags.
+"""OpenShift's cluster-autoscaler-operator: MachineAutoscalers own bounds, a ClusterAutoscaler owns the flags.
 
 Sources (openshift/cluster-autoscaler-operator): pkg/controller/machineautoscaler/machineautoscaler_controller.go,
 machinetarget.go and validator.go beside it, pkg/controller/clusterautoscaler/clusterautoscaler.go.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sandbox.kube.client import Client
 from sandbox.kube.controllers.objects import annotations_of, arguments_of, deployment_of, is_deleting, status_of
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
@@ -22,17 +23,17 @@ SCALERS = "machineautoscalers.autoscaling.openshift.io"
 AUTOSCALERS = "clusterautoscalers.autoscaling.openshift.io"
 DEPLOYMENTS = "deployments.apps"
 MACHINE_SETS = "machinesets.machine.openshift.io"
+_NAME = "cluster-autoscaler-default"
 _EXPANDERS = {"LeastWaste": "least-waste", "Priority": "priority", "Random": "random"}
 
 
 class ClusterAutoscalerOperator:
-    """Every step is an event of everything that it watches: what it owns is back within the step."""
-
-    manager = "cluster-autoscaler-operator"
+    """Reconciles every object that it owns in every step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: MachineAutoscalers that it can do nothing for, by name, and why
+        self._client = Client(store, "cluster-autoscaler-operator")
+        #: the errors of MachineAutoscalers, by name
         self.errors: dict[str, str] = {}
         store.webhooks.setdefault(SCALERS, []).append(_refuse_crossed_bounds)
 
@@ -44,18 +45,18 @@ class ClusterAutoscalerOperator:
         self._deploy()
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
-        """What the autoscaler is started with; nothing where no ClusterAutoscaler says so."""
+        """Return the autoscaler's arguments; None while it does not run."""
         if not self._store.list(AUTOSCALERS):
-            return ()  # somebody else runs one
-        found = self._store.list(DEPLOYMENTS, NAMESPACE, fields="metadata.name=cluster-autoscaler-default")
-        return arguments_of(found[0]) if found else None
+            return ()  # another controller runs the autoscaler
+        deployment = self._client.find(DEPLOYMENTS, NAMESPACE, _NAME)
+        return arguments_of(deployment) if deployment else None
 
     def _reconcile(self, scaler: Object) -> None:
         name, reference = scaler["metadata"]["name"], scaler["spec"]["scaleTargetRef"]
         target = self._target(name, reference)
         if is_deleting(scaler):
             self._finalize(target)
-            self._patch(SCALERS, scaler, {"metadata": {"finalizers": None}})
+            self._client.patch(scaler, {"metadata": {"finalizers": None}})
             return
         if target is None:
             return
@@ -67,15 +68,15 @@ class ClusterAutoscalerOperator:
         if last and last != reference:
             self._finalize(self._target(name, last))
         if last != reference:
-            self._patch(SCALERS, scaler, {"status": {"lastTargetRef": reference}}, subresource="status")
-        if FINALIZER not in (scaler["metadata"].get("finalizers") or ()):
-            finalizers = [*(scaler["metadata"].get("finalizers") or ()), FINALIZER]
-            self._patch(SCALERS, scaler, {"metadata": {"finalizers": finalizers}})
+            self._client.patch_status(scaler, {"lastTargetRef": reference})
+        finalizers = scaler["metadata"].get("finalizers") or []
+        if FINALIZER not in finalizers:
+            self._client.patch(scaler, {"metadata": {"finalizers": [*finalizers, FINALIZER]}})
         spec = scaler["spec"]
-        bounds = {MIN_SIZE: str(spec["minReplicas"]), MAX_SIZE: str(spec["maxReplicas"]), OWNED_BY: owner}
         try:
-            self._patch(MACHINE_SETS, target, {"metadata": {"annotations": bounds}})
-        except ApiError as error:  # Cluster API's by now
+            bounds = {MIN_SIZE: str(spec["minReplicas"]), MAX_SIZE: str(spec["maxReplicas"])}
+            self._client.annotate(target, {**bounds, OWNED_BY: owner})
+        except ApiError as error:  # the MachineSet has moved to Cluster API
             self.errors[name] = str(error)
 
     def _target(self, name: str, reference: Object) -> Object | None:
@@ -89,32 +90,22 @@ class ClusterAutoscalerOperator:
             return None
 
     def _finalize(self, target: Object | None) -> None:
-        """The group leaves the autoscaler."""
+        """Remove the bounds of a group, which the autoscaler then ignores."""
         if target is not None:
-            gone = dict.fromkeys((MIN_SIZE, MAX_SIZE, OWNED_BY))
-            self._patch(MACHINE_SETS, target, {"metadata": {"annotations": gone}})
+            self._client.annotate(target, dict.fromkeys((MIN_SIZE, MAX_SIZE, OWNED_BY)))
 
     def _deploy(self) -> None:
-        """The autoscaler of the ClusterAutoscaler `default`, which is the only one that counts."""
-        wanted = self._store.list(AUTOSCALERS, fields="metadata.name=default")
-        there = self._store.list(DEPLOYMENTS, NAMESPACE, fields="metadata.name=cluster-autoscaler-default")
-        if not wanted:
-            for item in there:
-                self._store.delete(DEPLOYMENTS, NAMESPACE, item["metadata"]["name"])
-            return
-        body = deployment_of("cluster-autoscaler-default", NAMESPACE, list(flags_of(wanted[0])))
-        if there:
-            self._patch(DEPLOYMENTS, there[0], {"spec": body["spec"]})
-        else:
-            self._store.create(DEPLOYMENTS, body, manager=self.manager)
-
-    def _patch(self, resource: str, item: Object, patch: Object, *, subresource: str = "") -> None:
-        metadata = item["metadata"]
-        self._store.patch(resource, NAMESPACE, metadata["name"], patch, subresource=subresource, manager=self.manager)
+        """Deploy the autoscaler of the ClusterAutoscaler `default`; the operator ignores all others."""
+        autoscaler = self._client.find(AUTOSCALERS, "", "default")
+        if autoscaler is not None:
+            body = deployment_of(_NAME, NAMESPACE, list(flags_of(autoscaler)))
+            self._client.create_or_patch(DEPLOYMENTS, NAMESPACE, _NAME, body)
+        elif deployment := self._client.find(DEPLOYMENTS, NAMESPACE, _NAME):
+            self._client.delete(deployment)
 
 
 def flags_of(autoscaler: Object) -> Iterator[str]:
-    """The arguments that a ClusterAutoscaler stands for. Balancing that is not mentioned is off, no label ignored."""
+    """Yield the arguments for a ClusterAutoscaler. Without the field, balancing is off and no label is ignored."""
     spec = autoscaler.get("spec") or {}
     yield from ("--cloud-provider=openshift", f"--namespace={NAMESPACE}")
     if time := spec.get("maxNodeProvisionTime"):
@@ -142,6 +133,4 @@ def _refuse_crossed_bounds(_old: Object | None, new: Object) -> None:
     low, high = new["spec"]["minReplicas"], new["spec"]["maxReplicas"]
     if high < low:
         text = f"spec.maxReplicas: Invalid value: {high}: maxReplicas must be greater than or equal to minReplicas"
-        raise ApiError(
-            403, f'admission webhook "machineautoscalers.autoscaling.openshift.io" denied the request: {text}'
-        )
+        raise ApiError(403, f'admission webhook "{SCALERS}" denied the request: {text}')

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from sandbox.kube.controllers.life import MachineControllers
-from sandbox.kube.controllers.objects import annotations_of, is_deleting, status_of, template_hash
+from sandbox.kube.controllers.machine_controller import MachineControllers
+from sandbox.kube.controllers.objects import annotations_of, controller_reference, is_deleting, status_of, template_hash
 from sandbox.kube.schema import Object
 
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Machines of a deployment: wanted, and counted in the statuses of its sets."""
+    """The machines of a deployment: its replicas, and the sums of its sets' statuses."""
 
-    wanted: int
+    desired: int
     replicas: int
     ready: int
     available: int
@@ -27,7 +27,7 @@ class Totals:
 class DeploymentControllers(MachineControllers):
     """Flavours with MachineDeployments: one MachineSet per deployment and template.
 
-    A new template rolls out as the default strategy does: one machine more than wanted, none less.
+    A new template rolls out with the default strategy: maxSurge 1, maxUnavailable 0.
     """
 
     hash_label: ClassVar[str] = "machine-template-hash"
@@ -40,61 +40,68 @@ class DeploymentControllers(MachineControllers):
                 self._reconcile_deployment(deployment, sets.get(deployment["metadata"]["uid"], []))
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
-        wanted = deployment["spec"].get("replicas", 0)
+        desired = deployment["spec"].get("replicas", 0)
         digest = self.digest_of(deployment["spec"]["template"])
         current = next((item for item in sets if item["metadata"]["labels"][self.hash_label] == digest), None)
         old = [item for item in sets if item is not current and item["spec"].get("replicas")]
         ready = status_of(current).get("readyReplicas", 0) if current else 0
-        share = min(wanted, ready + 1) if old else wanted
+        replicas = min(desired, ready + 1) if old else desired
         if current is None:
-            made = self.machine_set_of(deployment, digest)
             latest = max((int(annotations_of(item)[self.revision]) for item in sets), default=0)
-            made["metadata"]["annotations"] = {self.revision: str(latest + 1)}
-            made["spec"]["replicas"] = share
-            self.create("machinesets", made)
-        elif current["spec"].get("replicas") != share:
-            self.patch("machinesets", current, {"spec": {"replicas": share}})
-        left = max(0, wanted - ready)
+            self.client.create(self.resource("machinesets"), self._new_set(deployment, digest, latest + 1, replicas))
+        elif current["spec"].get("replicas") != replicas:
+            self.client.patch(current, {"spec": {"replicas": replicas}})
+        left = max(0, desired - ready)
         for item in old:
             kept = min(item["spec"]["replicas"], left)
             left -= kept
             if kept != item["spec"]["replicas"]:
-                self.patch("machinesets", item, {"spec": {"replicas": kept}})
+                self.client.patch(item, {"spec": {"replicas": kept}})
+
+    def _new_set(self, deployment: Object, digest: str, revision: int, replicas: int) -> Object:
+        metadata, (labels, spec) = deployment["metadata"], self.machine_set_of(deployment, digest)
+        return {
+            "metadata": {
+                "name": f"{metadata['name']}-{digest}",
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "ownerReferences": [controller_reference(deployment)],
+                "annotations": {self.revision: str(revision)},
+            },
+            "spec": {"selector": {"matchLabels": labels}, "replicas": replicas, **spec},
+        }
 
     def digest_of(self, template: Object) -> str:
-        """What tells one template from another: a new one rolls out."""
+        """Return a digest of a template; a deployment rolls out when it changes."""
         return template_hash(template)
 
     @abstractmethod
-    def machine_set_of(self, deployment: Object, digest: str) -> Object:
-        """The set that a deployment makes."""
+    def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
+        """Return the labels of the set that a deployment creates, and the rest of its spec."""
 
     @abstractmethod
     def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:
-        """The status of a deployment with these sets."""
+        """Return the status of a deployment with these sets."""
 
     def totals(self, deployment: Object, sets: Sequence[Object]) -> Totals:
-        """What the statuses of a deployment's sets add up to."""
-        template = self.digest_of(deployment["spec"]["template"])
-        replicas, ready, available = (
-            sum(status_of(machine_set).get(key, 0) for machine_set in sets)
-            for key in ("replicas", "readyReplicas", "availableReplicas")
-        )
+        """Return the sums of the statuses of a deployment's sets."""
+        digest = self.digest_of(deployment["spec"]["template"])
+        current = [item for item in sets if item["metadata"]["labels"][self.hash_label] == digest]
         return Totals(
-            wanted=deployment["spec"].get("replicas", 0),
-            replicas=replicas,
-            ready=ready,
-            available=available,
-            updated=sum(
-                status_of(machine_set).get("replicas", 0)
-                for machine_set in sets
-                if machine_set["metadata"]["labels"][self.hash_label] == template
-            ),
+            desired=deployment["spec"].get("replicas", 0),
+            replicas=_sum(sets, "replicas"),
+            ready=_sum(sets, "readyReplicas"),
+            available=_sum(sets, "availableReplicas"),
+            updated=_sum(current, "replicas"),
         )
 
     def _update_statuses(self, now: datetime) -> None:
         super()._update_statuses(now)
         sets = self.by_owner("machinesets")
         for deployment in self.objects("machinedeployments"):
-            mine = sets.get(deployment["metadata"]["uid"], [])
-            self.write_status(deployment, self.deployment_status(deployment, mine, now))
+            status = self.deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []), now)
+            self.client.update_status(deployment, status)
+
+
+def _sum(sets: Sequence[Object], field: str) -> int:
+    return sum(status_of(machine_set).get(field, 0) for machine_set in sets)

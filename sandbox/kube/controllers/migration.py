@@ -1,14 +1,15 @@
-"""cluster-capi-operator: OpenShift's MachineSets get a twin in Cluster API, and move there when their spec says so.
+"""cluster-capi-operator: each MachineSet of OpenShift has a copy in Cluster API, and spec.authoritativeAPI selects one.
 
-It copies from whoever has the authority to the twin, and its admission policies refuse what anybody else writes to that
+The operator copies from the authoritative object to the other, and its admission policies deny all other writes to that
 (openshift/cluster-capi-operator: pkg/controllers/machinesetsync, machinesetmigration; admission-policies/default). One
-machine controller stands for those of both APIs here, as their Machines are twins as well: it works on Machine API's.
+machine controller serves both APIs here, and it works on the objects of Machine API.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sandbox.kube.client import Client
 from sandbox.kube.controllers.objects import annotations_of, status_of
 from sandbox.kube.errors import ApiError
 from sandbox.kube.resources import Resource
@@ -18,22 +19,23 @@ from sandbox.kube.store import Store
 NAMESPACE, CLUSTER_API_NAMESPACE = "openshift-machine-api", "openshift-cluster-api"
 SETS, CLUSTER_API_SETS = "machinesets.machine.openshift.io", "machinesets.cluster.x-k8s.io"
 _MANAGER = "cluster-capi-operator"
-_MAY = frozenset({_MANAGER, "machine-api-operator"})
+_WRITERS = frozenset({_MANAGER, "machine-api-operator"})
 _PAUSED = "cluster.x-k8s.io/paused"
 _COUNTS = ("replicas", "readyReplicas", "availableReplicas")
 
 
 class Migration:
-    """Keeps the twins of all MachineSets, from the moment when it is made."""
+    """Keeps the copies of all MachineSets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._client = Client(store, _MANAGER)
         store.create("namespaces", {"metadata": {"name": CLUSTER_API_NAMESPACE}})
         store.admission.append(self._admit)
 
     def step(self) -> None:
         for machine_set in self._store.list(SETS, NAMESPACE):
-            self._move_on(machine_set)
+            self._update_authority(machine_set)
         for machine_set in self._store.list(SETS, NAMESPACE):
             authority = status_of(machine_set).get("authoritativeAPI")
             if authority == "MachineAPI":
@@ -41,23 +43,21 @@ class Migration:
             elif authority == "ClusterAPI":
                 self._copy_to_machine_api(machine_set)
 
-    def _move_on(self, machine_set: Object) -> None:
-        """The status follows the spec, by way of Migrating; one that says nothing says what the spec does at once."""
+    def _update_authority(self, machine_set: Object) -> None:
+        """Let the status follow the spec by way of Migrating; an empty status takes the value of the spec."""
         wanted = machine_set["spec"].get("authoritativeAPI", "MachineAPI")
-        found = status_of(machine_set).get("authoritativeAPI")
-        if found != wanted:
-            status = {"authoritativeAPI": wanted if found in (None, "Migrating") else "Migrating"}
-            self._patch(SETS, machine_set, {"status": status}, subresource="status")
+        current = status_of(machine_set).get("authoritativeAPI")
+        if current != wanted:
+            authority = wanted if current in (None, "Migrating") else "Migrating"
+            self._client.patch_status(machine_set, {"authoritativeAPI": authority})
 
     def _copy_to_cluster_api(self, machine_set: Object) -> None:
         metadata, spec = machine_set["metadata"], machine_set["spec"]
         labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/set-name": metadata["name"]}
         provider = spec["template"]["spec"]["providerSpec"]["value"]
         template = {"clusterName": "demo", "failureDomain": provider["placement"]["availabilityZone"]}
-        twin = {
+        copy = {
             "metadata": {
-                "name": metadata["name"],
-                "namespace": CLUSTER_API_NAMESPACE,
                 "labels": {**(metadata.get("labels") or {}), **labels},
                 "annotations": {**annotations_of(machine_set), _PAUSED: ""},
             },
@@ -68,57 +68,46 @@ class Migration:
                 "template": {"metadata": {"labels": labels}, "spec": template},
             },
         }
-        known = self._find(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, metadata["name"])
-        if known is None:
-            known = self._store.create(CLUSTER_API_SETS, twin, manager=_MANAGER)
-        else:
-            gone = dict.fromkeys(annotations_of(known).keys() - twin["metadata"]["annotations"].keys())
-            twin["metadata"]["annotations"] |= gone
-            known = self._patch(CLUSTER_API_SETS, known, twin)
-        self._copy_counts(machine_set, known)
+        if current := self._copy_of(machine_set):
+            removed = annotations_of(current).keys() - copy["metadata"]["annotations"].keys()
+            copy["metadata"]["annotations"] |= dict.fromkeys(removed)
+        name = metadata["name"]
+        current = self._client.create_or_patch(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, name, copy)
+        self._copy_counts(machine_set, current)
 
     def _copy_to_machine_api(self, machine_set: Object) -> None:
-        twin = self._find(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, machine_set["metadata"]["name"])
-        if twin is None:
+        source = self._copy_of(machine_set)
+        if source is None:
             return
-        if _PAUSED in annotations_of(twin):
-            twin = self._patch(CLUSTER_API_SETS, twin, {"metadata": {"annotations": {_PAUSED: None}}})
+        if _PAUSED in annotations_of(source):
+            source = self._client.annotate(source, {_PAUSED: None})
         copied: dict[str, Any] = {
-            key: value for key, value in annotations_of(twin).items() if "cluster.x-k8s.io/" not in key
+            key: value for key, value in annotations_of(source).items() if "cluster.x-k8s.io/" not in key
         }
-        gone = dict.fromkeys(annotations_of(machine_set).keys() - copied.keys())
-        patch = {"metadata": {"annotations": copied | gone}, "spec": {"replicas": twin["spec"]["replicas"]}}
-        self._patch(SETS, machine_set, patch)
-        self._copy_counts(machine_set, twin)
+        copied |= dict.fromkeys(annotations_of(machine_set).keys() - copied.keys())
+        patch = {"metadata": {"annotations": copied}, "spec": {"replicas": source["spec"]["replicas"]}}
+        self._client.patch(machine_set, patch)
+        self._copy_counts(machine_set, source)
 
-    def _copy_counts(self, machine_set: Object, twin: Object) -> None:
-        counts = {key: status_of(machine_set).get(key, 0) for key in _COUNTS}
-        self._patch(CLUSTER_API_SETS, twin, {"status": counts}, subresource="status")
+    def _copy_counts(self, machine_set: Object, copy: Object) -> None:
+        self._client.patch_status(copy, {key: status_of(machine_set).get(key, 0) for key in _COUNTS})
 
-    def _patch(self, resource: str, item: Object, patch: Object, *, subresource: str = "") -> Object:
-        metadata = item["metadata"]
-        return self._store.patch(
-            resource, metadata["namespace"], metadata["name"], patch, subresource=subresource, manager=_MANAGER
-        )
-
-    def _find(self, resource: str, namespace: str, name: str) -> Object | None:
-        try:
-            return self._store.get(resource, namespace, name)
-        except ApiError:
-            return None
+    def _copy_of(self, machine_set: Object) -> Object | None:
+        return self._client.find(CLUSTER_API_SETS, CLUSTER_API_NAMESPACE, machine_set["metadata"]["name"])
 
     def _admit(self, kind: Resource, old: Object, new: Object, manager: str) -> None:
-        """Raises ApiError where the object is the twin of the one that has the authority."""
+        """Raise ApiError 422 for a write to the object that is not authoritative."""
         name, namespace = new["metadata"]["name"], new["metadata"].get("namespace")
         place = (kind.full_name, namespace)
-        if manager in _MAY or place not in ((SETS, NAMESPACE), (CLUSTER_API_SETS, CLUSTER_API_NAMESPACE)):
+        if manager in _WRITERS or place not in ((SETS, NAMESPACE), (CLUSTER_API_SETS, CLUSTER_API_NAMESPACE)):
             return
-        is_machine_apis = kind.full_name == SETS
-        other = self._find(*((CLUSTER_API_SETS, CLUSTER_API_NAMESPACE) if is_machine_apis else (SETS, NAMESPACE)), name)
+        is_machine_api = kind.full_name == SETS
+        other_place = (CLUSTER_API_SETS, CLUSTER_API_NAMESPACE) if is_machine_api else (SETS, NAMESPACE)
+        other = self._client.find(*other_place, name)
         if other is None:
             return
-        authority = status_of(new if is_machine_apis else other).get("authoritativeAPI")
-        if authority != ("ClusterAPI" if is_machine_apis else "MachineAPI"):
+        authority = status_of(new if is_machine_api else other).get("authoritativeAPI")
+        if authority != ("ClusterAPI" if is_machine_api else "MachineAPI"):
             return
         spec_changes = any(
             old["spec"].get(key) != new["spec"].get(key)
@@ -126,13 +115,13 @@ class Migration:
             if key != "authoritativeAPI"
         )
         if spec_changes or _guarded(annotations_of(old)) != _guarded(annotations_of(new)):
-            policy = f"{'machine' if is_machine_apis else 'cluster'}-api-machine-set-vap"
+            policy = f"{'machine' if is_machine_api else 'cluster'}-api-machine-set-vap"
             text = f"ValidatingAdmissionPolicy '{policy}' denied request: status.authoritativeAPI is set to {authority}"
             raise ApiError(422, f'{kind.plural}.{kind.group} "{name}" is forbidden: {text}')
 
 
 def _guarded(annotations: dict[str, str]) -> dict[str, str]:
-    """The annotations that only the operators may change on a twin."""
+    """Return the annotations that only the operators may change."""
     return {
         key: value
         for key, value in annotations.items()

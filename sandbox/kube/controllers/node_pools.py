@@ -1,8 +1,8 @@
 """HyperShift on its management cluster: a NodePool owns bounds and replicas of its MachineDeployment.
 
-The operator watches what it has made, so whatever somebody writes into its keys is gone within seconds; other keys it
-never touches. NodePools that are upgraded in place have a MachineSet instead, and are left out here. Machines and their
-template are those of Cluster API's AWS provider, whatever platform a NodePool names.
+The operator watches the objects that it creates: it overwrites a foreign write to its keys within seconds, and never
+changes other keys. A NodePool with in-place upgrades has a MachineSet instead, which the sandbox leaves out. Machines
+and templates are those of Cluster API's AWS provider, whatever platform a NodePool names.
 Sources (openshift/hypershift): hypershift-operator/controllers/nodepool/capi.go, nodepool_controller.go and
 conditions.go; control-plane-operator's v2/assets/cluster-autoscaler.
 """
@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from sandbox.kube.client import Client
 from sandbox.kube.cloud import subnet_in
 from sandbox.kube.controllers.objects import (
     USERS_POOL_LABEL,
     arguments_of,
     condition,
+    conditions_of,
     deployment_of,
     is_deleting,
     parse_time,
     status_of,
     template_hash,
 )
-from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store
 
@@ -39,12 +40,11 @@ _AUTOSCALER = "cluster-autoscaler"
 
 
 class NodePoolOperator:
-    """Every step is an event of everything that it watches."""
-
-    manager = "hypershift-operator-manager"
+    """Reconciles every NodePool in every step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._client = Client(store, "hypershift-operator-manager")
 
     def step(self, now: datetime) -> None:
         """Reconcile every NodePool, and the autoscaler of every hosted cluster."""
@@ -62,93 +62,74 @@ class NodePoolOperator:
             self._deploy_autoscaler(hosted, pools)
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
-        """What the hosted cluster's autoscaler is started with; None while it is scaled down."""
-        found = self._store.list("deployments.apps", fields=f"metadata.name={_AUTOSCALER}")
-        return arguments_of(found[0]) if found else None
+        """Return the arguments of the hosted cluster's autoscaler; None while it is scaled down."""
+        deployments = self._store.list("deployments.apps", fields=f"metadata.name={_AUTOSCALER}")
+        return arguments_of(deployments[0]) if deployments else None
 
     def _reconcile(self, pool: Object, hosted: Object, now: datetime) -> None:
         conditions = [_autoscaling_enabled(pool, now), _valid_release_image(pool, now), _active(pool, now)]
-        deployment = self._deployment(pool)
-        by_type = {item["type"]: item["status"] for item in conditions}
-        # in the order of the real one: an invalid release image ends it before anybody asks whether it is paused
-        if by_type["ValidReleaseImage"] == "False":
-            pass
-        elif by_type["ReconciliationActive"] == "False":
-            if deployment is not None:
-                self._patch(DEPLOYMENTS, deployment, {"metadata": {"annotations": {PAUSED: "true"}}})
-        else:
-            deployment = self._bring_about(pool, hosted, deployment)
-        self._tell(pool, deployment, conditions)
+        deployment = self._client.find(DEPLOYMENTS, control_plane_namespace(pool), pool["metadata"]["name"])
+        _, valid, active = (item["status"] == "True" for item in conditions)
+        # As in the real controller, an invalid release image ends the reconciliation before the pause counts.
+        if valid and active:
+            deployment = self._apply(pool, hosted, deployment)
+        elif valid and deployment is not None:
+            self._client.annotate(deployment, {PAUSED: "true"})
+        self._update_status(pool, deployment, conditions)
 
-    def _deployment(self, pool: Object) -> Object | None:
-        try:
-            return self._store.get(DEPLOYMENTS, control_plane_namespace(pool), pool["metadata"]["name"])
-        except ApiError:
-            return None
-
-    def _bring_about(self, pool: Object, hosted: Object, existing: Object | None) -> Object:
-        """Only the keys that it has something to say about."""
+    def _apply(self, pool: Object, hosted: Object, existing: Object | None) -> Object:
+        """Write the keys that a NodePool owns into its MachineDeployment."""
         namespace, infrastructure = control_plane_namespace(pool), hosted["spec"]["infraID"]
         template = self._template(pool, namespace)
-        known = existing or {"spec": {}}
-        low, high, replicas = self.size(pool, template, known["spec"].get("replicas", 0))
+        low, high, replicas = self.size(pool, template, (existing or {"spec": {}})["spec"].get("replicas", 0))
+        annotations = {NODE_POOL: _key(pool), MIN_SIZE: str(low), MAX_SIZE: str(high)}
+        labels = {"cluster.x-k8s.io/cluster-name": infrastructure}
         body: Object = {
-            "metadata": {
-                "labels": {"cluster.x-k8s.io/cluster-name": infrastructure},
-                "annotations": {NODE_POOL: _key(pool), MIN_SIZE: str(low), MAX_SIZE: str(high)},
-            },
+            "metadata": {"labels": labels, "annotations": annotations | ({} if existing is None else {PAUSED: None})},
             "spec": {"replicas": replicas, **_machines(pool, infrastructure, template)},
         }
-        if existing is None:
-            body["metadata"] |= {"name": pool["metadata"]["name"], "namespace": namespace}
-            return self._store.create(DEPLOYMENTS, body, manager=self.manager)
-        body["metadata"]["annotations"][PAUSED] = None
-        return self._patch(DEPLOYMENTS, existing, body)
+        return self._client.create_or_patch(DEPLOYMENTS, namespace, pool["metadata"]["name"], body)
 
     @staticmethod
     def size(pool: Object, template: Object, replicas: int) -> tuple[int, int, int]:
-        """Min and max for the autoscaler, and replicas inside them; 0 and 0 where it is to keep away."""
+        """Return min and max for the autoscaler, and the replicas within; 0 and 0 exclude the group."""
         scaling = pool["spec"].get("autoScaling")
         if scaling is None:
             return 0, 0, pool["spec"].get("replicas", 0)
         low, high = scaling["min"], scaling["max"]
         if not low and "capacity" not in status_of(template):
-            low = 1  # nobody could bring such a pool back from nothing
+            low = 1  # the autoscaler cannot scale such a pool from zero
         return low, high, min(max(replicas, low), high)
 
     def _template(self, pool: Object, namespace: str) -> Object:
-        """The machine template. The provider tells what a machine has, but for platforms that never do."""
+        """Return the machine template. Providers of some platforms report the capacity of a machine in its status."""
         platform, name = pool["spec"]["platform"], pool["metadata"]["name"]
         instance = {"instanceType": "m5.xlarge", "instanceMetadataOptions": {"httpTokens": "optional"}}
         if aws := platform.get("aws"):
             instance |= {"instanceType": aws["instanceType"], "subnet": aws["subnet"]}
         name = f"{name}-{template_hash(instance)}"
-        try:
-            return self._store.get(TEMPLATES, namespace, name)
-        except ApiError:
-            body = {
-                "metadata": {"name": name, "namespace": namespace, "annotations": {NODE_POOL: _key(pool)}},
-                "spec": {"template": {"spec": instance}},
-            }
-            made = self._store.create(TEMPLATES, body, manager=self.manager)
+        if template := self._client.find(TEMPLATES, namespace, name):
+            return template
+        metadata = {"name": name, "namespace": namespace, "annotations": {NODE_POOL: _key(pool)}}
+        body = {"metadata": metadata, "spec": {"template": {"spec": instance}}}
+        template = self._client.create(TEMPLATES, body)
         if platform["type"] not in ("AWS", "Azure"):
-            return made
+            return template
         info = {"architecture": pool["spec"]["arch"], "operatingSystem": "linux"}
-        status = {"status": {"capacity": {"cpu": "4", "memory": "16Gi"}, "nodeInfo": info}}
-        return self._patch(TEMPLATES, made, status, subresource="status", manager="manager")
+        status = {"capacity": {"cpu": "4", "memory": "16Gi"}, "nodeInfo": info}
+        return self._client.patch_status(template, status, manager="manager")
 
-    def _tell(self, pool: Object, deployment: Object | None, conditions: list[Object]) -> None:
-        before = {item["type"]: item for item in status_of(pool).get("conditions") or ()}
+    def _update_status(self, pool: Object, deployment: Object | None, conditions: list[Object]) -> None:
+        before = conditions_of(pool)
         for item in conditions:
             item["observedGeneration"] = pool["metadata"]["generation"]
             if before.get(item["type"], {}).get("status") == item["status"]:
                 item["lastTransitionTime"] = before[item["type"]]["lastTransitionTime"]
         available = status_of(deployment or {}).get("availableReplicas", 0)
-        status = {"status": {"replicas": available, "conditions": conditions}}
-        self._patch(NODE_POOLS, pool, status, subresource="status")
+        self._client.patch_status(pool, {"replicas": available, "conditions": conditions})
 
     def _deploy_autoscaler(self, hosted: Object, pools: Sequence[Object]) -> None:
-        """It runs while any NodePool has autoScaling."""
+        """Deploy the autoscaler, with replicas while any NodePool has autoScaling."""
         metadata = hosted["metadata"]
         namespace = f"{metadata['namespace']}-{metadata['name']}"
         arguments = [
@@ -161,26 +142,12 @@ class NodePoolOperator:
         limit = (hosted["spec"].get("autoscaling") or {}).get("maxNodesTotal")
         arguments += [] if limit is None else [f"--max-nodes-total={limit}"]
         replicas = 1 if any("autoScaling" in pool["spec"] for pool in pools) else 0
-        wanted = deployment_of(_AUTOSCALER, namespace, arguments, replicas=replicas)
-        if self._store.list("deployments.apps", namespace, fields=f"metadata.name={_AUTOSCALER}"):
-            self._patch("deployments.apps", wanted, {"spec": wanted["spec"]})
-        else:
-            self._store.create("deployments.apps", wanted, manager=self.manager)
-
-    def _patch(self, resource: str, item: Object, patch: Object, *, subresource: str = "", manager: str = "") -> Object:
-        metadata = item["metadata"]
-        return self._store.patch(
-            resource,
-            metadata["namespace"],
-            metadata["name"],
-            patch,
-            subresource=subresource,
-            manager=manager or self.manager,
-        )
+        body = deployment_of(_AUTOSCALER, namespace, arguments, replicas=replicas)
+        self._client.create_or_patch("deployments.apps", namespace, _AUTOSCALER, body)
 
 
 def control_plane_namespace(pool: Object) -> str:
-    """Where the machine objects of a NodePool's hosted cluster are."""
+    """Return the namespace of the hosted cluster's machine objects."""
     return f"{pool['metadata']['namespace']}-{pool['spec']['clusterName']}"
 
 
@@ -189,7 +156,7 @@ def _key(pool: Object) -> str:
 
 
 def _machines(pool: Object, infrastructure: str, template: Object) -> Object:
-    """The MachineDeployment's spec but for replicas. OpenStack and GCP alone are told a zone by its name."""
+    """Return the MachineDeployment's spec without replicas. Only OpenStack and GCP name the zone in it."""
     platform = pool["spec"]["platform"]
     zone = (platform.get("openstack") or {}).get("availabilityZone") or (platform.get("gcp") or {}).get("zone")
     name = f"{infrastructure}-{pool['metadata']['name']}"
@@ -237,7 +204,7 @@ def _active(pool: Object, now: datetime) -> Object:
 
 
 def node_pool_spec(pool: str, cluster: str, zone: str, platform: str, machine_type: str) -> Object:
-    """The spec of a NodePool in one zone, without its size."""
+    """Return the spec of a NodePool in one zone, without its size."""
     platforms = {
         "AWS": {"aws": {"instanceType": machine_type, "subnet": {"id": subnet_in(zone)}}},
         "GCP": {"gcp": {"machineType": machine_type, "zone": zone}},

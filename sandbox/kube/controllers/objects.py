@@ -1,18 +1,18 @@
-"""What the objects of all three machine APIs have in common, read and written."""
+"""Readers and builders of objects that all three machine APIs share."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sandbox.kube.cloud import Instance
 from sandbox.kube.schema import Json, Object
-from sandbox.kube.store import rfc3339
+from sandbox.kube.store import parse_time, rfc3339
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
-#: by what the users of a cluster without our labels tell its pools apart
+#: the label that tells the pools of a cluster apart if the cluster has no labels of Evenkeel
 USERS_POOL_LABEL = "example.com/pool"
 _TEN_DAYS = 864_000.0  # seconds
 
@@ -34,60 +34,46 @@ def is_deleting(item: Object) -> bool:
 
 
 def age_of(item: Object, now: datetime) -> float:
-    """Seconds since creation."""
+    """Return the seconds since creation."""
     return (now - parse_time(item["metadata"]["creationTimestamp"])).total_seconds()
 
 
-def seniority(machine: Object, now: datetime) -> float:
-    """From 0 for a new machine towards 1, as Cluster API and OpenShift weigh age."""
+def age_priority(machine: Object, now: datetime) -> float:
+    """Return 0 for a new machine and up to 1 for an old one, as Cluster API and OpenShift weigh age."""
     return 1.0 - math.exp(-max(0.0, age_of(machine, now)) / _TEN_DAYS)
 
 
 def deployment_of(name: str, namespace: str, arguments: list[str], *, replicas: int = 1) -> Object:
-    """A Deployment of apps/v1 with one container."""
+    """Return a Deployment of apps/v1 with one container."""
     labels = {"app": name}
+    container = {"name": name, "image": f"registry.example/{name}", "args": arguments}
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": name, "image": f"registry.example/{name}", "args": arguments}]},
-            },
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
     }
 
 
 def arguments_of(deployment: Object) -> tuple[str, ...] | None:
-    """What the one container of a Deployment is started with; None where none runs."""
+    """Return the arguments of a Deployment's only container; None if it has no replicas."""
     if not deployment["spec"].get("replicas", 1):
         return None
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return tuple(container.get("args") or ())
 
 
-def parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
-
-
 def controller_reference(owner: Object) -> Object:
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    """Return the owner reference of a controller."""
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    return {**reference, "controller": True, "blockOwnerDeletion": True}
 
 
 def provider_id(instance: Instance) -> str:
     return f"aws:///{instance.zone}/{instance.id}"
-
-
-def without_request_id(text: str) -> str:
-    return text.split("request id:")[0]
 
 
 def template_hash(template: Json) -> str:
@@ -95,7 +81,7 @@ def template_hash(template: Json) -> str:
 
 
 def positive(**numbers: int) -> dict[str, int]:
-    """Go leaves zeros out of the statuses of these APIs (`omitempty`)."""
+    """Return the numbers without zeros: Go omits them from the statuses of these APIs (`omitempty`)."""
     return {key: value for key, value in numbers.items() if value}
 
 
@@ -109,16 +95,19 @@ def condition(
     message: str = "",
     always_reason: bool = False,
 ) -> Object:
-    condition: Object = {"type": kind, "status": status, "lastTransitionTime": rfc3339(now)}
+    """Return a condition. Without `always_reason`, a condition that is True has no reason."""
     if always_reason:
-        condition["reason"] = reason or kind
-    elif reason and status != "True":
-        condition["reason"] = reason
-    if severity:
-        condition["severity"] = severity
-    if message:
-        condition["message"] = message
-    return condition
+        reason = reason or kind
+    elif status == "True":
+        reason = ""
+    optional = {"reason": reason, "severity": severity, "message": message}
+    entry: Object = {"type": kind, "status": status, "lastTransitionTime": rfc3339(now)}
+    return entry | {key: text for key, text in optional.items() if text}
+
+
+def conditions_of(item: Object) -> dict[str, Object]:
+    """Return the conditions of an object by type."""
+    return {entry["type"]: entry for entry in status_of(item).get("conditions") or ()}
 
 
 def as_selector(labels: dict[str, str]) -> str:

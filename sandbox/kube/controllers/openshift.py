@@ -11,16 +11,16 @@ from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.cluster_autoscaler_operator import ClusterAutoscalerOperator
-from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.machine_controller import MachineControllers
 from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
+    age_priority,
     annotations_of,
     condition,
     is_deleting,
     labels_of,
     positive,
     provider_id,
-    seniority,
     status_of,
 )
 from sandbox.kube.schema import Object
@@ -28,28 +28,24 @@ from sandbox.kube.store import rfc3339
 
 
 def openshift_deletion_order(machines: Iterable[Object], policy: str, now: datetime, *, seed: int) -> list[Object]:
-    """OpenShift: deleting, marked (a value that is not empty) or failed, without a node, then the set's policy.
+    """Return machines in OpenShift's order: deleting, marked or failed, without a node, then the set's policy.
 
-    The older mark `cluster-api-delete-machine` counts under policy Oldest only. Ties are random there; here a seed
-    settles them.
+    The older mark `cluster-api-delete-machine` counts with the policy Oldest only. OpenShift breaks ties at random; the
+    seed breaks them here.
     """
 
     def priority(machine: Object) -> float:
-        status = status_of(machine)
-        notes = annotations_of(machine)
-        marked = bool(notes.get("machine.openshift.io/delete-machine"))
-        failed = "errorReason" in status or "errorMessage" in status
-        by_age = 100.0 * seniority(machine, now)
+        status, annotations = status_of(machine), annotations_of(machine)
+        marks = ["machine.openshift.io/delete-machine"]
+        if policy == "Oldest":
+            marks.append("machine.openshift.io/cluster-api-delete-machine")
+        first = any(map(annotations.get, marks)) or "errorReason" in status or "errorMessage" in status
+        by_age = 100.0 * age_priority(machine, now)
         if is_deleting(machine):
             return 100.0
-        if policy == "Oldest":
-            old_mark = bool(notes.get("machine.openshift.io/cluster-api-delete-machine"))
-            return 100.0 if marked or old_mark or failed else by_age
-        if policy == "Newest":
-            return 100.0 if marked or failed else 100.0 - by_age
-        if marked or failed:
-            return 50.0
-        return 20.0 if status.get("nodeRef") else 40.0
+        if policy in ("Oldest", "Newest"):
+            return 100.0 if first else by_age if policy == "Oldest" else 100.0 - by_age
+        return 50.0 if first else 20.0 if status.get("nodeRef") else 40.0
 
     shuffled = sorted(machines, key=lambda machine: str(machine["metadata"]["name"]))
     random.Random(seed).shuffle(shuffled)
@@ -70,8 +66,8 @@ class OpenShiftControllers(MachineControllers):
         self.operator = ClusterAutoscalerOperator(self.store)
         self._migration: Migration | None = None
 
-    def begin_migration(self) -> None:
-        """From here on each MachineSet has a twin in Cluster API, and may move there."""
+    def start_migration(self) -> None:
+        """Start the migration controllers: each MachineSet gets a copy in Cluster API, and may migrate to it."""
         self._migration = Migration(self.store)
 
     def step(self, now: datetime) -> None:
@@ -86,28 +82,23 @@ class OpenShiftControllers(MachineControllers):
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:
-        """Where no label of ours says it: the role of the machines, as the installer names it."""
-        labels = (item["spec"].get("template", {}).get("metadata") or {}).get("labels") or {}
-        return (
-            None if "evenkeel.dev/pool" in labels_of(item) else labels.get(f"{self._prefix}/cluster-api-machine-role")
-        )
+        """Return the role of the machines, which the installer names after the pool; None with a label of Evenkeel."""
+        if "evenkeel.dev/pool" in labels_of(item):
+            return None
+        return labels_of(item["spec"].get("template", {})).get(f"{self._prefix}/cluster-api-machine-role")
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
         template = machine_set["spec"].get("template") or {}
-        zone = self.zone_of(template.get("spec") or {})
-        return {
-            "metadata": {
-                "name": name,
-                "namespace": machine_set["metadata"]["namespace"],
-                "labels": {
-                    **(template.get("metadata") or {}).get("labels", {}),
-                    f"{self._prefix}/zone": zone,
-                    f"{self._prefix}/region": zone[:-1],
-                    f"{self._prefix}/instance-type": self.cloud.machine_type,
-                },
-            },
-            "spec": template.get("spec") or {},
+        spec = template.get("spec") or {}
+        zone = self.zone_of(spec)
+        labels = {
+            **labels_of(template),
+            f"{self._prefix}/zone": zone,
+            f"{self._prefix}/region": zone[:-1],
+            f"{self._prefix}/instance-type": self.cloud.machine_type,
         }
+        metadata = {"name": name, "namespace": machine_set["metadata"]["namespace"], "labels": labels}
+        return {"metadata": metadata, "spec": spec}
 
     def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
         return labels_of(machine["spec"]), machine["spec"].get("taints") or []
@@ -126,78 +117,47 @@ class OpenShiftControllers(MachineControllers):
         value = (spec.get("providerSpec") or {}).get("value") or {}
         return str((value.get("placement") or {}).get("availabilityZone", ""))
 
-    def on_created(self, machine: Object, now: datetime) -> None:
-        self.write_status(
-            machine,
-            {
-                "phase": "Provisioning",
-                "lastUpdated": rfc3339(now),
-                "conditions": [
-                    condition(
-                        "InstanceExists",
-                        "False",
-                        now,
-                        reason="InstanceNotCreated",
-                        severity="Warning",
-                        message="Instance has not been created",
-                    )
-                ],
-            },
-        )
+    def _update_machine(self, machine: Object, now: datetime, phase: str, **status: Any) -> None:
+        self.client.update_status(machine, {**status, "phase": phase, "lastUpdated": rfc3339(now)})
 
-    def _creation(self, status: str, reason: str, message: str, now: datetime) -> Object:
-        return {
-            "type": "MachineCreation",
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastProbeTime": rfc3339(now),
-            "lastTransitionTime": rfc3339(now),
-        }
+    def on_created(self, machine: Object, now: datetime) -> None:
+        message = "Instance has not been created"
+        options = {"reason": "InstanceNotCreated", "severity": "Warning", "message": message}
+        conditions = [condition("InstanceExists", "False", now, **options)]
+        self._update_machine(machine, now, "Provisioning", conditions=conditions)
+
+    def _provider_status(self, status: str, message: str, now: datetime) -> Object:
+        reason = "MachineCreationSucceeded" if status == "True" else "MachineCreationFailed"
+        creation = condition("MachineCreation", status, now, reason=reason, message=message, always_reason=True)
+        return {"conditions": [creation | {"lastProbeTime": rfc3339(now)}]}
 
     def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
-        self.patch("machines", machine, {"spec": {"providerID": provider_id(instance)}})
-        self.write_status(
-            machine,
-            {
-                "phase": "Provisioned",
-                "lastUpdated": rfc3339(now),
-                "conditions": [condition("InstanceExists", "True", now)],
-                "providerStatus": {
-                    "instanceId": instance.id,
-                    "instanceState": "running",
-                    "conditions": [
-                        self._creation("True", "MachineCreationSucceeded", "Machine successfully created", now)
-                    ],
-                },
-            },
-        )
+        self.client.patch(machine, {"spec": {"providerID": provider_id(instance)}})
+        provider = {"instanceId": instance.id, "instanceState": "running"}
+        provider |= self._provider_status("True", "Machine successfully created", now)
+        conditions = [condition("InstanceExists", "True", now)]
+        self._update_machine(machine, now, "Provisioned", conditions=conditions, providerStatus=provider)
 
     def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
-        client_fault = 400 <= error.status < 500
-        cause = (
-            f"error launching instance: {error.message}" if client_fault else f"error creating EC2 instance: {error}"
-        )
-        metadata = machine["metadata"]
-        text = f"{metadata['name']}: reconciler failed to Create machine: failed to launch instance: {cause}"
-        known = status_of(machine)
-        status: Object = {
-            **known,
-            "phase": "Failed" if client_fault else "Provisioning",
-            "lastUpdated": rfc3339(now),
-            "providerStatus": {"conditions": [self._creation("False", "MachineCreationFailed", cause, now)]},
-        }
-        if client_fault:
-            status |= {"errorReason": "InvalidConfiguration", "errorMessage": cause}
-        self.write_status(machine, status)
-        self.record_event(machine, "Machine", "machine.openshift.io/v1beta1", "FailedCreate", text, now)
-        # a failed machine is never tried again; someone (or a health check) has to delete it
-        return None if client_fault else now + self.timing.infrastructure_retry
+        is_client_error = 400 <= error.status < 500
+        message = f"error creating EC2 instance: {error}"
+        if is_client_error:
+            message = f"error launching instance: {error.message}"
+        phase = "Failed" if is_client_error else "Provisioning"
+        status = {**status_of(machine), "providerStatus": self._provider_status("False", message, now)}
+        if is_client_error:
+            status |= {"errorReason": "InvalidConfiguration", "errorMessage": message}
+        self._update_machine(machine, now, **{**status, "phase": phase})
+        name = machine["metadata"]["name"]
+        text = f"{name}: reconciler failed to Create machine: failed to launch instance: {message}"
+        self.client.record_event(machine, "FailedCreate", text, now)
+        # The controller never retries a failed machine; a health check or a person has to delete it.
+        return None if is_client_error else now + self.timing.infrastructure_retry
 
     def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
-        status = {**machine["status"], "phase": "Running", "lastUpdated": rfc3339(now)}
-        status["nodeRef"] = {"kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
-        self.write_status(machine, status)
+        reference = {"kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
+        status = {**machine["status"], "nodeRef": reference}
+        self._update_machine(machine, now, **{**status, "phase": "Running"})
 
     def set_status(self, machine_set: Object, machines: Sequence[Object]) -> Object:
         ready = sum(1 for machine in machines if self.has_node(machine) and not is_deleting(machine))

@@ -1,8 +1,8 @@
-"""Gardener above its machines: gardenlet, which carries a Shoot to its seed, and the actuator of the Worker there.
+"""Gardener above its machines: gardenlet, which applies a Shoot to its seed, and the actuator of the Worker there.
 
-Nothing here watches machine deployments: what somebody writes on them stands until the Worker is reconciled, and that
-happens when its Shoot is, once an hour, or when somebody asks for it by annotation. Sources (gardener/gardener):
-extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go and machines.go beside it,
+No controller here watches machine deployments: a foreign write to them stays until the Worker is reconciled. That
+happens with its Shoot, once an hour, or on request by annotation. Sources (gardener/gardener):
+extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go and machines.go in the same folder,
 extensions/pkg/predicate/default.go, pkg/component/autoscaling/clusterautoscaler/cluster_autoscaler.go.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sandbox.kube.client import Client
 from sandbox.kube.controllers.objects import ZONE_LABEL, annotations_of, deployment_of, status_of
-from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Json, Object
 from sandbox.kube.store import Store, rfc3339
 
@@ -38,12 +38,12 @@ OPTIONS = {
 
 
 def distribute(index: int, size: int, zones: int) -> int:
-    """Gardener's DistributeOverZones: the share of the zone with this index, remainders to the first zones."""
+    """Return the share of the zone with this index; the first zones get the remainder (DistributeOverZones)."""
     return size // zones + (1 if index < size % zones else 0)
 
 
 def distribute_int_or_percent(index: int, value: int | str, zones: int, total: int) -> int | str:
-    """Gardener's DistributePositiveIntOrPercent: an int is dealt out; percents weigh by the zone's share of `total`."""
+    """Return a zone's share: an int is divided, percents weigh its part of `total` (DistributePositiveIntOrPercent)."""
     if isinstance(value, int):
         return distribute(index, value, zones)
     percents = int(value.removesuffix("%"))
@@ -54,7 +54,7 @@ def distribute_int_or_percent(index: int, value: int | str, zones: int, total: i
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one zone of a pool is wanted to be: one machine deployment."""
+    """The desired machine deployment of one zone of a pool."""
 
     name: str
     pool: Object
@@ -65,12 +65,12 @@ class Share:
     max_unavailable: int | str
 
     def clamp(self, replicas: int) -> int:
-        """`replicas`, inside the share."""
+        """Return the replicas, limited to the share."""
         return min(max(replicas, self.minimum), self.maximum)
 
 
 def shares(namespace: str, pools: list[Object]) -> Iterator[Share]:
-    """The zones of every pool of a Worker. The index in the name is the place in the list of zones, from 1."""
+    """Yield the zones of every pool of a Worker. The number in the name is the position of the zone, from 1."""
     for pool in pools:
         zones = pool.get("zones") or []
         for index, zone in enumerate(zones):
@@ -88,12 +88,12 @@ def shares(namespace: str, pools: list[Object]) -> Iterator[Share]:
 
 
 def needs_autoscaler(pools: list[Object]) -> bool:
-    """Whether any pool has room: without one, nobody but the actuator writes replicas."""
+    """Return whether any pool can grow; if none can, only the actuator writes replicas."""
     return any(pool["maximum"] > pool["minimum"] for pool in pools)
 
 
 def machine_class(namespace: str, pool: str, name: str, zone: str, machine_type: str) -> Object:
-    """The MachineClass of one zone."""
+    """Return the MachineClass of one zone."""
     return {
         "metadata": {"name": f"{name}-5b1c9", "namespace": namespace, "labels": {POOL_LABEL: pool}},
         "nodeTemplate": {
@@ -109,7 +109,7 @@ def machine_class(namespace: str, pool: str, name: str, zone: str, machine_type:
 
 
 def machine_deployment(namespace: str, name: str, pool: Object, zone: str, replicas: int) -> Object:
-    """The MachineDeployment of one zone, with the strategy of a pool that surges by one."""
+    """Return the MachineDeployment of one zone, with maxSurge 1."""
     labels = {POOL_LABEL: pool["name"]}
     node_labels = {
         **(pool.get("labels") or {}),
@@ -137,27 +137,27 @@ def machine_deployment(namespace: str, name: str, pool: Object, zone: str, repli
 
 
 class WorkerActuator:
-    """Makes the machine deployments of a Worker, and puts their replicas back into the zones' shares."""
-
-    manager = "gardener-extension-provider-aws"
+    """Creates the machine deployments of a Worker, and puts their replicas back into the shares of the zones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._client = Client(store, "gardener-extension-provider-aws")
 
     def carry_out_requests(self, now: datetime) -> None:
-        """Reconcile the Workers that somebody asked it for by annotation; a changed spec alone does nothing."""
+        """Reconcile the Workers whose annotation requests it; a changed spec alone has no effect."""
         for worker in self._store.list(WORKERS):
             if annotations_of(worker).get(OPERATION) == "reconcile":
-                self.reconcile(self._patch(WORKERS, worker, {"metadata": {"annotations": {OPERATION: None}}}), now)
+                self.reconcile(self._client.annotate(worker, {OPERATION: None}), now)
 
     def reconcile(self, worker: Object, now: datetime) -> None:
-        """Once: shares, replicas, options of the autoscaler, and what was done into the Worker's status."""
+        """Write shares, replicas and options of the autoscaler once, and the Worker's status."""
         namespace, pools = worker["metadata"]["namespace"], worker["spec"]["pools"]
         existing = {item["metadata"]["name"]: item for item in self._store.list(MACHINE_DEPLOYMENTS, namespace)}
-        wanted = list(shares(namespace, pools))
-        hibernated = _is_hibernated(self._shoot(namespace))
+        zones = list(shares(namespace, pools))
+        cluster = self._client.find(CLUSTERS, "", namespace)  # extensions read the Shoot from it
+        hibernated = cluster is not None and _is_hibernated(cluster["spec"]["shoot"])
         asleep = not any(item["spec"].get("replicas") for item in existing.values())
-        for share in wanted:
+        for share in zones:
             replicas = existing.get(share.name, {}).get("spec", {}).get("replicas", 0)
             if hibernated:
                 replicas = 0
@@ -168,27 +168,25 @@ class WorkerActuator:
             self._deploy(namespace, share, existing.get(share.name), replicas)
         failed = [
             machine
-            for share in wanted
+            for share in zones
             for machine in status_of(existing.get(share.name, {})).get("failedMachines") or ()
         ]
-        self._tell(worker, wanted, failed, now)
+        self._update_status(worker, zones, failed, now)
 
     def _deploy(self, namespace: str, share: Share, existing: Object | None, replicas: int) -> None:
         options = {key: share.pool.get("clusterAutoscaler", {}).get(field) for key, field in OPTIONS.items()}
         rolling = {"maxSurge": share.max_surge, "maxUnavailable": share.max_unavailable}
-        patch = {
-            "metadata": {"labels": {POOL_LABEL: share.pool["name"]}, "annotations": options},
-            "spec": {"replicas": replicas, "strategy": {"rollingUpdate": rolling}},
-        }
         if existing is None:
             name, pool = share.name, share.pool
-            made = machine_class(namespace, pool["name"], name, share.zone, pool["machineType"])
-            self._store.create(MACHINE_CLASSES, made, manager=self.manager)
+            template = machine_class(namespace, pool["name"], name, share.zone, pool["machineType"])
+            self._client.create(MACHINE_CLASSES, template)
             body = machine_deployment(namespace, name, pool, share.zone, replicas)
-            existing = self._store.create(MACHINE_DEPLOYMENTS, body, manager=self.manager)
-        self._patch(MACHINE_DEPLOYMENTS, existing, patch)
+            existing = self._client.create(MACHINE_DEPLOYMENTS, body)
+        metadata = {"labels": {POOL_LABEL: share.pool["name"]}, "annotations": options}
+        spec = {"replicas": replicas, "strategy": {"rollingUpdate": rolling}}
+        self._client.patch(existing, {"metadata": metadata, "spec": spec})
 
-    def _tell(self, worker: Object, wanted: list[Share], failed: list[Object], now: datetime) -> None:
+    def _update_status(self, worker: Object, zones: list[Share], failed: list[Object], now: datetime) -> None:
         operation: Object = {"type": "Reconcile", "state": "Succeeded", "progress": 100, "lastUpdateTime": rfc3339(now)}
         if failed:
             text = f"machine(s) failed: {failed[0]['name']}: {failed[0]['lastOperation']['description']}"
@@ -196,7 +194,7 @@ class WorkerActuator:
         deployments = [
             {"name": share.name, "minimum": share.minimum, "maximum": share.maximum}
             | {key: share.pool[key] for key in ("priority",) if key in share.pool}
-            for share in wanted
+            for share in zones
         ]
         status = {
             "lastOperation": operation,
@@ -204,55 +202,40 @@ class WorkerActuator:
             "machineDeployments": deployments,
             "machineDeploymentsLastUpdateTime": rfc3339(now),
         }
-        self._patch(WORKERS, worker, {"status": status}, subresource="status")
-
-    def _shoot(self, namespace: str) -> Object:
-        """The Shoot of a seed's namespace, as extensions see it: in the Cluster of that name."""
-        try:
-            cluster = self._store.get(CLUSTERS, "", namespace)
-        except ApiError:
-            return {}
-        return dict(cluster["spec"]["shoot"])
-
-    def _patch(self, resource: str, item: Object, patch: Json, *, subresource: str = "") -> Object:
-        metadata = item["metadata"]
-        return self._store.patch(
-            resource, metadata["namespace"], metadata["name"], patch, manager=self.manager, subresource=subresource
-        )
+        self._client.patch_status(worker, status)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How often gardenlet comes by. The last two are guesses: nobody has measured them."""
+    """The periods of gardenlet. The last two are estimates without a measurement."""
 
     #: gardenlet's syncPeriod
     period: timedelta = timedelta(hours=1)
-    #: where a Shoot confines its rollouts, or is reconciled in its maintenance window only
+    #: the period of a Shoot that is reconciled in its maintenance window only
     window: timedelta = timedelta(hours=24)
-    #: from the beginning of a Shoot's reconciliation to its Worker
+    #: from the start of a Shoot's reconciliation to its Worker
     flow: timedelta = timedelta(minutes=2)
-    #: until a reconciliation that ended in an error is tried again
+    #: from an error to the next reconciliation
     retry: timedelta = timedelta(minutes=5)
 
 
 class Gardenlet:
-    """Carries Shoots to the seed: the Cluster, the Worker's pools, and the flags of cluster-autoscaler.
+    """Applies Shoots to the seed: the Cluster, the Worker's pools, and the flags of cluster-autoscaler.
 
-    A Shoot is reconciled when its spec changes (unless it confines that to its maintenance window), when somebody asks
-    for it by annotation, an hour after the last time, and sooner after an error.
+    It reconciles a Shoot on request by annotation, an hour after the last time, and sooner after an error. A changed
+    spec counts too, unless the Shoot confines that to its maintenance window.
     """
-
-    manager = "gardenlet"
 
     def __init__(self, store: Store, actuator: WorkerActuator, pace: Pace) -> None:
         self._store = store
+        self._client = Client(store, "gardenlet")
         self._actuator = actuator
         self._pace = pace
-        self._began: dict[str, datetime] = {}  # reconciliations that are under way, by uid of the Shoot
+        self._began: dict[str, datetime] = {}  # the start of running reconciliations, by uid of the Shoot
         self._ended: dict[str, datetime] = {}
 
     def step(self, now: datetime) -> None:
-        """What gardenlet does at this moment."""
+        """Start the reconciliations that are due, and finish those whose time is over."""
         for shoot in self._store.list(SHOOTS):
             uid = shoot["metadata"]["uid"]
             if annotations_of(shoot).get(IGNORE) == "true":
@@ -274,68 +257,42 @@ class Gardenlet:
         return ended is None or now >= ended + wait
 
     def reconcile(self, shoot: Object, now: datetime) -> None:
-        """The part of the flow that concerns workers, all at once."""
-        namespace, uid = status_of(shoot)["technicalID"], shoot["metadata"]["uid"]
-        pools = [_worker_pool(worker) for worker in shoot["spec"]["provider"]["workers"]]
-        self._put(CLUSTERS, "", namespace, {"spec": {"cloudProfile": {}, "seed": {}, "shoot": shoot}})
-        asked = {OPERATION: "reconcile", "gardener.cloud/timestamp": rfc3339(now)}
-        provider = {"type": shoot["spec"]["provider"]["type"], "region": shoot["spec"]["region"]}
-        worker = {"metadata": {"annotations": asked}, "spec": {**provider, "pools": pools}}
-        self._put(WORKERS, namespace, shoot["metadata"]["name"], worker)
+        """Run the part of the flow that concerns workers."""
+        namespace, metadata, spec = status_of(shoot)["technicalID"], shoot["metadata"], shoot["spec"]
+        pools = [_worker_pool(worker) for worker in spec["provider"]["workers"]]
+        cluster = {"spec": {"cloudProfile": {}, "seed": {}, "shoot": shoot}}
+        self._client.create_or_patch(CLUSTERS, "", namespace, cluster)
+        request = {OPERATION: "reconcile", "gardener.cloud/timestamp": rfc3339(now)}
+        worker = {"type": spec["provider"]["type"], "region": spec["region"], "pools": pools}
+        body = {"metadata": {"annotations": request}, "spec": worker}
+        self._client.create_or_patch(WORKERS, namespace, metadata["name"], body)
         self._actuator.carry_out_requests(now)
-        done = status_of(self._store.get(WORKERS, namespace, shoot["metadata"]["name"]))
-        self._deploy_autoscaler(namespace, pools, done["machineDeployments"], asleep=_is_hibernated(shoot))
-        metadata = shoot["metadata"]
-        self._store.patch(
-            SHOOTS,
-            metadata["namespace"],
-            metadata["name"],
-            {"metadata": {"annotations": {OPERATION: None}}},
-            manager=self.manager,
-        )
+        result = status_of(self._store.get(WORKERS, namespace, metadata["name"]))
+        self._deploy_autoscaler(namespace, pools, result["machineDeployments"], asleep=_is_hibernated(shoot))
+        self._client.annotate(shoot, {OPERATION: None})
         status = {
-            "lastOperation": done["lastOperation"],
+            "lastOperation": result["lastOperation"],
             "observedGeneration": metadata["generation"],
             "isHibernated": _is_hibernated(shoot),
         }
-        self._store.patch(
-            SHOOTS,
-            metadata["namespace"],
-            metadata["name"],
-            {"status": status},
-            subresource="status",
-            manager=self.manager,
-        )
-        self._began.pop(uid, None)
-        self._ended[uid] = now
+        self._client.patch_status(shoot, status)
+        self._began.pop(metadata["uid"], None)
+        self._ended[metadata["uid"]] = now
 
-    def _deploy_autoscaler(self, namespace: str, pools: list[Object], told: list[Object], *, asleep: bool) -> None:
-        """machine-controller-manager and cluster-autoscaler; the second is deleted where no pool has room."""
-        replicas = 0 if asleep else 1
+    def _deploy_autoscaler(self, namespace: str, pools: list[Object], groups: list[Object], *, asleep: bool) -> None:
+        """Deploy machine-controller-manager and cluster-autoscaler; delete the second if no pool can grow."""
+        replicas, name = 0 if asleep else 1, "cluster-autoscaler"
         self._put_deployment(namespace, "machine-controller-manager", [], replicas)
         if needs_autoscaler(pools):
-            nodes = [f"--nodes={item['minimum']}:{item['maximum']}:{namespace}.{item['name']}" for item in told]
+            nodes = [f"--nodes={item['minimum']}:{item['maximum']}:{namespace}.{item['name']}" for item in groups]
             flags = ["--cloud-provider=mcm", "--expander=least-waste", "--balance-similar-node-groups=true", *nodes]
-            self._put_deployment(namespace, "cluster-autoscaler", flags, replicas)
-            return
-        try:
-            self._store.delete(DEPLOYMENTS, namespace, "cluster-autoscaler")
-        except ApiError as error:
-            if error.code != 404:
-                raise
+            self._put_deployment(namespace, name, flags, replicas)
+        elif deployment := self._client.find(DEPLOYMENTS, namespace, name):
+            self._client.delete(deployment)
 
     def _put_deployment(self, namespace: str, name: str, arguments: list[str], replicas: int) -> None:
-        self._put(DEPLOYMENTS, namespace, name, deployment_of(name, namespace, arguments, replicas=replicas))
-
-    def _put(self, resource: str, namespace: str, name: str, body: Object) -> None:
-        """Make the object, or bring what is given of it there; lists are replaced."""
-        try:
-            self._store.patch(resource, namespace, name, body, manager=self.manager)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            metadata = {**body.get("metadata", {}), "name": name} | ({"namespace": namespace} if namespace else {})
-            self._store.create(resource, {**body, "metadata": metadata}, manager=self.manager)
+        body = deployment_of(name, namespace, arguments, replicas=replicas)
+        self._client.create_or_patch(DEPLOYMENTS, namespace, name, body)
 
 
 def _is_hibernated(shoot: Mapping[str, Json]) -> bool:
@@ -343,12 +300,9 @@ def _is_hibernated(shoot: Mapping[str, Json]) -> bool:
 
 
 def _worker_pool(worker: Object) -> Object:
-    """A Worker's pool from a Shoot's worker: the same names, but for the machine; numbers in options become texts."""
-    pool = {
-        key: worker[key]
-        for key in ("name", "minimum", "maximum", "zones", "annotations", "taints", "priority")
-        if key in worker
-    }
+    """Return a Worker's pool for a Shoot's worker: the same names, but for the machine; options become texts."""
+    copied = ("name", "minimum", "maximum", "zones", "annotations", "taints", "priority")
+    pool = {key: worker[key] for key in copied if key in worker}
     options = worker.get("clusterAutoscaler") or {}
     return {
         **pool,

@@ -1,15 +1,16 @@
-"""Cluster API's topology controller: a Cluster's topology owns what it names on its MachineDeployments.
+"""Cluster API's topology controller: a Cluster's topology owns the keys of its MachineDeployments that it names.
 
-It applies by server-side apply with force, as `capi-topology`, whenever one of them changes: keys that the topology or
-its class names are put back, keys that it never named stay, and replicas are its own only where the topology has them.
+It uses server-side apply with force as `capi-topology` whenever one of them changes. It restores the keys that the
+topology or its class names, and keeps all others. It owns replicas only if the topology has them.
 Sources (kubernetes-sigs/cluster-api): internal/controllers/topology/cluster, structuredmerge/serversidepatchhelper.go
 and exp/topology/desiredstate/desired_state.go; the webhook of Cluster.
 """
 
 from __future__ import annotations
 
+from sandbox.kube.client import Client
 from sandbox.kube.controllers.objects import annotations_of, is_deleting, labels_of, template_hash
-from sandbox.kube.errors import ApiError, invalid
+from sandbox.kube.errors import invalid
 from sandbox.kube.schema import Cause, Object
 from sandbox.kube.store import Store
 
@@ -23,13 +24,12 @@ MAX_SIZE = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
 
 class TopologyController:
-    """Every step is an event of every MachineDeployment."""
-
-    manager = "capi-topology"
+    """Applies every topology in every step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        store.webhooks.setdefault(CLUSTERS, []).append(_refuse_replicas_beside_bounds)
+        self._client = Client(store, "capi-topology")
+        store.webhooks.setdefault(CLUSTERS, []).append(_deny_replicas_with_bounds)
 
     def step(self) -> None:
         """Apply every topology once."""
@@ -49,28 +49,23 @@ class TopologyController:
             self._apply_one(self._desired(cluster, topology, from_class, deployment))
 
     def _apply_one(self, desired: Object) -> None:
-        made = self._store.apply(DEPLOYMENTS, desired, manager=self.manager, force=True)
-        if "replicas" not in made["spec"]:
-            # the webhook of MachineDeployments, for a new one that an autoscaler is to care for
-            replicas = int(annotations_of(made).get(MIN_SIZE, "1"))
-            metadata = made["metadata"]
-            patch = {"spec": {"replicas": replicas}}
-            self._store.patch(DEPLOYMENTS, metadata["namespace"], metadata["name"], patch, manager="manager")
+        applied = self._store.apply(DEPLOYMENTS, desired, manager=self._client.manager, force=True)
+        if "replicas" not in applied["spec"]:
+            # the webhook of MachineDeployments sets the replicas of a new one that an autoscaler manages
+            replicas = int(annotations_of(applied).get(MIN_SIZE, "1"))
+            self._client.patch(applied, {"spec": {"replicas": replicas}}, manager="manager")
 
     def _class_of(self, cluster: Object, topology: Object) -> Object:
-        """What the ClusterClass says of machine deployments of this class; nothing where it is not there."""
-        wanted = cluster["spec"]["topology"]
-        name = (wanted.get("classRef") or {}).get("name") or wanted.get("class")
-        try:
-            item = self._store.get(CLASSES, cluster["metadata"]["namespace"], str(name))
-        except ApiError:
-            return {}
-        entries = (item["spec"].get("workers") or {}).get("machineDeployments") or ()
+        """Return the ClusterClass's entry for machine deployments of this class; an empty one without a class."""
+        spec = cluster["spec"]["topology"]
+        name = (spec.get("classRef") or {}).get("name") or spec.get("class")
+        cluster_class = self._client.find(CLASSES, cluster["metadata"]["namespace"], str(name)) or {"spec": {}}
+        entries = (cluster_class["spec"].get("workers") or {}).get("machineDeployments") or ()
         return next((entry for entry in entries if entry["class"] == topology["class"]), {})
 
     def _desired(self, cluster: Object, topology: Object, from_class: Object, name: str) -> Object:
-        """All that is applied; the topology's metadata win over those of the class."""
-        # v1beta1's class has its metadata under `template`
+        """Return the object to apply; the topology's metadata override those of the class."""
+        # The class of v1beta1 has its metadata under `template`.
         metadata = from_class.get("metadata") or (from_class.get("template") or {}).get("metadata") or {}
         annotations = {**(metadata.get("annotations") or {}), **annotations_of(topology)}
         cluster_name = cluster["metadata"]["name"]
@@ -99,9 +94,9 @@ class TopologyController:
         }
 
     def _template(
-        self, cluster: Object, topology: Object, from_class: Object, labels: dict[str, str], notes: dict[str, str]
+        self, cluster: Object, topology: Object, from_class: Object, labels: dict[str, str], annotations: dict[str, str]
     ) -> Object:
-        """The part of the spec that machines are made from."""
+        """Return the part of the spec with the machine template."""
         name = cluster["metadata"]["name"]
         machine_labels = {key: labels[key] for key in ("cluster.x-k8s.io/cluster-name", OWNED, NAME)}
         zone = topology.get("failureDomain") or from_class.get("failureDomain")
@@ -110,7 +105,8 @@ class TopologyController:
             "clusterName": name,
             "selector": {"matchLabels": machine_labels},
             "template": {
-                "metadata": {"labels": {**labels, **machine_labels}} | ({"annotations": notes} if notes else {}),
+                "metadata": {"labels": {**labels, **machine_labels}}
+                | ({"annotations": annotations} if annotations else {}),
                 "spec": {
                     "clusterName": name,
                     "version": cluster["spec"]["topology"].get("version", ""),
@@ -123,19 +119,16 @@ class TopologyController:
 
 
 def machine_deployments_of(cluster: Object) -> list[Object]:
-    """The entries of a Cluster's topology; none where it has no topology."""
+    """Return the entries of a Cluster's topology; none if it has no topology."""
     workers = ((cluster.get("spec") or {}).get("topology") or {}).get("workers") or {}
     return [] if is_deleting(cluster) else list(workers.get("machineDeployments") or ())
 
 
-def _refuse_replicas_beside_bounds(_old: Object | None, new: Object) -> None:
+def _deny_replicas_with_bounds(_old: Object | None, new: Object) -> None:
+    detail = f"cannot be set for topologies with autoscaler annotations {MIN_SIZE} and {MAX_SIZE}"
+    path = "spec.topology.workers.machineDeployments[{}].replicas"
     causes = [
-        Cause(
-            reason="FieldValueInvalid",
-            field=f"spec.topology.workers.machineDeployments[{entry['name']}].replicas",
-            message=f"Invalid value: {entry['replicas']}: cannot be set for topologies with autoscaler annotations "
-            f"{MIN_SIZE} and {MAX_SIZE}",
-        )
+        Cause.invalid(path.format(entry["name"]), str(entry["replicas"]), detail)
         for entry in machine_deployments_of(new)
         if entry.get("replicas") is not None and annotations_of(entry).keys() & {MIN_SIZE, MAX_SIZE}
     ]
