@@ -146,7 +146,7 @@ class Owners(RuleBasedStateMachine):
     @rule(zone=st.sampled_from("abc"), wish=SOME)
     def the_object_is_made_anew(self, zone: str, wish: Bounds) -> None:
         found = self.groups[zone]
-        uid = f"{found.owner.ref.uid}+"
+        uid = f"{found.owner.numbers.ref.uid}+"
         self.groups[zone] = owned(zone, wish, requested=found.requested, uid=uid)
         self.wanted[zone] = wish
         self.unheard.discard(zone)
