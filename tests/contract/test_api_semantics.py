@@ -513,12 +513,13 @@ class TestAccess:
         self, kind_of: Any, machine_sets: Any, made: Json
     ) -> None:
         user = kind_of(*MACHINE_SETS, user="nobody")
+        where = f'the namespace "{machine_sets.namespace}"'
         resource = 'resource "machinesets" in API group "machine.openshift.io"'
         code, status = refused(lambda: user.custom.list_cluster_custom_object(*MACHINE_SETS))
         assert (code, status["reason"]) == (403, "Forbidden")
         assert status["message"] == f'{SETS} is forbidden: User "nobody" cannot list {resource} at the cluster scope'
         assert refused(lambda: user.merge("a", {}))[1]["message"] == (
-            f'{SETS} "a" is forbidden: User "nobody" cannot patch {resource} in the namespace "{machine_sets.namespace}"'
+            f'{SETS} "a" is forbidden: User "nobody" cannot patch {resource} in {where}'
         )
         assert 'resource "machinesets/scale"' in refused(lambda: user.scale("a", 1))[1]["message"]
         assert refused(lambda: kind_of("unknown.example", "v1", "things", user="nobody").list())[0] == 403

@@ -327,7 +327,7 @@ class TestObserving:
             machines = machine_pools((4, 1, 1), (2, 2, 2), (2, 2, 2), version="v1beta1", pool="others")
             stage.put(*pool, *machines, machine(pool[0], 1, node=True), machine(pool[0], 2, node=False))
             stage.fail("cluster-api", machines[0])
-            assert sorted(group.running for group in stage.observe().values()) == [0, 1, 1, 2, 2, 2]
+            assert sorted(group.running for group in stage.observe().values()) == [0, 1, 1, 1, 2, 2]
             assert stage.run().written
             assert stage.get(machines[0])["spec"]["replicas"] == 1
             assert {request.path.split("/")[3] for request in api.requests.matching(method="PATCH")} == {"v1beta1"}

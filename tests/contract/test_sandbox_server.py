@@ -77,13 +77,6 @@ class TestRequests:
         api.requests.clear()
         assert len(api.requests) == 0
 
-    def test_a_stranger_to_the_certificate_authority_is_refused_by_the_client(self, api: KubernetesAPI) -> None:
-        port = int(api.url.rsplit(":", 1)[1])
-        with pytest.raises(ssl.SSLCertVerificationError):
-            http.client.HTTPSConnection("127.0.0.1", port, context=ssl.create_default_context()).request(
-                "GET", "/version"
-            )
-
     def test_a_body_of_four_megabytes_is_413(self, api: KubernetesAPI) -> None:
         port = int(api.url.rsplit(":", 1)[1])
         context = ssl.create_default_context(cadata=api.ca_pem)

@@ -311,16 +311,16 @@ def test_the_tick_carries_the_scheduled_time() -> None:
     assert event == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
 
 
-def test_silence_of_the_schedule_is_an_alarm_and_silence_of_everything_else_is_not() -> None:
-    alarms = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
-    breaching = {name for name, alarm in alarms.items() if alarm["TreatMissingData"] == "breaching"}
+ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
+
+
+def test_only_the_schedule_raises_an_alarm_by_missing_data() -> None:
+    breaching = {name for name, alarm in ALARMS.items() if alarm["TreatMissingData"] == "breaching"}
     assert breaching == {"ScansStoppedAlarm"}
     # Each tick gives one sample, also with zero clusters: samples are counted, not clusters.
-    assert alarms["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms.values())
-
-
-ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
+    assert ALARMS["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
+    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in ALARMS.values())
 
 
 def test_metrics_of_two_stacks_do_not_mix() -> None:
@@ -341,7 +341,7 @@ def listened_to(namespace: str, name: str) -> set[str]:
     return {value["Ref"] if "Ref" in value else value["Fn::GetAtt"][0] for value in values}
 
 
-def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> None:
+def test_what_a_function_fails_to_handle_ends_where_an_alarm_reads() -> None:
     dead = listened_to("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     assert dead == {name for name in QUEUES if name.endswith("DeadLetters")}
     by_hand = set()
@@ -359,7 +359,7 @@ def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> No
     assert by_hand == {"OperatorFunction", "AdminFunction", "WidgetFunction"}, "who calls them gets the error"
 
 
-def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_told_once() -> None:
+def test_checks_and_runs_have_a_second_alarm_since_waiting_dead_letters_raise_one() -> None:
     """Errors for those that die, the queue's age for those that do not begin."""
     assert listened_to("AWS/Lambda", "Errors") == {"CheckFunction", "RebalanceFunction"}
     assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"ChecksQueue", "RebalanceQueue"}
@@ -368,7 +368,6 @@ def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_to
 def test_alarms_read_the_metrics_of_ours_that_are_always_sent_and_no_others() -> None:
     read = [metric for metrics in bill.alarms().values() for metric in metrics if metric["Namespace"] == "Evenkeel"]
     assert {metric["MetricName"] for metric in read} == ALARMED
-    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
 
 
 def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
@@ -379,7 +378,7 @@ def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
             assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], "the last minute may be filled as well"
 
 
-def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
+def test_an_alarm_counts_checks_that_are_five_minutes_apart() -> None:
     for name in ("FunctionErrorsAlarm", "IncidentAlarm"):
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
@@ -388,7 +387,7 @@ def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
         assert max(1, alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
 
 
-def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_letters() -> None:
+def test_a_stalled_queue_raises_its_alarm_before_its_messages_are_dead_letters() -> None:
     alarm, queue = ALARMS["QueueAgeAlarm"], QUEUES["RebalanceQueue"]
     attempts = queue["RedrivePolicy"]["maxReceiveCount"]
     needed = alarm["DatapointsToAlarm"] * alarm["Period"]
@@ -398,7 +397,7 @@ def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_lette
 
 
 @pytest.mark.parametrize("dashboard", ["false", "true"])
-def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) -> None:
+def test_with_a_dashboard_all_metrics_are_sent_and_shown(dashboard: str) -> None:
     template = Template(parameters={"WithDashboard": dashboard})
     for function in template.functions().values():
         variables = template.resolve(function.variables, lambda name, _: f"the-{name}")
@@ -408,24 +407,15 @@ def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) 
     assert bill.dashboard_metrics() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_dashboard_is_json_and_shows_every_alarm() -> None:
-    body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
-    text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
-    widgets = json.loads(text)["widgets"]
-    (quote,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
-    assert quote == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
-
-
-def test_a_dashboard_is_made_only_for_those_who_ask_for_it() -> None:
+def test_the_dashboard_is_made_on_request_and_shows_every_alarm_and_what_the_widget_draws() -> None:
     assert TEMPLATE.parameters["WithDashboard"] == "false"
     assert TEMPLATE.body["Conditions"]["HasDashboard"] == {"Fn::Equals": [{"Ref": "WithDashboard"}, "true"]}
     assert TEMPLATE.resources["Dashboard"]["Condition"] == "HasDashboard"
     assert TEMPLATE.body["Outputs"]["DashboardUrl"]["Condition"] == "HasDashboard"
-
-
-def test_the_dashboard_shows_what_the_widget_function_draws_and_nothing_that_can_write() -> None:
     body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
     text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
+    widgets = {widget["type"]: widget["properties"] for widget in json.loads(text)["widgets"]}
+    assert widgets["alarm"]["alarms"] == [f"{name}:Arn" for name in ALARMS]
     drawn = [widget["properties"] for widget in json.loads(text)["widgets"] if widget["type"] == "custom"]
     assert [properties["endpoint"] for properties in drawn] == ["WidgetFunction:Arn"]
 
@@ -469,29 +459,28 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
             }
 
 
-def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_their_own_alone() -> None:
+@pytest.mark.parametrize("wanted", ["false", "true"])
+def test_a_key_for_tokens_is_made_on_request_and_checks_decrypt_their_own_alone(wanted: str) -> None:
     assert TEMPLATE.resources["TokenKey"]["Condition"] == "HasTokenKey"
-    for wanted in ("false", "true"):
-        template = Template(parameters={"WithTokenKey": wanted})
-        granted = {
-            role: [
-                (sorted(as_list(one["Action"])), one.get("Condition"))
-                for one in statements(properties["Policies"], template)
+    granted = {
+        role: [(sorted(as_list(one["Action"])), one.get("Condition")) for one in found]
+        for role, properties in ROLES.items()
+        if (
+            found := [
+                one
+                for one in statements(properties["Policies"], Template(parameters={"WithTokenKey": wanted}))
                 if "TokenKey" in one["Resource"]
             ]
-            for role, properties in ROLES.items()
-        }
-        looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
-        expected = {
-            "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
-            "CheckRole": looks,
-            "OperatorRole": looks,
-            "WidgetRole": looks,
-        }
-        assert granted == {role: expected.get(role, []) if wanted == "true" else [] for role in ROLES}
+        )
+    }
+    checks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
+    expected = {"RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)]}
+    expected |= dict.fromkeys(("CheckRole", "OperatorRole", "WidgetRole"), checks)
+    assert granted == (expected if wanted == "true" else {})
 
 
-def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() -> None:
+def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:
+    policies = TEMPLATE.of_type("AWS::IAM::ManagedPolicy")
     invokes = {
         name: {
             resource
@@ -499,32 +488,19 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
             for resource in statement["Resource"]
             if statement["Action"] == "lambda:InvokeFunction"
         }
-        for name, policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").items()
+        for name, policy in policies.items()
     }
     assert invokes == {
         "ReaderPolicy": {"WidgetFunction"},
         "OperatorPolicy": {"WidgetFunction", "OperatorFunction"},
         "AdminPolicy": {"WidgetFunction", "OperatorFunction", "AdminFunction"},
     }
-    reading = {
-        action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
-    }
-    assert reading - LOGS - TOKENS == {
-        "dynamodb:Query",
-        "secretsmanager:GetSecretValue",
-        "eks:DescribeCluster",
-    }
-
-
-def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:
-    for policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").values():
+    outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
+    for name, policy in policies.items():
         assert "ManagedPolicyName" not in policy  # a name of ours would need CAPABILITY_NAMED_IAM
         actions = [statement["Action"] for statement in statements([policy])]
         assert actions == ["cloudformation:DescribeStackResource", "lambda:InvokeFunction"]
-    outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
-    assert outputs["ReaderPolicyArn"] == {"Ref": "ReaderPolicy"}
-    assert outputs["OperatorPolicyArn"] == {"Ref": "OperatorPolicy"}
-    assert outputs["AdminPolicyArn"] == {"Ref": "AdminPolicy"}
+        assert outputs[f"{name}Arn"] == {"Ref": name}
 
 
 def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> None:
@@ -537,32 +513,20 @@ def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> Non
             assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
 
 
-@pytest.mark.parametrize(
-    ("subnets", "groups", "network"),
-    [
-        ("", "", None),
-        ("subnet-0a", "sg-1", {"SubnetIds": ["subnet-0a"], "SecurityGroupIds": ["sg-1"]}),
-        (
-            "subnet-0a,subnet-0b",
-            "sg-1,sg-2",
-            {"SubnetIds": ["subnet-0a", "subnet-0b"], "SecurityGroupIds": ["sg-1", "sg-2"]},
-        ),
-    ],
-)
-def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(
-    subnets: str, groups: str, network: dict[str, list[str]] | None
-) -> None:
+@pytest.mark.parametrize(("subnets", "groups"), [("", ""), ("subnet-0a", "sg-1"), ("subnet-0a,subnet-0b", "sg-1,sg-2")])
+def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(subnets: str, groups: str) -> None:
     parameters = {"VpcSubnetIds": subnets, "VpcSecurityGroupIds": groups}
     for name, value in parameters.items():
         assert re.fullmatch(TEMPLATE.body["Parameters"][name]["AllowedPattern"], value)
     config = TEMPLATE.body["Globals"]["Function"]["VpcConfig"]
+    network = {"SubnetIds": subnets.split(","), "SecurityGroupIds": groups.split(",")} if subnets else None
     assert Template(parameters=parameters).resolve(config, lambda *_: "x") == network
 
 
 # ------------------------------------------------------------ who is told
 
 
-def test_a_deployment_says_who_hears_of_alarms_or_that_nobody_does() -> None:
+def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     (rule,) = TEMPLATE.body["Rules"]["SomebodyIsTold"]["Assertions"]
     pattern = TEMPLATE.body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
     for said, is_taken, actions in (("", False, None), ("nobody", True, None), (TOPIC, True, [TOPIC])):
@@ -577,7 +541,7 @@ def test_a_deployment_says_who_hears_of_alarms_or_that_nobody_does() -> None:
     assert not re.fullmatch(pattern, "somebody")
 
 
-def test_no_profile_that_is_deployed_to_aws_says_it_for_you() -> None:
+def test_no_profile_that_is_deployed_to_aws_names_a_topic() -> None:
     config = tomllib.loads((ROOT / "samconfig.toml").read_text())
     for profile in ("default", "staging", "prod", "local"):
         overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
@@ -587,7 +551,7 @@ def test_no_profile_that_is_deployed_to_aws_says_it_for_you() -> None:
 OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
 
 
-def test_where_nobody_is_to_be_told_of_trouble_nothing_is_made_for_it() -> None:
+def test_without_an_address_for_alerts_nothing_is_made_for_them() -> None:
     assert {name for name, each in TEMPLATE.resources.items() if each.get("Condition") == "HasAlerts"} == OF_ALERTS
     for given in ({}, *({name: value} for name, value in ALERTS.items())):
         assert ("NotifyFunction" in Template(parameters=given).functions()) is bool(given)
@@ -605,7 +569,7 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
     assert granted == ({TOPIC} if name == "ChatTopicArn" else {f"{ALERTS[name]}-??????"})
 
 
-def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_the_dead_letters() -> None:
+def test_incident_events_go_to_the_queue_and_what_it_refuses_to_the_dead_letters() -> None:
     rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
     assert set(rule["EventPattern"]["detail-type"]) == {
@@ -623,7 +587,7 @@ def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() 
     assert redrive["maxReceiveCount"] * hidden <= kept, "what is not told ends in the dead letters, not in nothing"
 
 
-def test_people_are_told_at_addresses_of_the_template_or_of_a_secret() -> None:
+def test_alerts_go_to_addresses_of_the_template_or_of_a_secret() -> None:
     for name in ("PagerDutyUrl", "OpsgenieUrl"):
         assert all(url.startswith("https://") for url in TEMPLATE.body["Parameters"][name]["AllowedValues"])
     assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "javascript:alert(1)")

@@ -44,11 +44,6 @@ def patches(life: Life, plural: str) -> int:
     return sum(step.startswith("PATCH") and f"/{plural}/" in step for step in life.steps)
 
 
-def marked(found: Scene) -> list[str]:
-    mark = found.machine_api.machines.mark[0]
-    return [name for name, item in found.machines().items() if mark in (item["metadata"].get("annotations") or {})]
-
-
 def watch_writes(found: Scene) -> list[Object]:
     """The NodePool of the dead zone after each of our patches to it that has changed it."""
     written: list[Object] = []
@@ -106,19 +101,6 @@ class TestRace:
         assert found.wrong(found.requested - 1) == []
         assert found.replicas()[DEAD] == 2, "released with the others, once it was known of"
 
-    @pytest.mark.parametrize("owner", ["hypershift", "hypershift-pinned"])
-    def test_whenever_it_is_ordered_no_node_goes_and_no_machine_is_ordered_twice(self, owner: str) -> None:
-        wrong, ordered = {}, 0
-        for at, step in enumerate(steps_of(scene(owner, stuck=1))):
-            found = played(owner, stuck=1)
-            found.troubled(Life(at=at, how=How.SLIP, slip=lambda: found.slip(DEAD)))  # noqa: B023 (in this round)
-            found.settle()
-            ordered += found.scaled
-            if problems := found.wrong(found.requested - 1):
-                wrong[f"{at} {step}"] = problems
-        assert wrong == {}
-        assert ordered > 0
-
 
 class TestZone:
     """On AWS a NodePool names a subnet, so its zone is that of its machines."""
@@ -149,7 +131,7 @@ class TestRights:
         before = found.replicas(), {zone: size(found, zone) for zone in found.zones}
         summary = found.run()
         assert (found.replicas(), {zone: size(found, zone) for zone in found.zones}) == before
-        assert marked(found) == []
+        assert found.marks() == []
         assert summary.plan is not None
         key = GroupKey("cluster-api", found.namespace, found.name_of(DEAD))
         said = found.memory.load("demo").state.groups[key].write_refused

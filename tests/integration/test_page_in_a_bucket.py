@@ -42,7 +42,7 @@ def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
         yield made
 
 
-def lying(aws: AwsEndpoints) -> dict[str, Any]:
+def stored(aws: AwsEndpoints) -> dict[str, Any]:
     """What lies in the bucket, by key."""
     s3 = aws.client("s3")
     found = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
@@ -57,7 +57,7 @@ def register_dark(functions: InProcess, cluster: str) -> None:
     assert answer["ok"], answer
 
 
-def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
+def test_each_minute_the_page_of_all_clusters_is_put_at_its_place(
     aws: AwsEndpoints, deployment: Deployment, functions: InProcess
 ) -> None:
     register_dark(functions, "blue")
@@ -69,7 +69,7 @@ def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
     for minute in range(2):
         clock.at += timedelta(minutes=1)
         triggers.tick(clock.at)
-        (place,) = (found := lying(aws))
+        (place,) = (found := stored(aws))
         assert place == f"{deployment.stack}/index.html"
         assert (found[place]["ContentType"], found[place]["CacheControl"]) == ("text/html; charset=utf-8", "no-cache")
         html = found[place]["Body"].read().decode()
@@ -78,18 +78,13 @@ def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
         assert f"{clock.at:%H:%M:%S} UTC" in html
 
 
-def test_a_page_that_cannot_be_put_is_an_error_that_an_alarm_hears(functions: InProcess, aws: AwsEndpoints) -> None:
+def test_a_page_that_cannot_be_put_is_an_error(functions: InProcess, aws: AwsEndpoints) -> None:
     aws.client("s3").delete_bucket(Bucket=BUCKET)
     try:
         with pytest.raises(AccessError, match=rf"s3://{BUCKET}/.*/index.html cannot be written: .*NoSuchBucket"):
             functions("StatusPageFunction", TICK)
     finally:
         aws.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
-
-
-def test_without_a_bucket_there_is_no_such_function(aws: AwsEndpoints) -> None:
-    with aws.deploy() as made:
-        assert "StatusPageFunction" not in made.template.functions()
 
 
 def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:
@@ -108,7 +103,7 @@ def test_a_page_is_put_by_hand_with_the_callers_own_credentials(aws: AwsEndpoint
         f"{file}: 1 pool, 1 zone fenced",
         f"s3://{BUCKET}/night/plan.html: 1 pool, 1 zone fenced",
     ]
-    assert lying(aws)["night/plan.html"]["Body"].read() == file.read_bytes()
+    assert stored(aws)["night/plan.html"]["Body"].read() == file.read_bytes()
 
 
 def test_a_bucket_that_is_not_there_is_one_line(aws: AwsEndpoints) -> None:
