@@ -1,9 +1,4 @@
-"""A worker that dies at a step of our choice, beside a cluster that goes on living.
-
-The real use case and the real Kubernetes adapter run against the simulated API, without a wire in between: every call
-of the table, of the queue and of the API server is one *step*, and a run can end before it, after it, or live on with
-its answer lost. Thousands of such runs fit into a minute.
-"""
+"""A worker that dies at a step of our choice, beside a cluster that goes on living."""
 
 from __future__ import annotations
 
@@ -158,7 +153,6 @@ class Lives:
 
     @contextlib.contextmanager
     def begin(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
-        """One invocation, to which all this happens."""
         self._lives.append(Life(happenings=happenings))
         try:
             yield
@@ -217,7 +211,6 @@ class WirelessClusters:
         return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
-        """Its pods run in the same cluster."""
         assert record.workload is not None
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
         return KubernetesWorkload(api, record.workload, remaining, alone=alone)
@@ -330,12 +323,10 @@ class Scene(ClusterObjects):
             self._pass(timedelta(seconds=75))
 
     def oldest(self, zone: str) -> list[str]:
-        """A zone's machines, the oldest first."""
         mine = [(item["metadata"]["creationTimestamp"], name) for name, item in self.machines().items()]
         return [name for _, name in sorted(mine) if name.startswith(self.name_of(zone))]
 
     def marks(self) -> list[str]:
-        """Machines with a delete mark."""
         key = self.machine_api.machines.mark[0]
         return [name for name, item in self.machines().items() if key in (item["metadata"].get("annotations") or {})]
 
@@ -393,7 +384,6 @@ class Scene(ClusterObjects):
         self._pass(timedelta(seconds=75))
 
     def settle(self) -> None:
-        """Runs until nothing is written any more."""
         for _ in range(8):
             outcome = self.run()
             self._pass(timedelta(seconds=75))
@@ -599,7 +589,6 @@ class UnneededScene(_DrainingScene):
             self.controllers.step(self.clock.at)
 
     def fill(self) -> None:
-        """Put a large pod on every node without one."""
         large = [pod for pod in self.objects.list("pods") if not pod["metadata"]["name"].startswith("small")]
         taken = {pod["spec"]["nodeName"] for pod in large}
         for node in self.objects.list("nodes"):
@@ -663,7 +652,6 @@ SCENES: dict[str, Callable[[str], Scene]] = {
 
 
 def steps_of(scene: Scene) -> list[str]:
-    """The steps of an undisturbed run."""
     life = Life()
     scene.again().run(life)
     return life.steps

@@ -69,7 +69,6 @@ def test_every_test_here_runs_against_a_real_api_server_as_well(request: pytest.
 
 @pytest.fixture
 def made(machine_sets: Any) -> Json:
-    """The MachineSet `a`, which is there."""
     return dict(machine_sets.create(machine_set("a")))
 
 
@@ -182,7 +181,6 @@ class TestLists:
 
     @staticmethod
     def raw(kube_api: Api, sets: Any, query: str, accept: str = "application/json") -> bytes:
-        """The bytes of a list."""
         path = f"{kube_api.url}/apis/machine.openshift.io/v1beta1/namespaces/{sets.namespace}/machinesets"
         headers = {"Authorization": f"Bearer {kube_api.token('admin')}", "Accept": accept}
         answer = sets.custom.api_client.call_api("GET", f"{path}?{query}", header_params=headers)
@@ -254,7 +252,7 @@ class TestLists:
         assert "not allowed when using continue" in status["message"]
 
     @pytest.mark.parametrize("query", ["limit=3", "limit=500&resourceVersion=0"])
-    def test_what_a_list_says_of_itself_comes_after_its_objects(self, kube_api: Api, seven: Any, query: str) -> None:
+    def test_the_metadata_of_a_list_comes_after_its_items(self, kube_api: Api, seven: Any, query: str) -> None:
         objects, own = self.raw(kube_api, seven, query).rsplit(b'],"kind":', 1)
         assert json.loads(objects + b"]}").keys() == {"apiVersion", "items"}
         assert json.loads(b'{"kind":' + own).keys() == {"kind", "metadata"}

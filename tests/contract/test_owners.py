@@ -290,7 +290,7 @@ class TestServerSideApply:
         again = ours(topology(entry("a", x="1")))
         assert again["metadata"]["resourceVersion"] == once["metadata"]["resourceVersion"]
 
-    def test_replicas_that_were_never_applied_are_nobodys_but_their_last_writers(self, kind_of: Any) -> None:
+    def test_replicas_that_were_never_applied_belong_to_their_last_writer(self, kind_of: Any) -> None:
         deployments = kind_of(*DEPLOYMENTS, manager="autoscaler")
         body = {
             "apiVersion": "cluster.x-k8s.io/v1beta2",

@@ -1,7 +1,4 @@
-"""Pods, their evictions and their selectors: the simulated API against a real kube-apiserver.
-
-The real one has no controllers here, so that what a budget can spare is written into its status by hand.
-"""
+"""Pods, their evictions and their selectors: the simulated API against a real kube-apiserver."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -62,7 +62,7 @@ class TestFaults:
 
 
 class TestRequests:
-    def test_every_request_is_kept_with_who_what_and_how_it_ended(self, api: KubernetesAPI, custom: Any) -> None:
+    def test_every_request_is_kept_with_user_body_and_status(self, api: KubernetesAPI, custom: Any) -> None:
         patch(custom, 7)
         custom.list_namespaced_custom_object(*WHERE, limit=2)
         with pytest.raises(ApiException):

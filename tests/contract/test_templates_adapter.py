@@ -45,7 +45,7 @@ def lists(stage: Stage, name: str) -> int:
 
 class TestTemplates:
     @pytest.mark.parametrize("style", ["v1beta1", "v1beta2"])
-    def test_a_group_without_nodes_looks_as_its_infrastructure_template_says(self, stage: Stage, style: str) -> None:
+    def test_a_group_without_nodes_has_the_shape_of_its_infrastructure_template(self, stage: Stage, style: str) -> None:
         stage.put(refers(objects.cluster_api(ZONES[0], 0), style=style), infrastructure())
         (group,) = stage.observe().values()
         assert group.template is not None
@@ -53,7 +53,7 @@ class TestTemplates:
         assert group.template.source == "AWSMachineTemplate demo-m5"
         assert (group.closed_because, group.invisible_at_zero) == (None, False)
 
-    def test_or_as_its_machine_class_says(self, stage: Stage) -> None:
+    def test_or_of_its_machine_class(self, stage: Stage) -> None:
         item = objects.gardener(ZONES[0], 0)
         stage.put(item)
         put_class(stage, item)
@@ -144,7 +144,7 @@ class TestOfferings:
         groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.zone))
         return [None if group.offering is None else str(group.offering) for group in groups]
 
-    def test_it_is_not_looked_up_where_nothing_is_wrong(self, own_stage: Stage) -> None:
+    def test_it_is_not_read_without_an_incident(self, own_stage: Stage) -> None:
         own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
         assert set(self.offerings(own_stage, self.QUIET)) == {None}
         elsewhere = Buyer(account="own", troubled=frozenset({"use1-az1"}))

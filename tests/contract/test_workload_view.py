@@ -119,7 +119,6 @@ class Scene:
         return self.open().read(lambda: machines or {}, judges_nodes=judges_nodes)
 
     def mine(self, found: Workload) -> dict[str, Pod]:
-        """The pods of this test, by name."""
         return {pod.name: pod for pod in found.pods if pod.namespace == self.namespace}
 
     def reset(self) -> None:

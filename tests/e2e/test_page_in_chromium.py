@@ -126,7 +126,6 @@ def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(lo
 
 
 def violations(page: Page) -> dict[str, list[str]]:
-    """By rule of axe-core, where it is broken."""
     if not AXE.exists():
         needed("no axe-core in build/")
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")

@@ -1,7 +1,4 @@
-"""Tokens of AWS's issuer, and roles of other accounts, asked for over HTTP as the functions ask.
-
-The STS is the sandbox's: it signs what it is asked for with AWS's claims, and refuses with AWS's errors.
-"""
+"""Tokens of AWS's issuer, and roles of other accounts, asked for over HTTP as the functions ask."""
 
 from __future__ import annotations
 

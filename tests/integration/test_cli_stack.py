@@ -91,7 +91,6 @@ class Laptop(Shell):
         return self.ask("register", "--record", str(self.record))
 
     def look(self) -> None:
-        """The worker handles what has been asked for."""
         self.triggers.drain()
         assert self.triggers.failures == []
 
@@ -273,52 +272,6 @@ def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
     assert "cannot be written" in laptop.fault(
         "record", "--cluster", "blue", "--out", str(laptop.folder / "no" / "file")
     )
-
-
-def test_a_recorded_history_is_simulated(laptop: Laptop) -> None:
-    clock, cluster = laptop.clock, laptop.cluster
-
-    def pass_minutes(minutes: int) -> None:
-        for _ in range(minutes):
-            clock.passed += timedelta(minutes=1)
-            cluster.controllers.step(clock.now())
-            laptop.triggers.tick(clock.now())
-            laptop.look()
-
-    def want(replicas: tuple[int, ...]) -> None:
-        for group, number in zip(cluster.groups(), replicas, strict=True):
-            patch = {"spec": {"replicas": number}}
-            cluster.store.patch(RESOURCE, group.namespace, group.name, patch, manager="autoscaler")
-
-    laptop.register(dry_run=False)
-    laptop.look()
-    pass_minutes(5)
-    cluster.cloud.take_away("eu-central-1b")
-    want((4, 3, 3))
-    pass_minutes(10)
-    requested = [group.requested for group in cluster.groups()]
-    assert requested == [4, 1, 3]
-
-    file = laptop.folder / "history.json"
-    laptop.ask("record", "--out", str(file))
-    history = json.loads(file.read_text())
-    history["to"] = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")  # the laptop's own clock stood still
-    file.write_text(json.dumps(history))
-    result = CliRunner().invoke(app, ["simulate", str(file), "-o", "json"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    (run,) = told["runs"]
-    assert told["scenario"] == "history of blue"
-    assert {span["zone"] for span in run["fenced"]} == {"eu-central-1b"}
-    began = min(span["from"] for span in run["fenced"])
-    fenced = next(
-        d for d in history["decisions"] if "pool" in d and any(g["state"] == "fenced" for g in d["pool"]["groups"])
-    )
-    lived = datetime.fromisoformat(fenced["at"]) - datetime.fromisoformat(history["from"])
-    assert abs(began - lived.total_seconds()) <= 120
-    running = [[group["running"] for group in shot["groups"]] for shot in run["timeline"]]
-    assert max(nodes[1] for nodes in running) == 1
-    assert max(map(sum, running)) == 10  # what b could not give found another zone
 
 
 class TestErrors:

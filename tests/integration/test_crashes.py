@@ -1,8 +1,4 @@
-"""A worker may die at any step of a run: no replica is lost or doubled, and no bad state is published.
-
-Real use case, real adapter, simulated API (tests/crashing.py). Every scene is checked after every single write, and at
-the end: the sum of requested, the running nodes, the frozen group byte for byte, and no move, mark or request left.
-"""
+"""A worker may die at any step of a run: no replica is lost or doubled, and no bad state is published."""
 
 import json
 import random
@@ -50,7 +46,6 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 
 
 def on(*names: str, owners: tuple[str, ...] = OWNERS) -> pytest.MarkDecorator:
-    """These scenes on every flavour and owner."""
     params = [pytest.param((name, owner), id=f"{name}-{owner}") for name in names for owner in owners]
     return pytest.mark.parametrize("scene", params, indirect=True)
 

@@ -70,7 +70,6 @@ class Stage(staging.Stage):
         assert answer["ok"], answer
 
     def ask_for_nodes(self, id: str) -> dict[str, Any]:
-        """As EventBridge would hand it over."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {**EVENT, "time": now, "detail": {"cluster": "blue", "pool": "workers", "nodes": 3, "id": id}}
 
@@ -89,13 +88,11 @@ class Stage(staging.Stage):
             events.unregister("before-send.dynamodb", away)
 
     def waiting(self) -> int:
-        """How many dead letters there are, seen or not."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.dead, AttributeNames=names)["Attributes"]
         return sum(int(number) for number in found.values())
 
     def send_again(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-        """Runs the page's program; what it prints."""
         held = Held(self.sqs)
         clients = {"sqs": held, "lambda": Functions(self.call)}
         capsys.readouterr()

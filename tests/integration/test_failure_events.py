@@ -63,7 +63,6 @@ class Stage(staging.Stage):
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """As everywhere, with all metrics sent."""
     with aws.deploy(parameters={"DryRun": "false", "WithDashboard": "true"}) as made:
         yield made
 

@@ -44,7 +44,6 @@ class Stage(staging.Stage):
         self.take("RebalanceQueue")  # registering asks for a first look of its own
 
     def delayed(self, queue: str) -> int:
-        """How many messages wait for their delay to end."""
         name = "ApproximateNumberOfMessagesDelayed"
         url = self.deployment.physical(queue)
         return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])

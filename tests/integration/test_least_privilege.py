@@ -1,7 +1,4 @@
-"""What the functions do in a cluster, and in AWS, is what the manifests and the roles grant, and no more.
-
-In a cluster: rbac.yaml and the admission policy. In AWS: the roles of template.yaml, their conditions included.
-"""
+"""What the functions do in a cluster, and in AWS, is what the manifests and the roles grant, and no more."""
 
 import io
 import json

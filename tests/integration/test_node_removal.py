@@ -1,8 +1,4 @@
-"""Which machines go: exactly those that were marked, never a preserved one, and no mark stays on one that lives.
-
-Real use case, real adapter, simulated API whose controllers delete in each flavour's own order (tests/crashing.py);
-each step of these runs is killed in test_crashes.py.
-"""
+"""Which machines go: exactly those that were marked, never a preserved one, and no mark stays on one that lives."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +33,6 @@ STUCK = 3
 
 
 def per_owner(make: Callable[[str], Any]) -> Any:
-    """A scene per flavour and owner, made once."""
     return pytest.fixture(scope="module", params=OWNERS)(lambda request: make(request.param))
 
 
@@ -57,7 +52,6 @@ def any_stored_mark(scene: Scene) -> bool:
 
 
 def give_back(scene: Scene, zone: str, nodes: int) -> None:
-    """Nodes of one group are given back on request."""
     group = scene.name_of(zone)
     record = ScaleRequestRecord(id="r", nodes=-nodes, group=group, only=(group,), at=scene.clock.now())
     scene.memory.save_scale_request("demo", record, None)

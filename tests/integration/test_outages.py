@@ -1,7 +1,4 @@
-"""No shortage of machines ends with fewer nodes, or later, with events than without, nor than with no Evenkeel at all.
-
-A part of what `python -m bench outages` plays, in simulated time: the table in docs/outages.md.
-"""
+"""No shortage of machines ends with fewer nodes, or later, with events than without, or with Evenkeel than without."""
 
 from dataclasses import replace
 from statistics import mean

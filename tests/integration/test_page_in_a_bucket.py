@@ -24,7 +24,6 @@ TICK = EVENTS["page-schedule"]
 
 @pytest.fixture(autouse=True)
 def bucket(aws: AwsEndpoints) -> Iterator[None]:
-    """An empty one."""
     use_clock(SystemClock())
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
@@ -37,20 +36,17 @@ def bucket(aws: AwsEndpoints) -> Iterator[None]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """With the page."""
     with aws.deploy(parameters={"DryRun": "false", "PageBucket": BUCKET}) as made:
         yield made
 
 
 def stored(aws: AwsEndpoints) -> dict[str, Any]:
-    """What lies in the bucket, by key."""
     s3 = aws.client("s3")
     found = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
     return {each["Key"]: s3.get_object(Bucket=BUCKET, Key=each["Key"]) for each in found}
 
 
 def register_dark(functions: InProcess, cluster: str) -> None:
-    """A cluster that nobody could open."""
     access = {"kind": "eks", "name": cluster, "region": "eu-central-1"}
     record = {"flavours": ["cluster-api"], "access": access}
     answer = functions("AdminFunction", {"action": "register", "cluster": cluster, "record": record})

@@ -1,7 +1,4 @@
-"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never output.
-
-The server sends back what it was sent, as some proxies do.
-"""
+"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without: real use case and adapter
-beside gardenlet, the Worker's actuator and an autoscaler that has its bounds as flags.
-"""
+"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without."""
 
 import contextlib
 from datetime import timedelta
@@ -261,7 +259,6 @@ def test_quiet_checks_do_not_read_the_garden() -> None:
 
 
 def checked(scene: Scene) -> list[str]:
-    """The clusters that a check asks runs for."""
     queue, store = FakeQueue(), cast("Any", scene.memory)
     clusters = cast("CheckableClusters", CheckedClusters(scene.cluster.api, Life(), scene.clock))
     ports: dict[str, Any] = {"store": store, "clusters": clusters, "queue": queue, "clock": scene.clock}

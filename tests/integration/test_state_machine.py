@@ -1,8 +1,4 @@
-"""Anything may happen in any order: what Evenkeel promises holds after every step, and calm is found again.
-
-With `--hypothesis-profile=explore -o faulthandler_timeout=0` it looks further, with new stories each time, for as long
-as it is let.
-"""
+"""Anything may happen in any order: what Evenkeel promises holds after every step, and calm is found again."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -164,7 +164,6 @@ def operate_on(kept: Kept) -> Operate:
 
 
 def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
-    """Somebody has spoken of a zone."""
     return ZoneRecord(words={"x": ZoneStatement(until=until, said_at=at)})
 
 
@@ -273,7 +272,6 @@ def test_an_unregistered_cluster_is_unknown(registered: ActionStore) -> None:
 
 
 def hold(store: ActionStore, control: ControlRecord) -> None:
-    """What actions say of the cluster."""
     store.save_record(record(), control, store.load("demo").versions)
 
 
@@ -283,7 +281,6 @@ def registered_control(store: ActionStore) -> ControlRecord | None:
 
 
 def listed_control(control: ControlRecord) -> ControlRecord:
-    """The part of it that stands in the index."""
     return control.model_copy(update={"fixes": (), "rollout": ""})
 
 
@@ -443,7 +440,6 @@ class TestDue:
 
 
 def listed_in(store: ActionStore, shard: str) -> Iterator[tuple[str, Registration | str]]:
-    """All pages of a shard."""
     position: str | None = None
     while True:
         page = store.due(shard, position)
@@ -459,7 +455,7 @@ SETTLED = SteadyState(
 
 
 class TestSteadyState:
-    def test_it_stands_beside_the_record_and_is_found_with_it(self, registered: ActionStore) -> None:
+    def test_it_is_stored_beside_the_record_and_read_with_it(self, registered: ActionStore) -> None:
         assert registered.steady_clusters(["demo", "gone"]) == {}
         registered.save_settled("demo", SETTLED, registered.load("demo").versions)
         assert registered.load("demo").settled == SETTLED
@@ -507,7 +503,6 @@ class TestReadingAgain:
 
 
 def done(at: datetime, id: str = "") -> dict[str, Any]:
-    """What somebody did, as it is recorded."""
     id = id or ulid(at, bytes(10))
     return {"id": id, "at": at.isoformat(), "cluster": "demo", "cause": "pause", "by": None, "what": "demo is paused"}
 
@@ -550,7 +545,7 @@ class TestExpiry:
         registered.save_group("demo", KEY, state, None)
         assert KEY in registered.load("demo").state.groups
 
-    def test_neither_is_an_old_word_or_request(self, registered: ActionStore) -> None:
+    def test_neither_is_an_old_zone_statement_or_request(self, registered: ActionStore) -> None:
         old = NOW - timedelta(days=2000)
         registered.save_zone("demo", "-", "a", said(old, old), None)
         registered.save_scale_request("demo", REQUEST.model_copy(update={"at": old, "done": True}), None)
@@ -687,7 +682,7 @@ class TestOfferings:
         assert [cluster for cluster, _ in registered.registrations()] == ["demo"]
         assert registered.load("demo").offerings == {}
 
-    def test_what_is_over_says_nothing_and_can_be_written_again(self, kept: Kept, store: ActionStore) -> None:
+    def test_an_expired_one_is_empty_and_can_be_written_again(self, kept: Kept, store: ActionStore) -> None:
         store.save_offering(OFFERING, OfferingState(reports={"A": WORD}), None)
         kept.clock.at += timedelta(hours=5)
         assert store.offerings() == {}

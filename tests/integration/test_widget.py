@@ -45,13 +45,11 @@ def unchanged(deployment: Deployment) -> Iterator[None]:
 
 
 def table(deployment: Deployment) -> list[Any]:
-    """All that is stored, in a fixed order."""
     items = deployment.aws.client("dynamodb").scan(TableName=deployment.table)["Items"]
     return sorted(items, key=json.dumps)
 
 
 def waiting(deployment: Deployment) -> int:
-    """Messages in all queues that lead to a write."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
     found = [
         deployment.aws.client("sqs").get_queue_attributes(QueueUrl=deployment.physical(queue), AttributeNames=names)
