@@ -208,6 +208,8 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
 
 
 def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
+    tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
+    assert json.loads(tick["Input"]) == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
     for function in FUNCTIONS.values():
         for event in function.events.values():
             if event["Type"] in ("ScheduleV2", "EventBridgeRule"):
@@ -259,38 +261,30 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
     assert TEMPLATE.resolve(table["Properties"]["DeletionProtectionEnabled"], lambda *_: "x") == "true"
 
 
-def test_the_functions_get_every_variable_that_the_settings_read() -> None:
+def test_the_functions_get_every_variable_that_the_settings_read_and_no_loopback() -> None:
+    assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
+    assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
     wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
     of_alerts = {f"EVENKEEL_{name.upper()}" for name in AlertSettings.model_fields}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
         assert own == (wanted | of_alerts if name == "NotifyFunction" else wanted), name
-        resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
-        assert Settings.from_env(resolved).dry_run is True
+        settings = Settings.from_env(TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}"))
+        assert (settings.dry_run, settings.allow_loopback) == (True, False)
 
 
-def test_no_deployment_can_reach_clusters_on_its_own_machine() -> None:
-    assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
-    assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
-    for function in FUNCTIONS.values():
-        assert Settings.from_env(TEMPLATE.resolve(function.variables, lambda *_: "x")).allow_loopback is False
-
-
-def test_a_first_deployment_writes_to_no_cluster() -> None:
-    assert TEMPLATE.parameters["DryRun"] == "true"
+def test_sams_profiles_name_parameters_that_exist_and_begin_in_dry_run() -> None:
     config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    assert "DryRun=true" in config["default"]["deploy"]["parameters"]["parameter_overrides"]
-
-
-def test_sams_profiles_name_parameters_that_exist_and_values_that_are_allowed() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    assert {"default", "staging", "prod", "local"} <= config.keys()
     for profile in ("default", "staging", "prod", "local"):
         overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
+        # No profile that is deployed to AWS names a topic for alarms.
+        assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
         for name, value in (override.split("=", 1) for override in overrides):
             declared = TEMPLATE.body["Parameters"][name]
             assert value in [str(allowed) for allowed in declared.get("AllowedValues", [value])]
             assert re.fullmatch(declared.get("AllowedPattern", ".*"), value)
+    assert TEMPLATE.parameters["DryRun"] == "true"
+    assert "DryRun=true" in config["default"]["deploy"]["parameters"]["parameter_overrides"]
 
 
 def test_every_parameter_is_explained_grouped_and_bounded() -> None:
@@ -303,12 +297,6 @@ def test_every_parameter_is_explained_grouped_and_bounded() -> None:
             assert "AllowedValues" in spec or "AllowedPattern" in spec, name
         if spec["Type"] == "Number":
             assert "AllowedValues" in spec or {"MinValue", "MaxValue"} <= spec.keys(), name
-
-
-def test_the_tick_carries_the_scheduled_time() -> None:
-    tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
-    event = json.loads(tick["Input"])
-    assert event == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
 
 
 ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
@@ -541,13 +529,6 @@ def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     assert not re.fullmatch(pattern, "somebody")
 
 
-def test_no_profile_that_is_deployed_to_aws_names_a_topic() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    for profile in ("default", "staging", "prod", "local"):
-        overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
-        assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
-
-
 OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
 
 
@@ -588,7 +569,8 @@ def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() 
 
 
 def test_alerts_go_to_addresses_of_the_template_or_of_a_secret() -> None:
+    parameters = TEMPLATE.body["Parameters"]
     for name in ("PagerDutyUrl", "OpsgenieUrl"):
-        assert all(url.startswith("https://") for url in TEMPLATE.body["Parameters"][name]["AllowedValues"])
-    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "javascript:alert(1)")
-    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "http://page.example/")
+        assert all(url.startswith("https://") for url in parameters[name]["AllowedValues"])
+    for url in ("javascript:alert(1)", "http://page.example/"):
+        assert not re.fullmatch(parameters["PageUrl"]["AllowedPattern"], url)
