@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import pytest
@@ -37,96 +37,69 @@ TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 TOKENS = {"sts:GetWebIdentityToken"}
 
 KEYS = {"dynamodb:LeadingKeys"}
-STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
+QUERY, GET, PUT, DELETE = (f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "DeleteItem"))
+STATE = {QUERY, GET, PUT, "dynamodb:UpdateItem"}
+SEND, SECRET = "sqs:SendMessage", "secretsmanager:GetSecretValue"
+SENDS = frozenset({SEND})
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OPEN_CLUSTERS = {
-    ("secretsmanager:GetSecretValue", "AWS::StackName/*"),
-    ("eks:DescribeCluster", "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*"),
+    "AWS::StackName/*": {SECRET},
+    "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*": {"eks:DescribeCluster"},
 }
 
-# What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults,
-# but for those that have people told.
-ALLOWED: dict[str, set[tuple[str, str]]] = {
+ALLOWED: dict[str, dict[str, Set[str]]] = {
     "ScanRole": {
-        # Both on the table under conditions.
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:PutItem", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "RecheckQueue") for action in TAKE),
-        *((action, "ScanLogGroup") for action in LOGS),
+        "Table": {QUERY, PUT},  # both under conditions
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "RebalanceDeadLetters", "EventDeadLetters"), SENDS),
+        "RecheckQueue": {SEND, *TAKE},
+        "ScanLogGroup": LOGS,
     },
     "CheckRole": {
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:BatchGetItem", "Table"),
-        ("dynamodb:PutItem", "Table"),  # when it has looked, and nothing else: under a condition
-        *((action, "ChecksQueue") for action in TAKE),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        *OPEN_CLUSTERS,
-        *((action, "CheckLogGroup") for action in LOGS),
+        "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts when it has checked, and nothing else: under a condition
+        "ChecksQueue": {SEND, *TAKE},
+        **dict.fromkeys(("RebalanceQueue", "RebalanceDeadLetters"), SENDS),
+        **OPEN_CLUSTERS,
+        "CheckLogGroup": LOGS,
     },
     "ProvisioningFailureRole": {
         # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
-        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "ProvisioningFailureLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("RebalanceQueue", "RecheckQueue", "EventDeadLetters"), SENDS),
+        "ProvisioningFailureLogGroup": LOGS,
     },
     "RebalanceRole": {
-        # DeleteItem under a condition, as above.
-        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
-        *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        *OPEN_CLUSTERS,
-        ("events:PutEvents", "EventBus"),
-        *((action, "RebalanceLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},  # DeleteItem under a condition, as above
+        "RebalanceQueue": {*TAKE, "sqs:ChangeMessageVisibility"},
+        **dict.fromkeys(("RecheckQueue", "ChecksQueue", "RebalanceDeadLetters"), SENDS),
+        **OPEN_CLUSTERS,
+        "EventBus": {"events:PutEvents"},
+        "RebalanceLogGroup": LOGS,
     },
     "NotifyRole": {
-        # Both under a condition.
-        ("dynamodb:GetItem", "Table"),
-        ("dynamodb:PutItem", "Table"),
-        *((action, "AlertsQueue") for action in TAKE),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        ("sns:Publish", TOPIC),
-        *(
-            ("secretsmanager:GetSecretValue", f"{name}-??????")
-            for key, name in ALERTS.items()
-            if key.endswith("Secret")
-        ),
-        *((action, "NotifyLogGroup") for action in LOGS),
+        "Table": {GET, PUT},  # both under a condition
+        "AlertsQueue": TAKE,
+        "RebalanceDeadLetters": {SEND},
+        TOPIC: {"sns:Publish"},
+        **{f"{name}-??????": {SECRET} for key, name in ALERTS.items() if key.endswith("Secret")},
+        "NotifyLogGroup": LOGS,
     },
     "OperatorRole": {
-        *((action, "Table") for action in STATE),
-        ("dynamodb:DeleteItem", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        *OPEN_CLUSTERS,
-        *((action, "AdminLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("RebalanceQueue", "RecheckQueue"), SENDS),
+        **OPEN_CLUSTERS,
+        "AdminLogGroup": LOGS,
     },
-    "WidgetRole": {
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        *OPEN_CLUSTERS,
-        *((action, "WidgetLogGroup") for action in LOGS),
-    },
+    "WidgetRole": {"Table": {QUERY}, "Table/index/due": {QUERY}, **OPEN_CLUSTERS, "WidgetLogGroup": LOGS},
     "StatusPageRole": {
-        ("dynamodb:Query", "Table"),  # of verdicts and offerings, under a condition
-        ("dynamodb:Query", "Table/index/due"),
-        ("s3:PutObject", "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "StatusPageLogGroup") for action in LOGS),
+        "Table": {QUERY},  # of health and offerings, under a condition
+        "Table/index/due": {QUERY},
+        "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html": {"s3:PutObject"},
+        "EventDeadLetters": {SEND},
+        "StatusPageLogGroup": LOGS,
     },
 }
 
@@ -150,18 +123,16 @@ def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) ->
 @pytest.mark.parametrize("tracing", ["false", "true"])
 @pytest.mark.parametrize("role", sorted(ALLOWED))
 def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -> None:
-    granted = {
-        (action, resource)
-        for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL}))
-        for action in as_list(statement["Action"])
-        for resource in statement["Resource"]
-    }
+    granted: dict[str, set[str]] = {}
+    for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL})):
+        for resource in statement["Resource"]:
+            granted.setdefault(resource, set()).update(as_list(statement["Action"]))
     traces = TRACES if tracing == "true" else set()
-    assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
-    tokens = TOKENS if ALLOWED[role] >= OPEN_CLUSTERS else set()
+    tokens = TOKENS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
-    assert {action for action, resource in granted if resource == "*"} == traces | tokens | zones
-    assert all("*" not in action for action, _ in granted)
+    assert granted.pop("*", set()) == traces | tokens | zones
+    assert granted == ALLOWED[role]
+    assert all("*" not in action for actions in granted.values() for action in actions)
 
 
 @pytest.mark.parametrize("role", sorted(ALLOWED))
