@@ -196,7 +196,7 @@ def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name:
     stage.triggers.drain()
     assert stage.triggers.failures == []
     stored = stage.store.load(name)
-    (group,) = stored.state.groups.values()
+    group, *_ = stored.state.groups.values()
     assert (group.failures, group.failure_class.value) == (1, "capacity")
     views = {view.zone: view for view in stage.world.clusters[name].groups()}
     index = sorted(views).index("eu-central-1b")
