@@ -129,10 +129,10 @@ bench: setup build-host ## every figure of docs/: checks, load, outages, cold st
 	@$(BIN)/python -m bench
 
 # These keep their state in memory, or bring an AWS of their own (EKS, which LocalStack has not; the benches'): `make test` has run them.
-WITHOUT_AWS = test_crashes.py test_growth_crashes.py test_shrinking_crashes.py test_removal_crashes.py test_converge_crashes.py \
-  test_delete_marks.py test_state_machine.py test_chaos_finds_bugs.py test_outages.py test_storms.py \
+WITHOUT_AWS = test_crashes.py test_node_removal.py \
+  test_state_machine.py test_chaos_finds_bugs.py test_outages.py test_storms.py \
   test_big_outage.py test_hostile_servers.py test_secrets_stay_secret.py test_eks_access.py test_cli_process.py \
-  test_node_pools.py test_shoot_relief.py test_openshift_migration.py test_preserved_machines.py test_benches.py \
+  test_node_pools.py test_shoot_relief.py test_openshift_migration.py test_benches.py \
   test_night.py
 
 # LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.

@@ -1,8 +1,4 @@
-"""A zone that fails and recovers, while the functions' clocks differ from the API server's: what is written and told.
-
-The real use cases and the real Kubernetes adapter, second by second, as in ``tests.outages``; here each function
-has a clock of its own, and checks come before runs.
-"""
+"""A zone fails and recovers while the functions' clocks differ from the API server's."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -31,7 +31,6 @@ class ClusterObjects:
 
     # -- reading
     def items(self) -> dict[str, Object]:
-        """The scalables, by zone."""
         return {self._zone(item): item for item in self.objects.list(self.scalables)}
 
     def item(self, zone: str) -> Object:
@@ -91,7 +90,6 @@ class ClusterObjects:
 
     # -- writing
     def change(self, zone: str, patch: Object, manager: str = "test") -> None:
-        """Somebody edits a zone's scalable."""
         self.patch(self.item(zone), patch, manager)
 
     def set_bounds(self, zone: str, low: int, high: int, manager: str = "test") -> None:

@@ -2,7 +2,7 @@
 
 The real use case, store and plan; the cluster in memory, with machines that boot and drain when they like, an
 autoscaler that scales within the bounds, and words about zones. The same with the real Kubernetes adapter, at
-every request, is tests/integration/test_converge_crashes.py.
+every request, is tests/integration/test_crashes.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A worker that dies at a step of our choice, beside a cluster that goes on living.
-
-The real use case and the real Kubernetes adapter run against the simulated API, without a wire in between: every call
-of the table, of the queue and of the API server is one *step*, and a run can end before it, after it, or live on with
-its answer lost. Thousands of such runs fit into a minute.
-"""
+"""A worker that dies at a step of our choice, beside a cluster that goes on living."""
 
 from __future__ import annotations
 
@@ -12,8 +7,8 @@ import copy
 import io
 import json
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from types import SimpleNamespace
@@ -29,13 +24,17 @@ from evenkeel.adapters.kubernetes.read.list_cache import ListCache
 from evenkeel.adapters.kubernetes.read.workload import KubernetesWorkload
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
-from evenkeel.application.ports import Queue, Remaining
+from evenkeel.application.ports import Queue, Remaining, StoredCluster
 from evenkeel.application.rebalancing.ports import Cluster, Clusters, WorkloadCluster
 from evenkeel.application.rebalancing.run_state import RunSummary
+from evenkeel.domain.model.groups import MachineRef
+from evenkeel.domain.model.moves import UNNEEDED_NODES, ScaleRequest
 from evenkeel.record import ClusterRecord
+from evenkeel.state_records import ScaleRequestRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.schema import Object
+from sandbox.kube.workloads import Workloads
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import CLUSTERS, ClusterObjects
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
@@ -154,7 +153,6 @@ class Lives:
 
     @contextlib.contextmanager
     def begin(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
-        """One invocation, to which all this happens."""
         self._lives.append(Life(happenings=happenings))
         try:
             yield
@@ -213,7 +211,6 @@ class WirelessClusters:
         return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
-        """Its pods run in the same cluster."""
         assert record.workload is not None
         api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
         return KubernetesWorkload(api, record.workload, remaining, alone=alone)
@@ -234,7 +231,7 @@ class Scene(ClusterObjects):
         *,
         stuck: int = 2,
         incident: bool = True,
-        arrived: Callable[[Scene], None] = lambda _: None,
+        arrived: Callable[[Any], None] = lambda _: None,
         **fields: Any,
     ) -> None:
         kind = {"cluster-class": "cluster-api", "hypershift-pinned": "hypershift"}.get(owner, owner)
@@ -272,6 +269,7 @@ class Scene(ClusterObjects):
             self.controllers.step(self.clock.at)
         self.requested = sum(self.replicas().values())
         self.stuck = stuck
+        self.expected = self.requested - (stuck if incident and fields.get("on_failure") == "release" else 0)
         self.nodes = self._nodes()
         self.scaled = 0
 
@@ -318,6 +316,20 @@ class Scene(ClusterObjects):
         self.patch(cluster, {"spec": {"topology": topology}})
         self.cluster_class = True
 
+    def grow(self, zone: str, nodes: int) -> None:
+        """Cluster Autoscaler scales a zone up, and its nodes join."""
+        self.scale(zone, nodes)
+        for _ in range(4):
+            self._pass(timedelta(seconds=75))
+
+    def oldest(self, zone: str) -> list[str]:
+        mine = [(item["metadata"]["creationTimestamp"], name) for name, item in self.machines().items()]
+        return [name for _, name in sorted(mine) if name.startswith(self.name_of(zone))]
+
+    def marks(self) -> list[str]:
+        key = self.machine_api.machines.mark[0]
+        return [name for name, item in self.machines().items() if key in (item["metadata"].get("annotations") or {})]
+
     def _decision(self, zone: str) -> str:
         return str(self.annotations(zone).get(DECISION))
 
@@ -326,7 +338,7 @@ class Scene(ClusterObjects):
         return json.dumps([self.item(FROZEN), owner], sort_keys=True)
 
     def _nodes(self) -> set[str]:
-        return self.objects.names("nodes")
+        return {item["metadata"]["name"] for item in self.objects.list("nodes")}
 
     def _pass(self, time: timedelta) -> None:
         """Time goes by, and the controllers do their work."""
@@ -372,7 +384,6 @@ class Scene(ClusterObjects):
         self._pass(timedelta(seconds=75))
 
     def settle(self) -> None:
-        """Runs until nothing is written any more."""
         for _ in range(8):
             outcome = self.run()
             self._pass(timedelta(seconds=75))
@@ -380,8 +391,12 @@ class Scene(ClusterObjects):
                 return
         raise AssertionError(f"eight runs, and it still writes: {outcome.plan}")
 
-    def wrong(self, expected: int) -> list[str]:
-        """Everything that is not as it must be, once all is quiet; ``expected`` is the sum of requested."""
+    def problems(self) -> list[str]:
+        """Everything that is not as it must be once all is quiet."""
+        return self.wrong(self.expected)
+
+    def wrong(self, expected: int, *, lost: int = 0) -> list[str]:
+        """Everything that is not as it must be where ``expected`` replicas are requested, and this many nodes went."""
         found = list(self.faults)
         sizes = self.sizes()
         total = sum([replicas for replicas, _, _ in sizes.values()])
@@ -390,8 +405,8 @@ class Scene(ClusterObjects):
         for zone, (replicas, low, high) in sizes.items():
             if not 0 <= low <= replicas <= high:
                 found.append(f"{zone} requests {replicas} within {low}..{high}")
-        if lost := self.nodes - self._nodes():
-            found.append(f"running nodes are gone: {', '.join(sorted(lost))}")
+        if len(gone := self.nodes - self._nodes()) != lost:
+            found.append(f"running nodes are gone: {', '.join(sorted(gone))}")
         if self._frozen() != self.frozen:
             found.append(f"the frozen group was written: {self._frozen()}")
         for pool, remembered in self.memory.load("demo").state.pools.items():
@@ -400,19 +415,256 @@ class Scene(ClusterObjects):
         return found
 
 
+class ConvergingScene(Scene):
+    """Three zones that may be written, one with four nodes and two with two: one step, and they are level."""
+
+    ready = False
+
+    def __init__(self, owner: str, *, runs: int = 0, **fields: Any) -> None:
+        fields = {"level": "converge", "converge": {"blind": True, "per_hour": 60}, **fields}
+        super().__init__(owner, incident=False, arrived=lambda scene: scene.grow(BUSY, 4), **fields)
+        self.clock.at += timedelta(minutes=11)
+        self.controllers.step(self.clock.at)
+        self.ready = True
+        for _ in range(runs):
+            self.troubled(Life())
+
+    @property
+    def step(self) -> Any:
+        (pool,) = self.memory.load("demo").state.pools.values()
+        return pool.convergence.step
+
+    def _check_nodes(self, when: str) -> None:
+        if (running := len(self._nodes())) < self.requested:
+            self.faults.append(f"{when}: {running} nodes run, {self.requested} did")
+
+    def _look_over(self, request: Request) -> None:
+        super()._look_over(request)
+        if not self.ready:
+            return
+        total = sum(self.replicas().values())
+        if not self.requested <= total <= self.requested + 1 + self.scaled:
+            self.faults.append(f"after {request.path}: {total} replicas are requested, {self.requested} were")
+        self._check_nodes(f"after {request.path}")
+
+    def settle(self, runs: int = 9) -> None:
+        """Run every 75 s until two runs in a row have nothing left to do."""
+        if not self.ready:
+            return super().settle()
+        idle = 0
+        for _ in range(runs):
+            idle = 0 if self.run().written or self.step is not None else idle + 1
+            self._pass(timedelta(seconds=75))
+            self._check_nodes("after a run")
+            if idle == 2:
+                break
+        return None
+
+    def problems(self) -> list[str]:
+        lost = self.nodes - self._nodes()
+        self.nodes -= lost  # converge may take them: as many as it has brought
+        found = self.wrong(self.requested)
+        if len(lost) > 1:
+            found.append(f"{len(lost)} nodes have gone")
+        counts = [count for zone, count in self.replicas().items() if zone != FROZEN]
+        if max(counts) - min(counts) > 1:
+            found.append(f"not level: {self.replicas()}")
+        if (step := self.step) is not None:
+            found.append(f"the step is still open: {step}")
+        if any(self.run().written for _ in range(3)):
+            found.append("it is not quiet")
+        return found
+
+
+class RequestScene(Scene):
+    """A quiet scene with a request for so many nodes (negative: to be given back)."""
+
+    def __init__(self, owner: str, nodes: int) -> None:
+        super().__init__(owner, incident=False)
+        self.asked = nodes
+        record = ScaleRequestRecord(id="r1", nodes=nodes, pool=POOL, at=self.clock.now())
+        self.memory.save_scale_request("demo", record, None)
+
+    @property
+    def request(self) -> ScaleRequestRecord:
+        return self.memory.load("demo").scale_requests["r1"]
+
+    def problems(self) -> list[str]:
+        return self.wrong(self.requested + self.asked, lost=max(0, -self.asked)) + (
+            [] if self.request.done else ["the request is still open"]
+        )
+
+
+class _NamingStore(InMemoryStore):
+    """A table that names one machine to the plan while it is there and not deleted yet."""
+
+    scene: RemovalScene
+
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
+        stored = super().load(cluster, consistent=consistent)
+        scene = self.scene
+        machine = scene.machines().get(scene.named)
+        if machine is None or scene.needed or "deletionTimestamp" in machine["metadata"]:
+            return stored
+        key = f"{scene.flavour}/{scene.namespace}/{scene.name_of(BUSY)}"
+        machines = {key: (MachineRef(scene.named, scene.uid),)}
+        request = ScaleRequest(id=UNNEEDED_NODES, nodes=-1, at=scene.clock.now(), pool=POOL, machines=machines)
+        return replace(stored, state=replace(stored.state, scale_requests=(request,)))
+
+
+class _DrainingScene(Scene):
+    """Nodes go: a run closes a journal, or unmarks, alone."""
+
+    def settle(self) -> None:
+        for _ in range(2):
+            self.troubled(Life())
+        super().settle()
+
+    def gone(self, expected: int) -> list[str]:
+        """Problems once it is quiet, where this many nodes had to go."""
+        found = self.wrong(self.requested - expected, lost=expected)
+        if marks := self.marks():
+            found.append(f"marks are left on {marks}")
+        states = self.memory.load("demo").state.groups.values()
+        return found + [f"remembered: {state}" for state in states if state.marked or state.unneeded]
+
+
+class RemovalScene(_DrainingScene):
+    """A quiet scene whose busy zone has three machines, of which the oldest is named for removal."""
+
+    named = uid = ""
+    needed = True
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner, incident=False)
+        self.scale(BUSY, 3)
+        self.settle()
+        self.named = self.oldest(BUSY)[0]
+        self.uid = self.machines()[self.named]["metadata"]["uid"]
+        self.before = set(self.machines())
+        self.nodes = self._nodes()
+        self.requested = sum(self.replicas().values())
+        table = _NamingStore.__new__(_NamingStore)
+        table.__dict__.update(self.memory.__dict__)
+        self.memory, table.scene = table, self
+        self.needed = False
+
+    def again(self) -> Self:
+        played = super().again()
+        cast("_NamingStore", played.memory).scene = played
+        return played
+
+    def problems(self, gone: int = 1) -> list[str]:
+        found = self.gone(gone)
+        went = self.before - set(self.machines())
+        if went != ({self.named} if gone else set()):
+            found.append(f"gone are {sorted(went)}, and {self.named} was named")
+        return found
+
+
+LARGE, SMALL = "3", "200m"
+
+
+class UnneededScene(_DrainingScene):
+    """A quiet scene in which every node has a large pod that fills it; the frozen zone's one node as well."""
+
+    def __init__(self, owner: str) -> None:
+        full = {"demand": "full", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
+        self.workloads: Workloads | None = None  # no scheduler and no kubelets, where no node is drained
+        super().__init__(owner, incident=False, arrived=lambda scene: scene.fill(), **full)
+
+    def again(self) -> Self:
+        played = super().again()
+        if self.workloads is not None:
+            played.run_workloads()
+        return played
+
+    def run_workloads(self) -> None:
+        self.workloads = Workloads(self.objects, control_plane=self.namespace)
+
+    def _pass(self, time: timedelta) -> None:
+        super()._pass(time)
+        for _ in range(3 if self.workloads is not None else 0):
+            cast("Workloads", self.workloads).step(self.clock.at)
+            self.controllers.step(self.clock.at)
+
+    def fill(self) -> None:
+        large = [pod for pod in self.objects.list("pods") if not pod["metadata"]["name"].startswith("small")]
+        taken = {pod["spec"]["nodeName"] for pod in large}
+        for node in self.objects.list("nodes"):
+            if node["metadata"]["name"] not in taken:
+                self.pod("large", node, LARGE)
+
+    def pod(self, name: str, node: Object, cpu: str) -> None:
+        place = node["metadata"]["name"]
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        metadata = {"name": f"{name}-{place.partition('.')[0]}", "namespace": "default", "labels": {"app": "web"}}
+        body = {
+            "metadata": {**metadata, "ownerReferences": [owner]},
+            "spec": {"containers": [container], "nodeName": place},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        self.objects.create("pods", body)
+
+    def empty(self, zone: str, number: int, *, left: str | None = None) -> None:
+        """Take the pods off this many nodes of a zone; ``left``: each keeps a small one instead."""
+        label = "topology.kubernetes.io/zone"
+        nodes = [item for item in self.objects.list("nodes") if item["metadata"]["labels"][label] == zone]
+        for node in nodes[:number]:
+            for pod in self.objects.list("pods", fields=f"spec.nodeName={node['metadata']['name']}"):
+                self.objects.delete("pods", "default", pod["metadata"]["name"], grace=0)
+            if left is not None:
+                self.pod("small", node, left)
+
+    def ripen(self) -> Self:
+        """A run that starts the unneeded times, and the time that they take."""
+        self.run()
+        self._pass(timedelta(minutes=11))
+        return self
+
+    def problems(self) -> list[str]:
+        """Of three empty nodes two are in one zone: Gardener's Worker keeps one of those."""
+        return self.gone(2 if self.kind == "gardener" else 3)
+
+
+def unneeded(owner: str) -> UnneededScene:
+    """Two nodes of one zone and one of another are empty, long enough."""
+    scene = UnneededScene(owner)
+    scene.empty(BUSY, 2)
+    scene.empty(IDLE, 1)
+    return scene.ripen()
+
+
+#: every scene in which each step of a run is killed, by what the run is about; each is made for an owner
+SCENES: dict[str, Callable[[str], Scene]] = {
+    "move": lambda owner: Scene(owner, on_failure="move", autoscaler="none"),
+    "move-beside-ca": lambda owner: Scene(owner, on_failure="move", autoscaler="cluster-autoscaler"),
+    "release": lambda owner: Scene(owner, on_failure="release", autoscaler="cluster-autoscaler"),
+    "growth": lambda owner: RequestScene(owner, 5),
+    "give-back": lambda owner: RequestScene(owner, -2),
+    "converge-order": ConvergingScene,
+    "converge-delete": lambda owner: ConvergingScene(owner, runs=1),
+    "converge-close": lambda owner: ConvergingScene(owner, runs=2),
+    "named-machine": RemovalScene,
+    "unneeded": unneeded,
+}
+
+
 def steps_of(scene: Scene) -> list[str]:
-    """What an undisturbed run does, step by step."""
     life = Life()
     scene.again().run(life)
     return life.steps
 
 
-def patches_of(scene: Scene) -> list[int]:
-    """The steps of an undisturbed run that are patches."""
-    return [at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH")]
+def patches_of(scene: Scene, part: str = "") -> list[int]:
+    """The steps of an undisturbed run that are patches, of paths with this part."""
+    return [at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH") and part in step]
 
 
-def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
+def dying_at_every_step(
+    scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]] = lambda scene: scene.problems()
+) -> dict[str, list[str]]:
     """What is wrong once all is quiet after a run that came to harm, by the step that it happened at."""
     found = {}
     for how in hows:
@@ -425,31 +677,30 @@ def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scen
     return found
 
 
-def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
+def dying_again(scene: Scene, first: int) -> dict[str, list[str]]:
     """The same after a run that died before its step ``first``, and a second one that dies at every step of its own."""
     found = {}
     for at in range(60):
         played = scene.again()
         played.troubled(Life(at=first, how=How.BEFORE))
-        mending = Life(at=at, how=How.AFTER)
-        played.troubled(mending)
-        if not mending.dead:
+        second = Life(at=at, how=How.AFTER)
+        played.troubled(second)
+        if not second.dead:
             return found
         played.settle()
-        if problems := wrong(played):
-            found[f"{at} {mending.steps[-1]}"] = problems
+        if problems := played.problems():
+            found[f"{at} {second.steps[-1]}"] = problems
     raise AssertionError("a run of sixty steps: the loop must go on for longer")
 
 
-def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:
-    """One to three runs that each come to harm at a random step, and then peace.
+def random_crashes(scene: Scene, chance: random.Random, runs: int, hows: Sequence[How]) -> tuple[int, str]:
+    """Play runs that each come to harm at a random step, until all is quiet.
 
     Returns how many replicas Cluster Autoscaler has added in healthy zones meanwhile, and what happened, in words.
     """
     story, before = [], scene.scaled
-    for _ in range(chance.randint(1, 3)):
-        life = Life(at=chance.randrange(26), how=chance.choice(list(How)))
-        life.slip = lambda: scene.slip(BUSY)
+    for _ in range(runs):
+        life = Life(at=chance.randrange(26), how=chance.choice(hows), slip=lambda: scene.slip(BUSY))
         scene.troubled(life)
         if life.at is not None and life.at < len(life.steps):
             story.append(f"{life.steps[life.at]}: {life.how.value}")

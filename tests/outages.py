@@ -1,9 +1,4 @@
-"""A shortage of machines from the moment that pods want nodes, in simulated time: with events, without, and without us.
-
-The real use cases and the real Kubernetes adapter beside the sandbox's machine controllers and its autoscaler. A second
-is a step; nobody waits. What is watched: how many of the nodes that pods want run, since when, and whether a release
-ever removed a machine that had a node.
-"""
+"""A shortage of machines in simulated time, with events, by scans alone and without Evenkeel."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -288,7 +283,6 @@ class Play:
 
     # -- time
     def _live(self) -> None:
-        """A step of the cluster, without us."""
         since = self._second - self.outage.appear
         step = _LONG_STEP if since > _LONG_AFTER and self._second % _LONG_STEP == 0 else _STEP
         self.clock.at += timedelta(seconds=step)
@@ -325,7 +319,6 @@ class Play:
             self._views = self.cluster.groups()
 
     def _look_after(self) -> None:
-        """What the functions do in this second."""
         if self.who is Who.NOBODY:
             return
         self.stack.scan(self._second)
@@ -398,7 +391,6 @@ WAYS = ("with a view", Who.SCANS, "without a view")
 
 
 def certain(flavour: str, boot: int) -> list[Outage]:
-    """Return outages without randomness."""
     common = Outage(name="", flavour=flavour, boot=boot)
     return [
         replace(common, name="room for 0, 3 and 5, 9 pods", limits=(0, 3, 5)),

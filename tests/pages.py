@@ -1,7 +1,4 @@
-"""Answers of the real `status`, for whoever draws a page of them: a fleet in a bad night, and one cluster.
-
-`python -m tests.pages` draws the pictures of docs/report.md from them, in a browser.
-"""
+"""Answers of the real `status`, for whoever draws a page of them: a fleet in a bad night, and one cluster."""
 
 from datetime import timedelta
 from io import BytesIO
@@ -124,7 +121,6 @@ def told_quota() -> dict[str, Any]:
 
 
 def draw() -> None:
-    """The pictures of the documentation."""
     fleet = page_of_status(told_fleet(40), "answer of stack evenkeel", NOW)
     cluster = page_of_status(told_quota(), "answer of stack evenkeel", NOW + 7 * MINUTE)
     widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"

@@ -1,9 +1,4 @@
-"""A small cluster without an autoscaler in which demand rises and falls: pods, budgets, machines, drains, our worker.
-
-The real use case over ports in memory. Each call of the table, the queue and the API server is a step of a life
-(``tests.crashing``), so that a run can die at any of them. Machine controllers take the marked machine first, and
-drain it as a budget allows. ``faults`` collects what must never be.
-"""
+"""A small cluster in memory in which demand rises and falls: pods, budgets, machines, drains and our worker."""
 
 from __future__ import annotations
 
@@ -206,7 +201,6 @@ class Valley:
         )
 
     def allowed(self) -> dict[str, int]:
-        """How many pods each budget lets go now."""
         running = Counter(each.labels["app"] for each in self.pods.values() if each.node)
         return {
             app.name: max(0, running[app.name] - (app.pods - app.budget))
@@ -346,7 +340,6 @@ class Valley:
         return None
 
     def live(self, looks: int, apart: timedelta = MINUTE) -> None:
-        """Looks, and time between them."""
         for _ in range(looks):
             self.run()
             self.pass_time(apart)

@@ -1,8 +1,4 @@
-"""Two simulated hours of GitOps tools, webhooks and event storms: checks, patches, writes to the table and messages.
-
-The real use cases, beside the sandbox's controllers and autoscaler through the real Kubernetes adapter; storms of
-events over clusters in memory. A worker takes one check per second and cluster.
-"""
+"""Two simulated hours of GitOps tools, webhooks and event storms: checks, patches, writes to the table and messages."""
 
 from __future__ import annotations
 

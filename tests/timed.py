@@ -42,7 +42,6 @@ class TimedQueue:
             self._waiting.setdefault(cluster, deque()).append(reason)
 
     def request_checks(self, chunks: Iterable[Chunk]) -> None:
-        """A look at a cluster alone is a run here."""
         for chunk in chunks:
             for cluster in chunk.clusters:
                 self.look_again(cluster, "alone", chunk.delay)
@@ -55,7 +54,6 @@ class TimedQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that no worker has taken yet."""
         return sum(len(reasons) for reasons in self._waiting.values())
 
     def next_looks(self) -> Iterator[tuple[str, str]]:
@@ -84,7 +82,6 @@ class TimedStack:
         self._rebalance = worker(store, clusters, clock, self.queue)
 
     def scan(self, second: int, clusters: Iterable[str] = ("demo",)) -> None:
-        """The schedule fires, once a minute."""
         if second % 60 == 0:
             for name in clusters:
                 self.queue.request(name, "scan", f"scan-{name}-{second}")

@@ -23,7 +23,6 @@ def kubeconfig_for(url: str, ca_pem: str = CA_PEM) -> str:
 
 
 def response(status: int, body: bytes, headers: Mapping[str, str] = {}) -> bytes:
-    """An answer after which the connection ends."""
     fields = {"Content-Length": str(len(body)), "Connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body

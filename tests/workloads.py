@@ -114,7 +114,6 @@ def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (
 
 
 def said(reason: Reason | None) -> str:
-    """Why not, in words; "fits" if it does."""
     return "fits" if reason is None else sentence(reason)
 
 
@@ -145,7 +144,6 @@ def pool_offer(name: str = "workers", zones: str = "abc", *, room: int = 30, min
 
 
 def asked(nodes: Mapping[GroupKey, int]) -> dict[str, int]:
-    """Nodes by the names of their groups."""
     return {group.name: count for group, count in nodes.items()}
 
 

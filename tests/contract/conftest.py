@@ -53,7 +53,6 @@ def connect(kube_api: Api) -> Iterator[Callable[..., client.ApiClient]]:
 
 @pytest.fixture
 def namespace(connect: Callable[..., client.ApiClient]) -> str:
-    """A namespace of its own for each test."""
     name = f"case-{next(_names)}"
     client.CoreV1Api(connect()).create_namespace({"metadata": {"name": name}})
     return name
@@ -98,13 +97,11 @@ class Kind:
 
 @pytest.fixture
 def machine_sets(connect: Callable[..., client.ApiClient], namespace: str) -> Kind:
-    """OpenShift's MachineSets, as admin."""
     return Kind(connect(), "machine.openshift.io", "v1beta1", "machinesets", namespace)
 
 
 @pytest.fixture
 def kind_of(connect: Callable[..., client.ApiClient], namespace: str) -> Callable[..., Kind]:
-    """Any kind, by any user."""
 
     def made(group: str, version: str, plural: str, *, user: str = "admin", manager: str = "test") -> Kind:
         return Kind(connect(user, manager=manager), group, version, plural, namespace)

@@ -1,8 +1,4 @@
-"""A real API server that trusts AWS's issuer by its OIDC flags, reached as the functions reach it.
-
-It is told what docs/access-aws-oidc.md tells: the issuer, one audience, ES384, and a prefix for the names of roles. Who
-may do what follows from the shipped manifests, bound to those names.
-"""
+"""A real API server that trusts AWS's issuer by its OIDC flags, reached as the functions reach it."""
 
 from __future__ import annotations
 
@@ -112,14 +108,14 @@ def first(cluster: Any) -> Any:
     return cluster.observe().groups[0]
 
 
-def test_who_looks_may_list_and_is_refused_a_patch(opened: Callable[..., Any]) -> None:
+def test_a_check_may_list_and_is_refused_a_patch(opened: Callable[..., Any]) -> None:
     cluster = opened("CheckRole")
     name = first(cluster).key.name
     with pytest.raises(RejectedError, match=r"403 .*evenkeel:arn:aws:iam::123456789012:role/evenkeel-CheckRole.*patch"):
         cluster._api.patch(f"{PATH}/{name}", {"spec": {"replicas": 7}}, plenty)
 
 
-def test_who_writes_may_patch(opened: Callable[..., Any]) -> None:
+def test_a_run_may_patch(opened: Callable[..., Any]) -> None:
     cluster = opened("RebalanceRole", writes=True)
     name = first(cluster).key.name
     assert cluster._api.patch(f"{PATH}/{name}", {"spec": {"replicas": 7}}, plenty)["spec"]["replicas"] == 7
@@ -127,7 +123,7 @@ def test_who_writes_may_patch(opened: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("audience", ["evenkeel:prod", "evenkeel:https://api.attacker.example"])
 @pytest.mark.parametrize("role", ["CheckRole", "RebalanceRole"])
-def test_a_token_for_somebody_else_is_not_accepted(opened: Callable[..., Any], role: str, audience: str) -> None:
+def test_a_token_for_another_audience_is_not_accepted(opened: Callable[..., Any], role: str, audience: str) -> None:
     cluster = opened(role)
     cluster._api._credential._audience = audience
     with pytest.raises(
@@ -136,12 +132,12 @@ def test_a_token_for_somebody_else_is_not_accepted(opened: Callable[..., Any], r
         cluster.observe()
 
 
-def test_another_role_of_the_account_may_nothing(opened: Callable[..., Any]) -> None:
+def test_another_role_of_the_account_has_no_rights(opened: Callable[..., Any]) -> None:
     with pytest.raises(ClusterUnavailableError, match=r"403 .*role/evenkeel-OtherRole"):
         opened("OtherRole").observe()
 
 
-def test_a_token_that_is_over_is_not_accepted(
+def test_an_expired_token_is_not_accepted(
     issuer: AwsIssuer, opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(issuer, "now", lambda: datetime.now(UTC) - timedelta(hours=1))
@@ -149,7 +145,7 @@ def test_a_token_that_is_over_is_not_accepted(
         opened("CheckRole").observe()
 
 
-def test_a_token_that_ends_within_a_look_is_renewed_in_it(opened: Callable[..., Any], issuer: AwsIssuer) -> None:
+def test_a_token_that_expires_within_a_check_is_renewed_in_it(opened: Callable[..., Any], issuer: AwsIssuer) -> None:
     cluster = opened("CheckRole")
     name = first(cluster).key.name
     credential = cluster._api._credential

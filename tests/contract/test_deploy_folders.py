@@ -142,7 +142,7 @@ def granted(user: str) -> set[tuple[str, str, str]]:
 
 
 @EVERY_FOLDER
-def test_each_user_may_do_with_each_kind_what_his_file_says_and_nothing_else(
+def test_each_user_has_the_rights_of_its_file_and_no_others(
     connect: Any, namespace: str, folder: str, kind: str
 ) -> None:
     scene = Scene(connect, namespace, kind)
@@ -159,7 +159,7 @@ def test_each_user_may_do_with_each_kind_what_his_file_says_and_nothing_else(
     assert listed >= 6
 
 
-def test_a_topology_is_written_by_who_has_the_switch_alone(connect: Any, namespace: str) -> None:
+def test_only_the_topology_role_may_write_a_topology(connect: Any, namespace: str) -> None:
     scene = Scene(connect, namespace, "cluster-class")
     clusters = ("cluster.x-k8s.io", "clusters")
     scene.wait("evenkeel:cluster-api", *clusters)
@@ -169,9 +169,7 @@ def test_a_topology_is_written_by_who_has_the_switch_alone(connect: Any, namespa
     assert scene.code("evenkeel:topology", "list", *clusters) == 403
 
 
-def test_bounds_are_applied_to_a_topology_by_who_has_the_switch_and_no_other_field_is(
-    kube_api: Api, connect: Any, namespace: str
-) -> None:
+def test_the_topology_role_applies_bounds_and_no_other_field(kube_api: Api, connect: Any, namespace: str) -> None:
     scene = Scene(connect, namespace, "cluster-class")
     clusters = ("cluster.x-k8s.io", "clusters")
     scene.wait("evenkeel:cluster-api", *clusters)
@@ -205,7 +203,7 @@ def test_bounds_are_applied_to_a_topology_by_who_has_the_switch_and_no_other_fie
 
 
 @EVERY_FOLDER
-def test_objects_of_the_other_ecosystems_are_out_of_reach(connect: Any, namespace: str, folder: str, kind: str) -> None:
+def test_objects_of_other_ecosystems_are_out_of_reach(connect: Any, namespace: str, folder: str, kind: str) -> None:
     scene = Scene(connect, namespace, kind)
     shared = {("cluster-api", "hypershift"), ("hypershift", "cluster-api")}
     for other in FOLDERS:

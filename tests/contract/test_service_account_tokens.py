@@ -104,7 +104,7 @@ def test_a_run_renews_both_tokens_for_a_day_and_goes_on_with_the_new_one(opened:
     assert opened.kept(writes=True).version == first.version + 1
 
 
-def test_a_look_lists_with_a_token_of_its_own_and_is_refused_a_patch_and_a_token(opened: Opened) -> None:
+def test_a_check_lists_with_its_own_token_and_is_refused_a_patch_and_a_token(opened: Opened) -> None:
     opened(writes=True)
     cluster = opened(writes=False)
     (group,) = cluster.observe().groups
@@ -116,9 +116,7 @@ def test_a_look_lists_with_a_token_of_its_own_and_is_refused_a_patch_and_a_token
             cluster._api.create(f"{PLURALS['ServiceAccount']}/{name}/token", body, plenty)
 
 
-def test_the_writer_may_ask_for_tokens_of_these_two_and_of_nobody_else(
-    opened: Opened, server: RealKubernetesAPI
-) -> None:
+def test_the_writer_may_request_tokens_of_these_two_accounts_alone(opened: Opened, server: RealKubernetesAPI) -> None:
     server.call("POST", PLURALS["ServiceAccount"], {"metadata": {"name": "another"}})
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     with pytest.raises(RejectedError, match="403 "):
@@ -128,7 +126,7 @@ def test_the_writer_may_ask_for_tokens_of_these_two_and_of_nobody_else(
         opened(writes=True)._api.create(path, short, plenty)
 
 
-def test_an_account_that_was_made_anew_takes_no_token_of_before(
+def test_a_recreated_account_takes_no_earlier_token(
     opened: Opened, server: RealKubernetesAPI, vault: SealedTokens
 ) -> None:
     # Not shown before: the server believes for ten seconds what it has verified once.

@@ -68,7 +68,7 @@ def opened(stage: Stage) -> Cluster:
     return stage.clusters.open(stage.record, plenty)
 
 
-def test_in_dry_run_it_says_what_would_be_written_and_is_left_alone_until_that_changes(
+def test_in_dry_run_it_holds_the_plan_and_is_written_only_when_that_changes(
     stage: Stage, core: client.CoreV1Api
 ) -> None:
     run(stage)
@@ -82,14 +82,14 @@ def test_in_dry_run_it_says_what_would_be_written_and_is_left_alone_until_that_c
     assert after.metadata.resource_version == found.metadata.resource_version
 
 
-def test_where_nobody_has_made_it_the_run_is_what_it_is_without_it(stage: Stage, core: client.CoreV1Api) -> None:
+def test_without_the_config_map_the_run_is_unchanged(stage: Stage, core: client.CoreV1Api) -> None:
     core.delete_namespaced_config_map(NAME, NAMESPACE)
     summary = run(stage)
     assert (summary.unreachable, len(summary.decisions)) == (False, 1)
     assert NAME not in {found.metadata.name for found in core.list_namespaced_config_map(NAMESPACE).items}
 
 
-def test_who_writes_may_change_that_object_and_nothing_else(
+def test_the_writer_may_change_that_object_and_nothing_else(
     stage: Stage, core: client.CoreV1Api, connect: Callable[..., client.ApiClient]
 ) -> None:
     core.create_namespaced_config_map(stage.namespace, STATUS | {"metadata": {"name": NAME}})

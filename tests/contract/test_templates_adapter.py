@@ -43,9 +43,9 @@ def lists(stage: Stage, name: str) -> int:
     return sum(request.path.endswith(f"/{name}") for request in stage.api.requests.matching(method="GET"))
 
 
-class TestWhatIsFound:
+class TestTemplates:
     @pytest.mark.parametrize("style", ["v1beta1", "v1beta2"])
-    def test_a_group_without_nodes_looks_as_its_infrastructure_template_says(self, stage: Stage, style: str) -> None:
+    def test_a_group_without_nodes_has_the_shape_of_its_infrastructure_template(self, stage: Stage, style: str) -> None:
         stage.put(refers(objects.cluster_api(ZONES[0], 0), style=style), infrastructure())
         (group,) = stage.observe().values()
         assert group.template.node is not None
@@ -53,7 +53,7 @@ class TestWhatIsFound:
         assert group.template.node.source == "AWSMachineTemplate demo-m5"
         assert (group.template.closed_because, group.template.invisible_at_zero) == (None, False)
 
-    def test_or_as_its_machine_class_says(self, stage: Stage) -> None:
+    def test_or_of_its_machine_class(self, stage: Stage) -> None:
         item = objects.gardener(ZONES[0], 0)
         stage.put(item)
         put_class(stage, item)
@@ -68,7 +68,7 @@ class TestWhatIsFound:
         assert group.template.closed_because is not None
         assert group.template.invisible_at_zero
 
-    def test_a_provider_of_which_nothing_is_served_leaves_it_closed_and_nobody_knows(self) -> None:
+    def test_without_the_providers_api_the_group_is_closed_and_may_be_visible(self) -> None:
         crds = [crd for crd in load_crds() if crd["spec"]["group"] != objects.INFRASTRUCTURE]
         with simulated(crds=crds) as api:
             stage = _stage_on(api, flavours=["cluster-api"])
@@ -78,7 +78,7 @@ class TestWhatIsFound:
         assert not group.template.invisible_at_zero
 
     @pytest.mark.parametrize("status", [403, 404])
-    def test_templates_that_may_not_be_read_are_not_known_and_the_look_goes_on(
+    def test_templates_that_may_not_be_read_are_unknown_and_the_check_goes_on(
         self, own_stage: Stage, status: int
     ) -> None:
         own_stage.put(*zones(0, 2), infrastructure())
@@ -108,17 +108,13 @@ class TestWhatIsFound:
         assert [path.split("/")[3] for path in paths] == ["v1beta3", "v1beta2"]
 
 
-class TestWhatItCosts:
-    def test_nothing_where_every_group_has_nodes(self, own_stage: Stage) -> None:
-        own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
-        own_stage.observe()
-        assert (lists(own_stage, "awsmachinetemplates"), lists(own_stage, "machineclasses")) == (0, 0)
-
-    def test_nothing_where_the_groups_say_it_themselves_or_cannot_be_helped(self, own_stage: Stage) -> None:
+class TestCost:
+    def test_nothing_where_groups_have_nodes_or_say_it_themselves_or_are_in_no_pool(self, own_stage: Stage) -> None:
         said = {f"{objects.CAPACITY}cpu": "4", f"{objects.CAPACITY}memory": "16Gi"}
         own_stage.put(*zones(0, annotations=said), *zones(1, 0, labelled=False)[1:], infrastructure())
+        own_stage.put(*zones(1, 2, 3, pool="more"), *(objects.gardener(zone, 1) for zone in ZONES))
         own_stage.observe()
-        assert lists(own_stage, "awsmachinetemplates") == 0
+        assert (lists(own_stage, "awsmachinetemplates"), lists(own_stage, "machineclasses")) == (0, 0)
 
     def test_one_list_per_kind_however_many_groups_are_empty(self, own_stage: Stage) -> None:
         items = [objects.gardener(zone, 0) for zone in ZONES]
@@ -140,7 +136,7 @@ class TestWhatItCosts:
         assert lists(own_stage, "awsmachinetemplates") == read
 
 
-class TestWhatIsBought:
+class TestOfferings:
     QUIET = Buyer(account="own")
     CONCERNED = Buyer(account="own", troubled=frozenset({f"own/{ZONES[1]}"}))
 
@@ -148,20 +144,20 @@ class TestWhatIsBought:
         groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.identity.zone))
         return [None if group.template.offering is None else str(group.template.offering) for group in groups]
 
-    def test_it_is_not_looked_up_where_nothing_is_wrong(self, own_stage: Stage) -> None:
+    def test_it_is_not_read_without_an_incident(self, own_stage: Stage) -> None:
         own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
         assert set(self.offerings(own_stage, self.QUIET)) == {None}
         elsewhere = Buyer(account="own", troubled=frozenset({"use1-az1"}))
         assert set(self.offerings(own_stage, elsewhere)) == {None}
         assert (lists(own_stage, "awsmachinetemplates"), lists(own_stage, "machineclasses")) == (0, 0)
 
-    def test_a_zone_that_others_speak_of_is_one_list_of_templates(self, own_stage: Stage) -> None:
+    def test_a_zone_that_others_report_costs_one_list_of_templates(self, own_stage: Stage) -> None:
         own_stage.put(*zones(1, 2, 3), infrastructure())
         bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
         assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
         assert lists(own_stage, "awsmachinetemplates") == 1
 
-    def test_so_is_a_group_in_trouble_of_each_flavour(self, own_stage: Stage) -> None:
+    def test_so_does_a_group_with_an_incident(self, own_stage: Stage) -> None:
         made = objects.gardener(ZONES[0], 1)
         own_stage.put(made, objects.gardener(ZONES[1], 1))
         put_class(own_stage, made)
@@ -172,13 +168,13 @@ class TestWhatIsBought:
         ]
         assert lists(own_stage, "machineclasses") == 1
 
-    def test_openshift_says_it_without_any_other_object(self, own_stage: Stage) -> None:
+    def test_on_openshift_it_needs_no_other_object(self, own_stage: Stage) -> None:
         own_stage.put(*(objects.openshift(zone, 1) for zone in ZONES))
         bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
         assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
 
     @pytest.mark.parametrize("status", [403, 404])
-    def test_who_may_not_read_templates_takes_no_part(self, own_stage: Stage, status: int) -> None:
+    def test_without_the_right_to_read_templates_there_is_no_offering(self, own_stage: Stage, status: int) -> None:
         own_stage.put(*zones(1, 2, 3), infrastructure())
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
         assert self.offerings(own_stage, self.CONCERNED) == [None, None, None]
@@ -215,16 +211,6 @@ class TestSimilarity:
         assert [sentence(skipped.reason).partition(": ")[0] for skipped in outcome.plan.skipped] == ["in no pool"] * 2
         assert all("annotate capacity.cluster" in sentence(skipped.reason) for skipped in outcome.plan.skipped)
 
-    def test_machines_of_such_pools_are_listed_where_nodes_are_missing(self) -> None:
-        with simulated() as api:
-            stage = with_similarity(api)
-            items = zones(2, labelled=False)
-            items[0]["status"]["readyReplicas"] = 1
-            stage.put(*items, infrastructure(), machine(items[0], 1, node=True), machine(items[0], 2, node=False))
-            (group,) = stage.observe().values()
-        assert group.machines is not None
-        assert [found.has_node for found in group.machines] == [True, False]
-
 
 class TestNodes:
     def world(self, stage: Stage, create: Callable[[Object], object]) -> NodeGroup:
@@ -236,15 +222,16 @@ class TestNodes:
         (group,) = stage.observe().values()
         return group
 
-    def test_with_the_second_manifest_nodes_say_what_nodes_look_like(self) -> None:
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_with_the_second_manifest_nodes_are_read_where_the_record_asks(self, asked: bool) -> None:
         users = {"evenkeel": [*Rule.of_role(ROLE), *Rule.of_role(NODES_ROLE)]}
         with KubernetesAPI(users=users) as api:
-            stage = with_similarity(api, nodes=True)
-            group = self.world(stage, lambda node: api.store.create("nodes", node))
-            assert group.template.node is not None
-            assert group.template.node.source == "Node demo-ip-1"
-            assert (group.template.node.capacity["pods"], group.template.node.allocatable is not None) == (58, True)
-            assert (lists(stage, "nodes"), lists(stage, "machines")) == (1, 1)
+            stage = with_similarity(api, **({"nodes": True} if asked else {}))
+            template = self.world(stage, lambda node: api.store.create("nodes", node)).template.node
+            assert template is not None
+            assert template.source == ("Node demo-ip-1" if asked else "AWSMachineTemplate demo-m5")
+            assert (template.capacity["pods"] == 58) is (template.allocatable is not None) is asked
+            assert (lists(stage, "nodes"), lists(stage, "machines")) == (int(asked), int(asked))
 
     def test_without_it_templates_stand_in(
         self, kube_api: Api, kind_of: Callable[..., Any], connect: Callable[..., Any], namespace: str
@@ -253,14 +240,5 @@ class TestNodes:
 
         stage = Stage(kube_api, kind_of, namespace, flavours=["cluster-api"], pools={**SIMILAR, "nodes": True})
         group = self.world(stage, client.CoreV1Api(connect()).create_node)
-        assert group.template.node is not None
-        assert group.template.node.source == "AWSMachineTemplate demo-m5"
-
-    def test_nodes_are_not_read_unless_the_record_asks(self) -> None:
-        users = {"evenkeel": [*Rule.of_role(ROLE), *Rule.of_role(NODES_ROLE)]}
-        with KubernetesAPI(users=users) as api:
-            stage = with_similarity(api)
-            group = self.world(stage, lambda node: api.store.create("nodes", node))
-            assert lists(stage, "nodes") == 0
         assert group.template.node is not None
         assert group.template.node.source == "AWSMachineTemplate demo-m5"

@@ -1,10 +1,4 @@
-"""Which intrinsic functions CloudFormation supports where, and what of a template it would refuse for that.
-
-Neither `sam validate` nor cfn-lint looks: a template that passes both may still be refused when its change set is made.
-Sources are the pages of the template reference on rule functions, condition functions, each of the other functions, and
-of the user guide on Outputs, DependsOn and DeletionPolicy. Functions that need the transform AWS::LanguageExtensions
-(Fn::ForEach, Fn::Length, Fn::ToJsonString) are nowhere among them: our template does not use it.
-"""
+"""Which intrinsic functions CloudFormation supports where, and what of a template it would refuse for that."""
 
 import re
 from collections.abc import Iterator, Mapping

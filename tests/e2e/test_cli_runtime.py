@@ -1,7 +1,6 @@
 """`evenkeel ACTION --stack` against the built functions in Lambda's real runtime client."""
 
 import json
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,11 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evenkeel_cli.main import app
-from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.aws import Deployment
 from sandbox.kube.world import World
 from sandbox.lambda_runtime import HostBuild
 from sandbox.stack import CALLER, StackEndpoint
-from sandbox.triggers import Triggers
 from tests.integration.staging import UNEVEN, patches, put_kubeconfig
 
 pytestmark = pytest.mark.slow
@@ -63,41 +61,3 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
         assert told == [(action, CALLER) for action in ("register", "pause", "resume", "restore")]
         assert "did you mean workers?" in asked("explain", "--pool", "worker", code=2)
         assert patches(cluster) == 0
-
-
-def test_a_first_deployment_records_what_switching_the_cluster_on_then_writes(
-    twin: HostBuild, aws: AwsEndpoints, tmp_path: Path
-) -> None:
-    with ExitStack() as stack:
-        deployment = stack.enter_context(aws.deploy())  # the template's own defaults
-        world = World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
-        cluster = stack.enter_context(world).clusters["cluster-api"]
-        names = ("AdminFunction", "RebalanceFunction", "WidgetFunction")
-        processes = {name: stack.enter_context(twin.process(deployment, name)) for name in names}
-        triggers = Triggers(deployment, lambda function, event: processes[function].invoke(event))
-        endpoint = stack.enter_context(
-            StackEndpoint("evenkeel", lambda function, event: processes[function].invoke(event))
-        )
-        record = {"flavours": ["cluster-api"], "access": put_kubeconfig(deployment, "blue", cluster)}
-        asked = partial(run, endpoint)
-
-        def register(**more: Any) -> list[Any]:
-            """What is decided after the record is registered: the pools of the decisions that are new."""
-            known = len(asked("record")["decisions"]) if more else 0
-            (tmp_path / "record.json").write_text(json.dumps({**record, **more}))
-            assert asked("register", "--record", str(tmp_path / "record.json"), "-o", "json")["ok"]
-            triggers.drain()
-            assert triggers.failures == []
-            return [decision["pool"] for decision in asked("record")["decisions"][known:] if "pool" in decision]
-
-        def outcomes(pools: list[Any]) -> set[str]:
-            return {group.pop(name) for pool in pools for group in pool["groups"] for name in ("outcome", "result")}
-
-        recorded = register()
-        planned = asked("plan", "-o", "json")["pools"]
-        assert outcomes(recorded) == {"planned", "left alone"}
-        assert patches(cluster) == 0
-        written = register(dry_run=False)
-        assert outcomes(written) == {"written", "left alone"}
-        assert patches(cluster) > 0
-        assert planned == recorded == written

@@ -79,6 +79,10 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     assert sum(m for m in maxima if m is not None) == 12
     html = stage.send("widget")
     assert all(view.name in html for view in stage.cluster.groups())
+    stage.looks()
+    assert stage.send("scan-by-hand")["ok"]
+    assert stage.send("scan-recheck") == {"batchItemFailures": []}
+    assert stage.looks() == ["demo-cluster-api"] * 2
 
 
 def test_a_failure_event_is_answered_and_a_repeated_one_changes_nothing(stage: Stage) -> None:
@@ -94,32 +98,3 @@ def test_a_failure_event_is_answered_and_a_repeated_one_changes_nothing(stage: S
     assert stage.send("rebalance") == {"batchItemFailures": []}
     states = {group["state"] for pool in stage.send("operator-plan")["plan"]["pools"] for group in pool["groups"]}
     assert states == {"healthy", "fenced"}
-
-
-def test_a_scan_by_hand_and_a_second_look_come_in_by_the_same_queue(stage: Stage) -> None:
-    stage.switch_on()
-    assert stage.send("scan-by-hand")["ok"]
-    assert stage.send("scan-recheck") == {"batchItemFailures": []}
-    assert stage.looks() == ["demo-cluster-api"] * 2
-
-
-POISON = {
-    "empty": "",
-    "no JSON": "not JSON",
-    "nested garbage": "[" * 10_000,
-    "300 KB": "x" * 300_000,
-    "a path for a name": '{"cluster": "../../etc", "reason": ""}',
-    "a number for a name": '{"cluster": 7}',
-    "null": "null",
-}
-
-
-@pytest.mark.parametrize("name", ["rebalance", "scan-recheck"])
-def test_poison_is_put_aside_with_its_reason_and_holds_up_nobody(stage: Stage, name: str) -> None:
-    def poisoned(number: int, body: str) -> Callable[[Any], object]:
-        return lambda event: event["Records"][0].update(messageId=f"message-{number}", body=body)
-
-    for number, (what, body) in enumerate(POISON.items()):
-        assert stage.send(name, poisoned(number, body)) == {"batchItemFailures": []}, what
-        assert len(stage.take("RebalanceDeadLetters")) == 1, what
-    assert patches(stage.cluster) == 0

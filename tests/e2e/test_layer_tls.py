@@ -102,19 +102,14 @@ def test_a_client_certificate_is_shown(reader: RuntimeProcess, url: str) -> None
     assert reader.invoke(kubeconfig(url)) == {"user": ["evenkeel.example"]}
 
 
-def test_who_shows_none_is_told_in_one_line(reader: RuntimeProcess, url: str) -> None:
-    answer = reader.invoke(kubeconfig(url, token="very-secret"))
+@pytest.mark.parametrize("refused", ["no certificate", "another authority"])
+def test_a_refusal_on_either_side_is_one_line(reader: RuntimeProcess, url: str, refused: str) -> None:
+    token = {"token": "very-secret"} if refused == "no certificate" else {}
+    answer = reader.invoke(kubeconfig(url, AUTHORITY if token else trustme.CA(), **token))
     assert isinstance(answer, str)
-    assert answer.startswith("demo")
+    assert answer.startswith("demo") if token else "certificate verify failed" in answer
     assert "\n" not in answer
     assert "very-secret" not in answer
-
-
-def test_a_server_of_another_authority_is_refused(reader: RuntimeProcess, url: str) -> None:
-    answer = reader.invoke(kubeconfig(url, trustme.CA()))
-    assert isinstance(answer, str)
-    assert "certificate verify failed" in answer
-    assert "\n" not in answer
 
 
 def test_a_plug_in_is_refused(reader: RuntimeProcess, url: str) -> None:

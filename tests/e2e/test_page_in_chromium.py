@@ -94,7 +94,7 @@ every_page = pytest.mark.parametrize("page", PAGES)
 every_width = pytest.mark.parametrize("width", WIDTHS)
 
 
-def test_the_console_of_the_browser_is_heard(browser: Chromium) -> None:
+def test_messages_of_the_console_are_collected(browser: Chromium) -> None:
     page = browser.open("<script>console.error('heard')</script>")
     page.evaluate("1")
     assert "heard" in page.complaints[0]
@@ -126,7 +126,6 @@ def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(lo
 
 
 def violations(page: Page) -> dict[str, list[str]]:
-    """By rule of axe-core, where it is broken."""
     if not AXE.exists():
         needed("no axe-core in build/")
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
@@ -136,7 +135,7 @@ def violations(page: Page) -> dict[str, list[str]]:
 
 
 @every_page
-def test_axe_finds_nothing_that_keeps_somebody_out(look: Open, page: str) -> None:
+def test_axe_finds_no_violation(look: Open, page: str) -> None:
     seen = look(PAGES[page]())
     for width, theme in SCREENS:
         if width != 390 or theme is Theme.DARK:  # two in dark and light, one between
@@ -149,13 +148,10 @@ def test_axe_would_find_what_is_wrong(look: Open) -> None:
     assert {"color-contrast", "html-has-lang"} <= set(violations(seen))
 
 
-def test_fences_count_down_and_those_that_are_over_say_so(look: Open) -> None:
-    told = look(PAGES["status"]()).evaluate("[...document.querySelectorAll('.countdown')].map(one => one.textContent)")
-    assert " (over by now)" in told
-    assert [one for one in told if re.fullmatch(r" \(1 h 59 min left\)| \(2 h 00 min left\)", one)]
-
-
-def test_a_page_that_nobody_renews_says_how_old_it_is(look: Open) -> None:
+def test_fences_count_down_and_a_page_says_how_old_it_is(look: Open) -> None:
+    texts = look(PAGES["status"]()).evaluate("[...document.querySelectorAll('.countdown')].map(one => one.textContent)")
+    assert " (over by now)" in texts
+    assert [one for one in texts if re.fullmatch(r" \(1 h 59 min left\)| \(2 h 00 min left\)", one)]
     made = datetime.now(UTC) - timedelta(minutes=90)
     seen = look(document(page_of_status(told_fleet(3), "x", made)))
     assert seen.evaluate("document.querySelector('.made').textContent") == " (1 h 30 min ago)"
@@ -197,7 +193,7 @@ def quote(page: Page) -> list[str]:
     return list(page.evaluate(script))
 
 
-def test_search_and_filter_are_walked_by_the_keyboard_and_told_to_who_cannot_see(look: Open) -> None:
+def test_search_and_filter_work_by_keyboard_and_screen_reader(look: Open) -> None:
     fleet = told_fleet(40)
     seen = look(PAGES["fleet"]())
     everything = quote(seen)
@@ -242,7 +238,7 @@ def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(look: Open) -> N
     assert seen.evaluate("document.getElementById('found').textContent") == "1 cluster found"
 
 
-def test_whoever_has_only_a_keyboard_opens_and_folds_a_card(look: Open) -> None:
+def test_a_card_is_opened_and_folded_by_the_keyboard(look: Open) -> None:
     seen = look(PAGES["live fleet"]())
     first = "document.querySelector('.cluster > details')"
     seen.evaluate(f"{first}.querySelector('summary').focus()")
@@ -261,7 +257,7 @@ def test_focus_can_be_seen(look: Open) -> None:
 
 
 @every_width
-def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(look: Open, width: int) -> None:
+def test_a_screen_reader_reads_the_fleet_as_a_table_with_headings_and_links(look: Open, width: int) -> None:
     fleet = told_fleet(40)
     tree = look(PAGES["fleet"](), width=width).tree()
     worst = fleet["clusters"][0]["cluster"]
@@ -283,7 +279,7 @@ def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(lo
 
 @pytest.mark.parametrize("page", ["status", "plan", "quota"])
 @every_width
-def test_a_screen_reader_is_told_the_zones_of_a_pool_as_a_table(look: Open, page: str, width: int) -> None:
+def test_a_screen_reader_reads_the_zones_of_a_pool_as_a_table(look: Open, page: str, width: int) -> None:
     tree = look(PAGES[page](), width=width).tree()
     assert ("table", "zones of pool workers") in tree
     assert {"rowheader", "columnheader", "cell"} <= {role for role, _ in tree}
@@ -304,19 +300,14 @@ def pages_of(pdf: bytes) -> int:
     return max(int(count) for count in re.findall(rb"/Type\s*/Pages.*?/Count\s+(\d+)", pdf + b"".join(streams), re.S))
 
 
-def test_a_fleet_is_printed_on_pages_that_somebody_would_read(look: Open) -> None:
-    seen = look(PAGES["fleet"]())
+def test_a_fleet_is_printed_on_a_few_white_pages(look: Open) -> None:
+    seen = look(PAGES["fleet"](), dark=True)
     # Ten clusters in trouble, four or five to a page after the first; the others are one line.
     assert 2 <= pages_of(seen.printed()) <= 5
     seen.call("Emulation.setEmulatedMedia", media="print")
     for hidden in (".tools", ".made"):
         assert not seen.evaluate(f"document.querySelector({hidden!r}).checkVisibility()")
     assert seen.evaluate("document.querySelector('.cluster li h3').checkVisibility()")
-
-
-def test_paper_is_white_whatever_the_screen_prefers(look: Open) -> None:
-    seen = look(PAGES["fleet"](), dark=True)
-    seen.call("Emulation.setEmulatedMedia", media="print")
     assert seen.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import pytest
@@ -37,96 +37,69 @@ TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 TOKENS = {"sts:GetWebIdentityToken"}
 
 KEYS = {"dynamodb:LeadingKeys"}
-STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
+QUERY, GET, PUT, DELETE = (f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "DeleteItem"))
+STATE = {QUERY, GET, PUT, "dynamodb:UpdateItem"}
+SEND, SECRET = "sqs:SendMessage", "secretsmanager:GetSecretValue"
+SENDS = frozenset({SEND})
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OPEN_CLUSTERS = {
-    ("secretsmanager:GetSecretValue", "AWS::StackName/*"),
-    ("eks:DescribeCluster", "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*"),
+    "AWS::StackName/*": {SECRET},
+    "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*": {"eks:DescribeCluster"},
 }
 
-# What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults,
-# but for those that have people told.
-ALLOWED: dict[str, set[tuple[str, str]]] = {
+ALLOWED: dict[str, dict[str, Set[str]]] = {
     "ScanRole": {
-        # Both on the table under conditions.
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:PutItem", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "RecheckQueue") for action in TAKE),
-        *((action, "ScanLogGroup") for action in LOGS),
+        "Table": {QUERY, PUT},  # both under conditions
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("ChecksQueue", "RebalanceQueue", "RebalanceDeadLetters", "EventDeadLetters"), SENDS),
+        "RecheckQueue": {SEND, *TAKE},
+        "ScanLogGroup": LOGS,
     },
     "CheckRole": {
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:BatchGetItem", "Table"),
-        ("dynamodb:PutItem", "Table"),  # when it has looked, and nothing else: under a condition
-        *((action, "ChecksQueue") for action in TAKE),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        *OPEN_CLUSTERS,
-        *((action, "CheckLogGroup") for action in LOGS),
+        "Table": {QUERY, "dynamodb:BatchGetItem", PUT},  # puts when it has checked, and nothing else: under a condition
+        "ChecksQueue": {SEND, *TAKE},
+        **dict.fromkeys(("RebalanceQueue", "RebalanceDeadLetters"), SENDS),
+        **OPEN_CLUSTERS,
+        "CheckLogGroup": LOGS,
     },
     "ProvisioningFailureRole": {
         # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
-        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "ProvisioningFailureLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("RebalanceQueue", "RecheckQueue", "EventDeadLetters"), SENDS),
+        "ProvisioningFailureLogGroup": LOGS,
     },
     "RebalanceRole": {
-        # DeleteItem under a condition, as above.
-        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
-        *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
-        ("sqs:SendMessage", "RecheckQueue"),
-        ("sqs:SendMessage", "ChecksQueue"),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        *OPEN_CLUSTERS,
-        ("events:PutEvents", "EventBus"),
-        *((action, "RebalanceLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},  # DeleteItem under a condition, as above
+        "RebalanceQueue": {*TAKE, "sqs:ChangeMessageVisibility"},
+        **dict.fromkeys(("RecheckQueue", "ChecksQueue", "RebalanceDeadLetters"), SENDS),
+        **OPEN_CLUSTERS,
+        "EventBus": {"events:PutEvents"},
+        "RebalanceLogGroup": LOGS,
     },
     "NotifyRole": {
-        # Both under a condition.
-        ("dynamodb:GetItem", "Table"),
-        ("dynamodb:PutItem", "Table"),
-        *((action, "AlertsQueue") for action in TAKE),
-        ("sqs:SendMessage", "RebalanceDeadLetters"),
-        ("sns:Publish", TOPIC),
-        *(
-            ("secretsmanager:GetSecretValue", f"{name}-??????")
-            for key, name in ALERTS.items()
-            if key.endswith("Secret")
-        ),
-        *((action, "NotifyLogGroup") for action in LOGS),
+        "Table": {GET, PUT},  # both under a condition
+        "AlertsQueue": TAKE,
+        "RebalanceDeadLetters": {SEND},
+        TOPIC: {"sns:Publish"},
+        **{f"{name}-??????": {SECRET} for key, name in ALERTS.items() if key.endswith("Secret")},
+        "NotifyLogGroup": LOGS,
     },
     "OperatorRole": {
-        *((action, "Table") for action in STATE),
-        ("dynamodb:DeleteItem", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        ("sqs:SendMessage", "RebalanceQueue"),
-        ("sqs:SendMessage", "RecheckQueue"),
-        *OPEN_CLUSTERS,
-        *((action, "AdminLogGroup") for action in LOGS),
+        "Table": {*STATE, DELETE},
+        "Table/index/due": {QUERY},
+        **dict.fromkeys(("RebalanceQueue", "RecheckQueue"), SENDS),
+        **OPEN_CLUSTERS,
+        "AdminLogGroup": LOGS,
     },
-    "WidgetRole": {
-        ("dynamodb:Query", "Table"),
-        ("dynamodb:Query", "Table/index/due"),
-        *OPEN_CLUSTERS,
-        *((action, "WidgetLogGroup") for action in LOGS),
-    },
+    "WidgetRole": {"Table": {QUERY}, "Table/index/due": {QUERY}, **OPEN_CLUSTERS, "WidgetLogGroup": LOGS},
     "StatusPageRole": {
-        ("dynamodb:Query", "Table"),  # of verdicts and offerings, under a condition
-        ("dynamodb:Query", "Table/index/due"),
-        ("s3:PutObject", "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html"),
-        ("sqs:SendMessage", "EventDeadLetters"),
-        *((action, "StatusPageLogGroup") for action in LOGS),
+        "Table": {QUERY},  # of health and offerings, under a condition
+        "Table/index/due": {QUERY},
+        "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html": {"s3:PutObject"},
+        "EventDeadLetters": {SEND},
+        "StatusPageLogGroup": LOGS,
     },
 }
 
@@ -150,18 +123,16 @@ def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) ->
 @pytest.mark.parametrize("tracing", ["false", "true"])
 @pytest.mark.parametrize("role", sorted(ALLOWED))
 def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -> None:
-    granted = {
-        (action, resource)
-        for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL}))
-        for action in as_list(statement["Action"])
-        for resource in statement["Resource"]
-    }
+    granted: dict[str, set[str]] = {}
+    for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL})):
+        for resource in statement["Resource"]:
+            granted.setdefault(resource, set()).update(as_list(statement["Action"]))
     traces = TRACES if tracing == "true" else set()
-    assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
-    tokens = TOKENS if ALLOWED[role] >= OPEN_CLUSTERS else set()
+    tokens = TOKENS if ALLOWED[role].items() >= OPEN_CLUSTERS.items() else set()
     zones = {"ec2:DescribeAvailabilityZones"} if role == "OperatorRole" else set()
-    assert {action for action, resource in granted if resource == "*"} == traces | tokens | zones
-    assert all("*" not in action for action, _ in granted)
+    assert granted.pop("*", set()) == traces | tokens | zones
+    assert granted == ALLOWED[role]
+    assert all("*" not in action for actions in granted.values() for action in actions)
 
 
 @pytest.mark.parametrize("role", sorted(ALLOWED))
@@ -208,6 +179,8 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
 
 
 def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
+    tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
+    assert json.loads(tick["Input"]) == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
     for function in FUNCTIONS.values():
         for event in function.events.values():
             if event["Type"] in ("ScheduleV2", "EventBridgeRule"):
@@ -259,38 +232,30 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
     assert TEMPLATE.resolve(table["Properties"]["DeletionProtectionEnabled"], lambda *_: "x") == "true"
 
 
-def test_the_functions_get_every_variable_that_the_settings_read() -> None:
+def test_the_functions_get_every_variable_that_the_settings_read_and_no_loopback() -> None:
+    assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
+    assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
     wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
     of_alerts = {f"EVENKEEL_{name.upper()}" for name in AlertSettings.model_fields}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
         assert own == (wanted | of_alerts if name == "NotifyFunction" else wanted), name
-        resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
-        assert Settings.from_env(resolved).dry_run is True
+        settings = Settings.from_env(TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}"))
+        assert (settings.dry_run, settings.allow_loopback) == (True, False)
 
 
-def test_no_deployment_can_reach_clusters_on_its_own_machine() -> None:
-    assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
-    assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
-    for function in FUNCTIONS.values():
-        assert Settings.from_env(TEMPLATE.resolve(function.variables, lambda *_: "x")).allow_loopback is False
-
-
-def test_a_first_deployment_writes_to_no_cluster() -> None:
-    assert TEMPLATE.parameters["DryRun"] == "true"
+def test_sams_profiles_name_parameters_that_exist_and_begin_in_dry_run() -> None:
     config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    assert "DryRun=true" in config["default"]["deploy"]["parameters"]["parameter_overrides"]
-
-
-def test_sams_profiles_name_parameters_that_exist_and_values_that_are_allowed() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    assert {"default", "staging", "prod", "local"} <= config.keys()
     for profile in ("default", "staging", "prod", "local"):
         overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
+        # No profile that is deployed to AWS names a topic for alarms.
+        assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
         for name, value in (override.split("=", 1) for override in overrides):
             declared = TEMPLATE.body["Parameters"][name]
             assert value in [str(allowed) for allowed in declared.get("AllowedValues", [value])]
             assert re.fullmatch(declared.get("AllowedPattern", ".*"), value)
+    assert TEMPLATE.parameters["DryRun"] == "true"
+    assert "DryRun=true" in config["default"]["deploy"]["parameters"]["parameter_overrides"]
 
 
 def test_every_parameter_is_explained_grouped_and_bounded() -> None:
@@ -305,22 +270,16 @@ def test_every_parameter_is_explained_grouped_and_bounded() -> None:
             assert "AllowedValues" in spec or {"MinValue", "MaxValue"} <= spec.keys(), name
 
 
-def test_the_tick_carries_the_scheduled_time() -> None:
-    tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
-    event = json.loads(tick["Input"])
-    assert event == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
+ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
 
 
-def test_silence_of_the_schedule_is_an_alarm_and_silence_of_everything_else_is_not() -> None:
-    alarms = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
-    breaching = {name for name, alarm in alarms.items() if alarm["TreatMissingData"] == "breaching"}
+def test_only_the_schedule_raises_an_alarm_by_missing_data() -> None:
+    breaching = {name for name, alarm in ALARMS.items() if alarm["TreatMissingData"] == "breaching"}
     assert breaching == {"ScansStoppedAlarm"}
     # Each tick gives one sample, also with zero clusters: samples are counted, not clusters.
-    assert alarms["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms.values())
-
-
-ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
+    assert ALARMS["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
+    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in ALARMS.values())
 
 
 def test_metrics_of_two_stacks_do_not_mix() -> None:
@@ -341,7 +300,7 @@ def listened_to(namespace: str, name: str) -> set[str]:
     return {value["Ref"] if "Ref" in value else value["Fn::GetAtt"][0] for value in values}
 
 
-def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> None:
+def test_what_a_function_fails_to_handle_ends_where_an_alarm_reads() -> None:
     dead = listened_to("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     assert dead == {name for name in QUEUES if name.endswith("DeadLetters")}
     by_hand = set()
@@ -359,7 +318,7 @@ def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> No
     assert by_hand == {"OperatorFunction", "AdminFunction", "WidgetFunction"}, "who calls them gets the error"
 
 
-def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_told_once() -> None:
+def test_checks_and_runs_have_a_second_alarm_since_waiting_dead_letters_raise_one() -> None:
     """Errors for those that die, the queue's age for those that do not begin."""
     assert listened_to("AWS/Lambda", "Errors") == {"CheckFunction", "RebalanceFunction"}
     assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"ChecksQueue", "RebalanceQueue"}
@@ -368,7 +327,6 @@ def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_to
 def test_alarms_read_the_metrics_of_ours_that_are_always_sent_and_no_others() -> None:
     read = [metric for metrics in bill.alarms().values() for metric in metrics if metric["Namespace"] == "Evenkeel"]
     assert {metric["MetricName"] for metric in read} == ALARMED
-    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
 
 
 def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
@@ -379,7 +337,7 @@ def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
             assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], "the last minute may be filled as well"
 
 
-def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
+def test_an_alarm_counts_checks_that_are_five_minutes_apart() -> None:
     for name in ("FunctionErrorsAlarm", "IncidentAlarm"):
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
@@ -388,7 +346,7 @@ def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
         assert max(1, alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
 
 
-def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_letters() -> None:
+def test_a_stalled_queue_raises_its_alarm_before_its_messages_are_dead_letters() -> None:
     alarm, queue = ALARMS["QueueAgeAlarm"], QUEUES["RebalanceQueue"]
     attempts = queue["RedrivePolicy"]["maxReceiveCount"]
     needed = alarm["DatapointsToAlarm"] * alarm["Period"]
@@ -398,7 +356,7 @@ def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_lette
 
 
 @pytest.mark.parametrize("dashboard", ["false", "true"])
-def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) -> None:
+def test_with_a_dashboard_all_metrics_are_sent_and_shown(dashboard: str) -> None:
     template = Template(parameters={"WithDashboard": dashboard})
     for function in template.functions().values():
         variables = template.resolve(function.variables, lambda name, _: f"the-{name}")
@@ -408,24 +366,15 @@ def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) 
     assert bill.dashboard_metrics() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_dashboard_is_json_and_shows_every_alarm() -> None:
-    body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
-    text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
-    widgets = json.loads(text)["widgets"]
-    (quote,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
-    assert quote == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
-
-
-def test_a_dashboard_is_made_only_for_those_who_ask_for_it() -> None:
+def test_the_dashboard_is_made_on_request_and_shows_every_alarm_and_what_the_widget_draws() -> None:
     assert TEMPLATE.parameters["WithDashboard"] == "false"
     assert TEMPLATE.body["Conditions"]["HasDashboard"] == {"Fn::Equals": [{"Ref": "WithDashboard"}, "true"]}
     assert TEMPLATE.resources["Dashboard"]["Condition"] == "HasDashboard"
     assert TEMPLATE.body["Outputs"]["DashboardUrl"]["Condition"] == "HasDashboard"
-
-
-def test_the_dashboard_shows_what_the_widget_function_draws_and_nothing_that_can_write() -> None:
     body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
     text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
+    widgets = {widget["type"]: widget["properties"] for widget in json.loads(text)["widgets"]}
+    assert widgets["alarm"]["alarms"] == [f"{name}:Arn" for name in ALARMS]
     drawn = [widget["properties"] for widget in json.loads(text)["widgets"] if widget["type"] == "custom"]
     assert [properties["endpoint"] for properties in drawn] == ["WidgetFunction:Arn"]
 
@@ -469,29 +418,28 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
             }
 
 
-def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_their_own_alone() -> None:
+@pytest.mark.parametrize("wanted", ["false", "true"])
+def test_a_key_for_tokens_is_made_on_request_and_checks_decrypt_their_own_alone(wanted: str) -> None:
     assert TEMPLATE.resources["TokenKey"]["Condition"] == "HasTokenKey"
-    for wanted in ("false", "true"):
-        template = Template(parameters={"WithTokenKey": wanted})
-        granted = {
-            role: [
-                (sorted(as_list(one["Action"])), one.get("Condition"))
-                for one in statements(properties["Policies"], template)
+    granted = {
+        role: [(sorted(as_list(one["Action"])), one.get("Condition")) for one in found]
+        for role, properties in ROLES.items()
+        if (
+            found := [
+                one
+                for one in statements(properties["Policies"], Template(parameters={"WithTokenKey": wanted}))
                 if "TokenKey" in one["Resource"]
             ]
-            for role, properties in ROLES.items()
-        }
-        looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
-        expected = {
-            "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
-            "CheckRole": looks,
-            "OperatorRole": looks,
-            "WidgetRole": looks,
-        }
-        assert granted == {role: expected.get(role, []) if wanted == "true" else [] for role in ROLES}
+        )
+    }
+    checks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
+    expected = {"RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)]}
+    expected |= dict.fromkeys(("CheckRole", "OperatorRole", "WidgetRole"), checks)
+    assert granted == (expected if wanted == "true" else {})
 
 
-def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() -> None:
+def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:
+    policies = TEMPLATE.of_type("AWS::IAM::ManagedPolicy")
     invokes = {
         name: {
             resource
@@ -499,32 +447,19 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
             for resource in statement["Resource"]
             if statement["Action"] == "lambda:InvokeFunction"
         }
-        for name, policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").items()
+        for name, policy in policies.items()
     }
     assert invokes == {
         "ReaderPolicy": {"WidgetFunction"},
         "OperatorPolicy": {"WidgetFunction", "OperatorFunction"},
         "AdminPolicy": {"WidgetFunction", "OperatorFunction", "AdminFunction"},
     }
-    reading = {
-        action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
-    }
-    assert reading - LOGS - TOKENS == {
-        "dynamodb:Query",
-        "secretsmanager:GetSecretValue",
-        "eks:DescribeCluster",
-    }
-
-
-def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:
-    for policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").values():
+    outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
+    for name, policy in policies.items():
         assert "ManagedPolicyName" not in policy  # a name of ours would need CAPABILITY_NAMED_IAM
         actions = [statement["Action"] for statement in statements([policy])]
         assert actions == ["cloudformation:DescribeStackResource", "lambda:InvokeFunction"]
-    outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
-    assert outputs["ReaderPolicyArn"] == {"Ref": "ReaderPolicy"}
-    assert outputs["OperatorPolicyArn"] == {"Ref": "OperatorPolicy"}
-    assert outputs["AdminPolicyArn"] == {"Ref": "AdminPolicy"}
+        assert outputs[f"{name}Arn"] == {"Ref": name}
 
 
 def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> None:
@@ -537,32 +472,20 @@ def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> Non
             assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
 
 
-@pytest.mark.parametrize(
-    ("subnets", "groups", "network"),
-    [
-        ("", "", None),
-        ("subnet-0a", "sg-1", {"SubnetIds": ["subnet-0a"], "SecurityGroupIds": ["sg-1"]}),
-        (
-            "subnet-0a,subnet-0b",
-            "sg-1,sg-2",
-            {"SubnetIds": ["subnet-0a", "subnet-0b"], "SecurityGroupIds": ["sg-1", "sg-2"]},
-        ),
-    ],
-)
-def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(
-    subnets: str, groups: str, network: dict[str, list[str]] | None
-) -> None:
+@pytest.mark.parametrize(("subnets", "groups"), [("", ""), ("subnet-0a", "sg-1"), ("subnet-0a,subnet-0b", "sg-1,sg-2")])
+def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(subnets: str, groups: str) -> None:
     parameters = {"VpcSubnetIds": subnets, "VpcSecurityGroupIds": groups}
     for name, value in parameters.items():
         assert re.fullmatch(TEMPLATE.body["Parameters"][name]["AllowedPattern"], value)
     config = TEMPLATE.body["Globals"]["Function"]["VpcConfig"]
+    network = {"SubnetIds": subnets.split(","), "SecurityGroupIds": groups.split(",")} if subnets else None
     assert Template(parameters=parameters).resolve(config, lambda *_: "x") == network
 
 
 # ------------------------------------------------------------ who is told
 
 
-def test_a_deployment_says_who_hears_of_alarms_or_that_nobody_does() -> None:
+def test_a_deployment_names_a_topic_for_alarms_or_nobody() -> None:
     (rule,) = TEMPLATE.body["Rules"]["SomebodyIsTold"]["Assertions"]
     pattern = TEMPLATE.body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
     for said, is_taken, actions in (("", False, None), ("nobody", True, None), (TOPIC, True, [TOPIC])):
@@ -577,17 +500,10 @@ def test_a_deployment_says_who_hears_of_alarms_or_that_nobody_does() -> None:
     assert not re.fullmatch(pattern, "somebody")
 
 
-def test_no_profile_that_is_deployed_to_aws_says_it_for_you() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    for profile in ("default", "staging", "prod", "local"):
-        overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
-        assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
-
-
 OF_ALERTS = {"NotifyFunction", "NotifyRole", "IncidentRule", "AlertsQueue", "AlertsQueuePolicy", "NotifyLogGroup"}
 
 
-def test_where_nobody_is_to_be_told_of_trouble_nothing_is_made_for_it() -> None:
+def test_without_an_address_for_alerts_nothing_is_made_for_them() -> None:
     assert {name for name, each in TEMPLATE.resources.items() if each.get("Condition") == "HasAlerts"} == OF_ALERTS
     for given in ({}, *({name: value} for name, value in ALERTS.items())):
         assert ("NotifyFunction" in Template(parameters=given).functions()) is bool(given)
@@ -605,7 +521,7 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
     assert granted == ({TOPIC} if name == "ChatTopicArn" else {f"{ALERTS[name]}-??????"})
 
 
-def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_the_dead_letters() -> None:
+def test_incident_events_go_to_the_queue_and_what_it_refuses_to_the_dead_letters() -> None:
     rule = TEMPLATE.of_type("AWS::Events::Rule")["IncidentRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
     assert set(rule["EventPattern"]["detail-type"]) == {
@@ -623,8 +539,9 @@ def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() 
     assert redrive["maxReceiveCount"] * hidden <= kept, "what is not told ends in the dead letters, not in nothing"
 
 
-def test_people_are_told_at_addresses_of_the_template_or_of_a_secret() -> None:
+def test_alerts_go_to_addresses_of_the_template_or_of_a_secret() -> None:
+    parameters = TEMPLATE.body["Parameters"]
     for name in ("PagerDutyUrl", "OpsgenieUrl"):
-        assert all(url.startswith("https://") for url in TEMPLATE.body["Parameters"][name]["AllowedValues"])
-    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "javascript:alert(1)")
-    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "http://page.example/")
+        assert all(url.startswith("https://") for url in parameters[name]["AllowedValues"])
+    for url in ("javascript:alert(1)", "http://page.example/"):
+        assert not re.fullmatch(parameters["PageUrl"]["AllowedPattern"], url)

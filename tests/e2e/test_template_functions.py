@@ -29,61 +29,42 @@ Rules:
         AssertDescription: Subnets is set, so Groups must be set too.
 """
 
+EXPORT = "A.Export.Name.Fn::GetAtt"
+QUEUE = "Resources: {Queue: {Properties: {A: %s}}}"
+RULE = "Rules: {R: {RuleCondition: %s}}"
+NAMED = "Conditions: {Named: %s}"
+
 BAD = {
     "a join in a rule": (JOINED, "Rules.SubnetsNeedSecurityGroups.RuleCondition.Fn::Not.0.Fn::Equals.0.Fn::Join"),
-    "an if in a rule": ("Rules: {R: {RuleCondition: !If [Named, true, false]}}", "Fn::If: CloudFormation"),
-    "a condition in a rule": ("Rules: {R: {RuleCondition: !Condition Named}}", "Condition: CloudFormation"),
-    "a resource in a rule": ("Rules: {R: {RuleCondition: !Equals [!Ref Queue, '']}}", "Queue is nothing"),
-    "a function within ValueOf": (
-        "Rules: {R: {RuleCondition: !Equals [!ValueOf [!Ref Name, AvailabilityZone], '']}}",
-        "Fn::ValueOf.0.Ref: CloudFormation",
-    ),
-    "a join in a condition": (
-        "Conditions: {Named: !Equals [a, b], HasVpc: !Not [!Equals [!Join ['', !Ref Subnets], '']]}",
-        "Conditions.HasVpc.Fn::Not.0.Fn::Equals.0.Fn::Join: CloudFormation",
-    ),
-    "a sub in a condition": ("Conditions: {Named: !Equals [!Sub '${Name}', '']}", "Fn::Sub: CloudFormation"),
-    "a resource in a condition": ("Conditions: {Named: !Equals [!Ref Queue, '']}", "Queue is nothing"),
-    "an attribute in a condition": ("Conditions: {Named: !Equals [!GetAtt Queue.Arn, '']}", "Fn::GetAtt: CloudF"),
-    "a rule function in a condition": ("Conditions: {Named: !Contains [[a], !Ref Name]}", "Fn::Contains: CloudF"),
-    "a condition nobody declares": ("Conditions: {Named: !Not [!Condition Other]}", "Other is no condition"),
-    "a function in a default": (
-        "Parameters: {Name: {Type: String, Default: !Ref 'AWS::StackName'}}",
-        "Parameters.Name",
-    ),
+    "an if in a rule": (RULE % "!If [Named, true, false]", "Fn::If: CloudFormation"),
+    "a condition in a rule": (RULE % "!Condition Named", "Condition: CloudFormation"),
+    "a resource in a rule": (RULE % "!Equals [!Ref Queue, '']", "Queue is nothing"),
+    "a function within ValueOf": (RULE % "!Equals [!ValueOf [!Ref Name, A], '']", "Fn::ValueOf.0.Ref: CloudFormation"),
+    "a join in a condition": (NAMED % "!Equals [!Join ['', !Ref Subnets], '']", "Named.Fn::Equals.0.Fn::Join: CloudF"),
+    "a sub in a condition": (NAMED % "!Equals [!Sub '${Name}', '']", "Fn::Sub: CloudFormation"),
+    "a resource in a condition": (NAMED % "!Equals [!Ref Queue, '']", "Queue is nothing"),
+    "an attribute in a condition": (NAMED % "!Equals [!GetAtt Queue.Arn, '']", "Fn::GetAtt: CloudF"),
+    "a rule function in a condition": (NAMED % "!Contains [[a], !Ref Name]", "Fn::Contains: CloudF"),
+    "an undeclared condition": (NAMED % "!Not [!Condition Other]", "Other is no condition"),
+    "a function in a default": ("Parameters: {Name: {Type: String, Default: !Ref 'AWS::Region'}}", "Parameters.Name"),
     "a function in a mapping": ("Mappings: {M: {a: {b: !Ref Name}}}", "Mappings.M.a.b.Ref"),
     "a function in the description": ("Description: !Sub 'for ${AWS::StackName}'", "Description.Fn::Sub"),
     "a function in the template's metadata": ("Metadata: {Readme: !Ref Name}", "Metadata.Readme.Ref"),
     "a parameter in DependsOn": ("Resources: {Queue: {Type: x}, A: {Type: x, DependsOn: Name}}", "Name is no resource"),
-    "a function in DependsOn": (
-        "Resources: {Queue: {Type: x}, A: {Type: x, DependsOn: !Ref Queue}}",
-        "A.DependsOn.Ref",
-    ),
+    "a function in DependsOn": ("Resources: {Queue: {Type: x}, A: {DependsOn: !Ref Queue}}", "A.DependsOn.Ref"),
     "a function in DeletionPolicy": (
-        "Resources: {Queue: {Type: x, DeletionPolicy: !If [Named, Retain, Delete]}}",
-        "Queue.DeletionPolicy.Fn::If",
+        "Resources: {Queue: {DeletionPolicy: !If [Named, a, b]}}",
+        "DeletionPolicy.Fn::If",
     ),
     "a function as a resource's condition": ("Resources: {Queue: {Type: x, Condition: !Not [a]}}", "by no function"),
-    "a comparison in a property": ("Resources: {Queue: {Properties: {A: !Equals [a, b]}}}", "Fn::Equals: CloudForm"),
-    "a comparison as an if's condition": (
-        "Resources: {Queue: {Properties: {A: !If [!Equals [a, b], c, d]}}}",
-        "by no function",
-    ),
-    "a delimiter that is computed": (
-        "Resources: {Queue: {Properties: {A: !Join [!Ref Name, [a, b]]}}}",
-        "Fn::Join.0: must be plain text",
-    ),
-    "a language extension without its transform": (
-        "Resources: {Queue: {Properties: {A: !Length [a, b]}}}",
-        "Fn::Length: CloudFormation",
-    ),
-    "a reference into nothing": ("Resources: {Queue: {Properties: {A: !Sub '${Gone.Arn}'}}}", "Gone is nothing"),
-    "an output's function as description": ("Outputs: {A: {Value: a, Description: !Ref Name}}", "A.Description.Ref"),
-    "an export's name that a resource gives": (
-        "Outputs: {A: {Value: a, Export: {Name: !GetAtt Queue.QueueName}}}",
-        "A.Export.Name.Fn::GetAtt",
-    ),
-    "an output's condition that nobody declares": ("Outputs: {A: {Value: a, Condition: B}}", "B is no condition"),
+    "a comparison in a property": (QUEUE % "!Equals [a, b]", "Fn::Equals: CloudForm"),
+    "a comparison as an if's condition": (QUEUE % "!If [!Equals [a, b], c, d]", "by no function"),
+    "a delimiter that is computed": (QUEUE % "!Join [!Ref Name, [a, b]]", "Fn::Join.0: must be plain text"),
+    "a language extension without its transform": (QUEUE % "!Length [a, b]", "Fn::Length: CloudFormation"),
+    "a reference into nothing": (QUEUE % "!Sub '${Gone.Arn}'", "Gone is nothing"),
+    "a function in a description": ("Outputs: {A: {Value: a, Description: !Ref Name}}", "A.Description.Ref"),
+    "an export's name that a resource gives": ("Outputs: {A: {Value: a, Export: {Name: !GetAtt Queue.Name}}}", EXPORT),
+    "an output's undeclared condition": ("Outputs: {A: {Value: a, Condition: B}}", "B is no condition"),
 }
 
 

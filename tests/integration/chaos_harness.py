@@ -1,14 +1,4 @@
-"""Two clusters, the real handlers and everything that can go wrong between them; what must hold is watched throughout.
-
-Real here: the functions' handlers, the use cases, the Kubernetes adapter over TLS, the API servers and controllers of
-the sandbox. Played: time, the queues (so that a message can be lost, doubled and reordered) and the table. The table is
-tests.fakes.InMemoryStore, which passes the same tests as the real one (test_store.py): a run over it takes
-milliseconds, and it can die between any two calls. The idempotency of events is left out, so that every repeated event
-reaches the use case.
-
-API servers answer from threads of their own, and handlers turn exceptions into answers. So a broken promise is written
-down in `ChaosHarness.broken` and raised by whoever drives the machine, never where it is found.
-"""
+"""Two clusters, the real handlers over played time, queues and table, and promises that are checked throughout."""
 
 from __future__ import annotations
 
@@ -141,7 +131,6 @@ class WatchedStore(InMemoryStore):
         return {key.name for key, state in groups.items() if state.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
-        """What is said about a zone."""
         return self.remembered(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
@@ -339,7 +328,6 @@ class ClusterUnderTest(ClusterObjects):
         self.touched = True
 
     def edit(self, zone: str, key: str, value: str | None) -> None:
-        """Somebody edits an annotation of a group."""
         with self.others():
             self.change(zone, {"metadata": {"annotations": {key: value}}}, manager="kubectl-edit")
 

@@ -1,7 +1,4 @@
-"""AWS endpoints for the integration tests: moto's server.
-
-With EVENKEEL_LOCALSTACK set (`make test-localstack`) every process of tests brings a LocalStack of its own.
-"""
+"""AWS endpoints for the integration tests: moto's server."""
 
 import os
 from collections.abc import Iterator

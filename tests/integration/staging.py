@@ -33,12 +33,10 @@ UNEVEN: dict[str, Sequence[Pool]] = {
 
 
 def function_of(event: str) -> str:
-    """The function that a file of events/ is for."""
     return _FUNCTIONS[event.partition("-")[0]]
 
 
 def patches(cluster: Cluster) -> int:
-    """How many patches of ours a cluster has got."""
     return sum(request.method == "PATCH" and request.user == "evenkeel" for request in cluster.api.requests)
 
 
@@ -64,7 +62,6 @@ class Stage:
         return answer
 
     def register_cluster(self, name: str, cluster: Cluster, **fields: Any) -> None:
-        """With its kubeconfig in Secrets Manager."""
         access = put_kubeconfig(self.deployment, name, cluster)
         answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
         assert answer["ok"], answer

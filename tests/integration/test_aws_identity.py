@@ -1,7 +1,4 @@
-"""Tokens of AWS's issuer, and roles of other accounts, asked for over HTTP as the functions ask.
-
-The STS is the sandbox's: it signs what it is asked for with AWS's claims, and refuses with AWS's errors.
-"""
+"""Tokens of AWS's issuer, and roles of other accounts, asked for over HTTP as the functions ask."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import pytest
 from evenkeel.adapters.kubernetes.access.aws_identity import AwsIdentity
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
 from evenkeel.application.errors import AccessError
-from sandbox.identity import AwsIssuer
+from sandbox.identity import AwsIssuer, RefusedError
 from tests.fakes import FakeClock, plenty, record
 from tests.tls_server import CA_PEM
 
@@ -74,23 +71,20 @@ def refusal(clock: FakeClock, **access: Any) -> str:
 
 
 class TestTokens:
-    def test_a_write_has_a_token_for_that_server_alone_whatever_the_record_says(
-        self, sts: AwsIssuer, clock: FakeClock
+    @pytest.mark.parametrize(
+        ("writes", "domain", "audience", "seconds"),
+        [
+            pytest.param(True, "evenkeel:prod", f"evenkeel:{SERVER}", 300, id="a write has its server alone"),
+            pytest.param(False, "evenkeel:prod", "evenkeel:prod", 900, id="a check has its trust domain"),
+            pytest.param(False, None, f"evenkeel:{SERVER}", 300, id="a check without a trust domain"),
+        ],
+    )
+    def test_a_token_has_the_audience_of_its_purpose(
+        self, sts: AwsIssuer, clock: FakeClock, writes: bool, domain: str | None, audience: str, seconds: int
     ) -> None:
-        found = claims(token_for(clusters(clock), audience="evenkeel:prod"))
-        assert (found["aud"], found["sub"]) == (f"evenkeel:{SERVER}", WRITER)
-        assert found["exp"] - found["iat"] == 300
+        token = claims(token_for(clusters(clock, writes=writes), **({"audience": domain} if domain else {})))
+        assert (token["aud"], token["sub"], token["exp"] - token["iat"]) == (audience, WRITER, seconds)
         assert sts.asked[-1]["SigningAlgorithm"] == "ES384"
-
-    def test_a_look_has_the_audience_of_its_trust_domain(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        found = claims(token_for(clusters(clock, writes=False), audience="evenkeel:prod"))
-        assert found["aud"] == "evenkeel:prod"
-        assert found["exp"] - found["iat"] == 900
-
-    def test_without_a_trust_domain_a_look_has_the_servers_own_too(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        found = claims(token_for(clusters(clock, writes=False)))
-        assert found["aud"] == f"evenkeel:{SERVER}"
-        assert found["exp"] - found["iat"] == 300
 
     @pytest.mark.parametrize("writes", [True, False])
     def test_a_record_with_an_endpoint_of_its_own_gets_no_token_that_another_server_takes_a_write_by(
@@ -103,7 +97,11 @@ class TestTokens:
             assert claims(stolen)["aud"] != f"evenkeel:{SERVER}"
             assert (stolen == victim) is not writes, "looks of a trust domain share theirs"
 
-    def test_it_is_used_for_four_fifths_of_its_time(self, sts: AwsIssuer, clock: FakeClock) -> None:
+    @pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-3), timedelta(hours=3)])
+    def test_it_is_used_for_four_fifths_of_its_time_whatever_the_clock(
+        self, sts: AwsIssuer, clock: FakeClock, skew: timedelta
+    ) -> None:
+        sts.now = lambda: clock.at + skew
         opened = clusters(clock)
         first = token_for(opened)
         clock.at += timedelta(seconds=239)
@@ -111,13 +109,6 @@ class TestTokens:
         clock.at += timedelta(seconds=1)
         assert token_for(opened) != first
         assert len(sts.asked) == 2
-
-    @pytest.mark.parametrize("skew", [timedelta(hours=-3), timedelta(hours=3)])
-    def test_a_clock_that_is_wrong_neither_asks_each_time_nor_uses_what_is_over(
-        self, sts: AwsIssuer, clock: FakeClock, skew: timedelta
-    ) -> None:
-        sts.now = lambda: clock.at + skew
-        self.test_it_is_used_for_four_fifths_of_its_time(sts, clock)
 
     def test_one_that_was_refused_is_replaced(self, sts: AwsIssuer, clock: FakeClock) -> None:
         opened = clusters(clock)
@@ -139,7 +130,7 @@ class TestTokens:
             assert len(set(threads.map(token, range(50)))) == 1
         assert len(sts.asked) == 1
 
-    def test_a_cluster_whose_token_hangs_holds_up_no_other(self, sts: AwsIssuer, clock: FakeClock) -> None:
+    def test_a_cluster_whose_token_hangs_delays_no_other(self, sts: AwsIssuer, clock: FakeClock) -> None:
         gate, reached = threading.Event(), threading.Event()
 
         def hang() -> None:
@@ -166,19 +157,6 @@ class TestTokens:
         found = claims(token_for(clusters(clock)))
         assert found["exp"] - found["iat"] == 60
 
-    def test_a_session_that_has_ended_is_told(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        sts.session_left = timedelta(seconds=30)
-        assert refusal(clock) == (
-            f"sts:GetWebIdentityToken for audience evenkeel:{SERVER}: "
-            "the role's own session ends sooner than any token would: try again"
-        )
-
-    def test_an_account_that_issues_none_is_told_what_to_run(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        sts.enabled = False
-        assert "this account issues no tokens: run aws iam enable-outbound-web-identity-federation once" in refusal(
-            clock
-        )
-
     @pytest.mark.parametrize(
         ("code", "says"),
         [
@@ -187,32 +165,39 @@ class TestTokens:
             ("ExpiredToken", "it was refused: ExpiredToken"),
         ],
     )
-    def test_what_sts_refuses_is_one_line(
+    def test_a_refusal_of_sts_is_one_line(
         self, sts: AwsIssuer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, code: str, says: str
     ) -> None:
-        from sandbox.identity import RefusedError
-
         def refuse() -> None:
             raise RefusedError(code)
 
         monkeypatch.setattr(sts, "before", refuse)
         assert says in refusal(clock)
 
-    def test_an_sts_that_is_away_is_told(
-        self, sts: AwsIssuer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("cause", "says"),
+        [
+            (
+                "session",
+                f"audience evenkeel:{SERVER}: the role's own session ends sooner than any token would: try again",
+            ),
+            ("account", "account issues no tokens: run aws iam enable-outbound-web-identity-federation once"),
+            ("away", "was not answered: EndpointConnectionError"),
+            ("library", "botocore 1.41.0 or newer is needed"),
+        ],
+    )
+    def test_without_a_token_one_line_says_what_to_do(
+        self, sts: AwsIssuer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, cause: str, says: str
     ) -> None:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
-        assert "was not answered: EndpointConnectionError" in refusal(clock)
-
-    def test_a_library_without_the_call_is_told(
-        self, sts: AwsIssuer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(AwsIdentity, "client", lambda *_: object())
-        assert "botocore 1.41.0 or newer is needed" in refusal(clock)
-
-    def test_an_authority_that_only_looks_like_one_is_told(self, sts: AwsIssuer, clock: FakeClock) -> None:
-        fake = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").decode()
-        assert refusal(clock, ca_data=fake) == "cluster demo: access.ca_data is not a PEM certificate"
+        if cause == "session":
+            sts.session_left = timedelta(seconds=30)
+        elif cause == "account":
+            sts.enabled = False
+        elif cause == "away":
+            monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+        else:
+            monkeypatch.setattr(AwsIdentity, "client", lambda *_: object())
+        assert says in refusal(clock)
 
     def test_loopback_is_refused_before_anything_is_sent(self, sts: AwsIssuer, clock: FakeClock) -> None:
         opened = clusters(clock).open(record(access={**OIDC, "endpoint": "https://127.0.0.1:6443"}), plenty)
@@ -288,7 +273,7 @@ class TestRoles:
         assert len(sts.asked) == 2
 
     @pytest.mark.parametrize("external_id", ["x2", None])
-    def test_a_role_that_may_not_be_assumed_is_told_with_what_to_do(
+    def test_a_role_that_may_not_be_assumed_says_what_to_do(
         self, sts: AwsIssuer, clock: FakeClock, external_id: str | None
     ) -> None:
         sts.trusts[FOREIGN, "x1"] = WRITER

@@ -1,7 +1,4 @@
-"""An outage of 300 node groups with 3,000 stuck machines is fenced in the run that sees it, and gone with the second.
-
-In simulated time: what `python -m bench big_outage` prints, for docs/outages.md.
-"""
+"""An outage of 300 node groups with 3,000 stuck machines is fenced in the first run and released with the second."""
 
 from tests.big_outage import INVOCATION, BigOutage
 

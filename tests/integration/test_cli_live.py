@@ -80,7 +80,7 @@ def test_a_context_is_chosen_by_its_name(world: World, tmp_path: Path) -> None:
     assert unknown.stderr.count("\n") == 1
 
 
-def test_a_kubeconfig_in_which_a_name_stands_twice_is_read_as_kubectl_reads_it(world: World, tmp_path: Path) -> None:
+def test_a_kubeconfig_with_a_duplicate_key_is_read_as_kubectl_reads_it(world: World, tmp_path: Path) -> None:
     path, config = tmp_path / "twice", json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
     path.write_text('{"current-context": "elsewhere", "preferences": {}, ' + config[1:], encoding="utf-8")
     result = CliRunner().invoke(app, ["plan", "--kubeconfig", str(path)])
@@ -88,44 +88,32 @@ def test_a_kubeconfig_in_which_a_name_stands_twice_is_read_as_kubectl_reads_it(w
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "fault", "says"),
     [
-        ({"server": "https://127.0.0.1:1"}, "does not answer"),
-        ({"certificate-authority-data": OTHER_CA}, "CERTIFICATE_VERIFY_FAILED"),
+        ({"server": "https://127.0.0.1:1"}, {}, "does not answer"),
+        ({"certificate-authority-data": OTHER_CA}, {}, "CERTIFICATE_VERIFY_FAILED"),
+        ({}, {"status": 401}, "401"),
+        ({}, {"status": 403}, "apply deploy/kubernetes/rbac.yaml"),
+        ({}, {"cut_body": True}, "evenkeel: "),
     ],
 )
-def test_a_cluster_that_cannot_be_reached_is_exit_one_and_one_line(
-    world: World, tmp_path: Path, change: dict[str, Any], says: str
+def test_a_cluster_that_cannot_be_read_is_exit_one_and_one_line(
+    world: World, tmp_path: Path, change: dict[str, Any], fault: dict[str, Any], says: str
 ) -> None:
-    result = run(tmp_path, world.clusters["cluster-api"].api, **change)
-    assert result.exit_code == 1
-    assert result.stdout == ""
+    api = world.clusters["cluster-api"].api
+    if fault:
+        api.faults.add(method="GET", path_contains="machinedeployments", **fault)
+    result = run(tmp_path, api, "-o", "json", **change)
+    assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("evenkeel: ")
     assert result.stderr.count("\n") == 1
     assert says in result.stderr
 
 
-def test_a_refused_token_and_a_missing_right_are_exit_one_and_say_what_to_do(world: World, tmp_path: Path) -> None:
-    api = world.clusters["cluster-api"].api
-    for status, says in ((401, "401"), (403, "apply deploy/kubernetes/rbac.yaml")):
-        api.faults.add(method="GET", path_contains="machinedeployments", status=status)
-        result = run(tmp_path, api)
-        assert result.exit_code == 1
-        assert says in result.stderr
-        assert result.stderr.count("\n") == 1
-
-
-def test_a_list_that_breaks_off_is_exit_one_and_no_plan(world: World, tmp_path: Path) -> None:
-    api = world.clusters["cluster-api"].api
-    api.faults.add(method="GET", path_contains="machinedeployments", cut_body=True)
-    result = run(tmp_path, api, "-o", "json")
-    assert (result.exit_code, result.stdout) == (1, "")
-
-
 @pytest.mark.parametrize(
     ("workload", "reads"), [("workload: {access: {kind: same}}\n", True), ("", False)], ids=["with", "without"]
 )
-def test_converge_reads_pods_where_the_file_says_where_they_are_and_no_demand_is_asked_for(
+def test_converge_reads_pods_where_the_file_has_a_workload(
     world: World, tmp_path: Path, workload: str, reads: bool
 ) -> None:
     api, record, state = world.clusters["cluster-api"].api, tmp_path / "record.yaml", tmp_path / "state.json"
@@ -140,9 +128,7 @@ def test_converge_reads_pods_where_the_file_says_where_they_are_and_no_demand_is
 
 
 @pytest.mark.parametrize("flavour", list(UNEVEN))
-def test_pods_are_read_where_the_file_asks_for_demand_and_else_say_which_right_is_missing(
-    world: World, tmp_path: Path, flavour: str
-) -> None:
+def test_demand_reads_pods_or_names_the_missing_right(world: World, tmp_path: Path, flavour: str) -> None:
     api, record = world.clusters[flavour].api, tmp_path / "cluster.yaml"
     record.write_text("demand: advise\n", encoding="utf-8")
     api.faults.add(method="GET", path_contains="/api/v1/pods", status=403)

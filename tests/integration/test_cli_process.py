@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,18 @@ def files(tmp_path: Path) -> Files:
 
 
 def run(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "from evenkeel_cli.main import main; main()", "plan", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=env, timeout=60)
+    return python("from evenkeel_cli.main import main; main()", "plan", *arguments, input=stdin, env=env)
+
+
+def python(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
+
+
+def shell(arguments: str, module: str = "start", **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """`evenkeel` with these arguments and redirections, in a shell."""
+    command = f"{PYTHON} -c 'from evenkeel_cli.{module} import main; main()' {arguments}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60, **options)
 
 
 def test_exit_codes_reach_the_shell(files: Files) -> None:
@@ -57,10 +68,7 @@ def test_an_object_that_multiplies_itself_does_not_fill_the_memory() -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
-    name = files.listed(*pool_of(1, 1, 1))
-    command = f"{PYTHON} -c 'from evenkeel_cli.main import main; main()' plan -f {name} -o json | true"
-    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
-    assert b"Traceback" not in end.stderr
+    assert b"Traceback" not in shell(f"plan -f {files.listed(*pool_of(1, 1, 1))} -o json | true", "main").stderr
 
 
 def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
@@ -68,39 +76,35 @@ def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
     assert end.returncode == 0, end.stderr
 
 
-def test_a_full_disk_is_one_line() -> None:
-    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' --version >/dev/full"
-    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
-    assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
-
-
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("plan -f nowhere.json", 2)])
-def test_who_has_closed_the_output_gets_the_exit_code(closed: str, arguments: str, code: int) -> None:
-    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' {arguments} {closed}"
-    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+def test_with_a_closed_output_the_exit_code_remains(closed: str, arguments: str, code: int) -> None:
+    end = shell(f"{arguments} {closed}")
     assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
 
 
-def test_who_has_closed_the_input_is_told_that_nothing_came() -> None:
-    command = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' plan -f - <&-"
-    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+def test_a_closed_input_holds_no_object() -> None:
+    end = shell("plan -f - <&-")
     assert (end.returncode, end.stderr) == (2, b"evenkeel: standard input: it holds no object\n")
 
 
-def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
+@pytest.mark.parametrize("when", ["before it has begun", "while it reads"])
+def test_an_interrupted_command_ends_in_one_line(when: str) -> None:
     # What it imports is interrupted, as by a ctrl-C at that moment.
-    program = "import sys; sys.modules['evenkeel_cli.main'] = Interrupted(); main()"
-    stage = "class Interrupted:\n  def __getattr__(self, name): raise KeyboardInterrupt\n"
-    command = [sys.executable, "-c", f"from evenkeel_cli.start import main\n{stage}{program}"]
-    end = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted\n")
-
-
-def test_it_says_which_release_it_is() -> None:
-    command = [sys.executable, "-c", "from evenkeel_cli.start import main; main()", "--version"]
-    end = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert end.stdout == f"evenkeel {__version__}\n".encode()
+    program = (
+        "import sys\nfrom evenkeel_cli.start import main\n"
+        "class Interrupted:\n  def __getattr__(self, name): raise KeyboardInterrupt\n"
+        "sys.modules['evenkeel_cli.main'] = Interrupted(); main()"
+    )
+    if when == "while it reads":
+        program = (
+            "from evenkeel_cli import plan, start\n"
+            "def interrupted(name): raise KeyboardInterrupt\n"
+            "plan.read_text = interrupted\n"
+            "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
+        )
+    end = python(program)
+    assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
 
 
 @pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
@@ -109,10 +113,7 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
 
     def completed(words: str, at: int) -> list[str]:
         asked = {"_EVENKEEL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
-        end = subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, check=False
-        )
-        return end.stdout.split()
+        return python(program, env=os.environ | asked).stdout.decode().split()
 
     assert completed("evenkeel fen", 1) == ["fence-zone"]
     assert "--record" in completed("evenkeel plan --re", 2)
@@ -125,14 +126,11 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
         ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "fence-zone\t"),
     ],
 )
-def test_what_zsh_and_fish_are_told_to_ask_is_answered(shell: str, asks: dict[str, str], answer: str) -> None:
+def test_zsh_and_fish_complete(shell: str, asks: dict[str, str], answer: str) -> None:
     program = "import sys; sys.argv = ['evenkeel']; from evenkeel_cli.start import main; main()"
 
     def said(**variables: str) -> str:
-        command = [sys.executable, "-c", program]
-        return subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=60
-        ).stdout
+        return python(program, env=os.environ | variables).stdout.decode()
 
     script = said(_EVENKEEL_COMPLETE=f"source_{shell}")
     asks = {**asks, "_EVENKEEL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "evenkeel fen"}
@@ -146,8 +144,7 @@ def test_what_zsh_and_fish_are_told_to_ask_is_answered(shell: str, asks: dict[st
 def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
     """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""
     program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel_cli.start import main; main()"
-    command = [sys.executable, "-c", program, option, "bash"]
-    end = subprocess.run(command, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, check=False)
+    end = python(program, option, "bash", env=os.environ | {"HOME": str(tmp_path)})
     assert (end.returncode, end.stdout, end.stderr.count(b"\n")) == (2, b"", 1)
     assert list(tmp_path.iterdir()) == []
 
@@ -168,23 +165,12 @@ def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
     assert (end.stdout, end.stderr) == ("--zone --zone-id\n", "")
 
 
-def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
-    program = (
-        "from evenkeel_cli import plan, start\n"
-        "def interrupted(name): raise KeyboardInterrupt\n"
-        "plan.read_text = interrupted\n"
-        "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
-    )
-    end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
-    assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
-
-
 @pytest.mark.parametrize(
     ("action", "more"),
     [("pause --all --yes", b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells")]
     + [(action, b"") for action in ("status", "pause --all", "simulate -")],
 )
-def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on(action: str, more: bytes) -> None:
+def test_an_interrupted_request_to_a_stack_says_that_it_goes_on(action: str, more: bytes) -> None:
     program = (
         "from evenkeel_cli import simulate, stack_client, start\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
@@ -196,12 +182,17 @@ def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on
         "sys.argv += ['--stack', 's'] if 'simulate' not in sys.argv else []\n"
         "start.main()"
     )
-    end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    end = python(program)
     assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")
 
 
-@pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])
+@pytest.mark.parametrize(
+    "command", ["--version", "--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"]
+)
 def test_a_full_disk_is_one_line_whatever_is_printed(command: str) -> None:
-    shell = f"{PYTHON} -c 'from evenkeel_cli.start import main; main()' {command} >/dev/full"
-    end = subprocess.run(["bash", "-c", shell], capture_output=True, check=False, timeout=60, cwd=ROOT)
+    end = shell(f"{command} >/dev/full", cwd=ROOT)
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
+
+
+def test_version_prints_the_release() -> None:
+    assert shell("--version").stdout == f"evenkeel {__version__}\n".encode()

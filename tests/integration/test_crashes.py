@@ -1,151 +1,298 @@
-"""A worker may die anywhere: the next run ends where an undisturbed one would have ended.
-
-Real use case, real adapter, simulated API (tests/crashing.py). The invariants are checked after every single write:
-bounds that Cluster Autoscaler can live with; and at the end: the sum of requested, the running nodes, the frozen group
-byte for byte, and no move left open.
-"""
+"""A worker may die at any step of a run: no replica is lost or doubled, and no bad state is published."""
 
 import json
 import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from evenkeel.adapters.kubernetes.access.clusters import RecordedClusters
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.domain.convergence import converge as converging
+from evenkeel.domain.convergence.capability import CONVERGENCE
+from evenkeel.domain.model.convergence import ConvergenceState, Deleting, Order, Step
+from evenkeel.domain.rebalancing import journal
+from evenkeel.domain.rebalancing.capability import Point
+from evenkeel.state_records import ZoneRecord, ZoneStatement
+from sandbox.kube.api import Faults
 from tests.crashing import (
     BUSY,
     DEAD,
+    IDLE,
     OWNERS,
+    SCENES,
+    ConvergingScene,
     How,
     Life,
+    RequestScene,
     Scene,
     dying_again,
     dying_at_every_step,
     patches_of,
-    random_crash,
+    random_crashes,
     steps_of,
 )
-
-CASES = [pytest.param((owner, "move", "none"), id=f"{owner}-move") for owner in OWNERS] + [
-    pytest.param((owner, "release", "cluster-autoscaler"), id=f"{owner}-release") for owner in OWNERS
-]
-BESIDE_AN_AUTOSCALER = [
-    pytest.param((owner, how, "cluster-autoscaler"), id=f"{owner}-{how}")
-    for how in ("move", "release")
-    for owner in OWNERS
-]
+from tests.fakes import register_again
+from tests.parts import replace
 
 
 @pytest.fixture(scope="module")
-def scene(request: pytest.FixtureRequest) -> tuple[Scene, int]:
-    """A scene to be played again and again, and the sum of requested that it must end with."""
-    owner, on_failure, autoscaler = request.param
-    made = Scene(owner, on_failure=on_failure, autoscaler=autoscaler)
-    return made, made.requested if on_failure == "move" else made.requested - made.stuck
+def scene(request: pytest.FixtureRequest) -> Scene:
+    """A scene of the table, to be played again and again."""
+    name, owner = request.param
+    return SCENES[name](owner)
 
 
-@pytest.mark.parametrize("scene", CASES, indirect=True)
-class TestOneCrash:
-    def test_undisturbed_the_stuck_replicas_are_gone_from_the_dead_zone_in_one_run(
-        self, scene: tuple[Scene, int]
-    ) -> None:
-        played, expected = scene[0].again(), scene[1]
-        outcome = played.run()
-        assert outcome.written
+def on(*names: str, owners: tuple[str, ...] = OWNERS) -> pytest.MarkDecorator:
+    params = [pytest.param((name, owner), id=f"{name}-{owner}") for name in names for owner in owners]
+    return pytest.mark.parametrize("scene", params, indirect=True)
+
+
+@on(*SCENES)
+def test_an_undisturbed_run_ends_well(scene: Scene) -> None:
+    played = scene.again()
+    assert played.run().written or isinstance(scene, ConvergingScene)
+    played.settle()
+    assert played.problems() == []
+
+
+@on(*(name for name in SCENES if name != "move-beside-ca"))
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])
+def test_a_death_or_a_lost_answer_at_any_step_does_no_harm(scene: Scene, how: How) -> None:
+    # To die after a step is to die before the next; before the first, nothing has happened.
+    assert len(steps_of(scene)) > 5
+    assert dying_at_every_step(scene, [how]) == {}
+
+
+@on("move", "growth", "give-back", "named-machine", "unneeded")
+def test_a_second_death_at_any_step_of_the_next_run_does_no_harm(scene: Scene) -> None:
+    # The worst place: what is given up has been written, what is taken on has not.
+    assert dying_again(scene, max(patches_of(scene))) == {}
+
+
+@on("move", "release", "move-beside-ca")
+def test_random_crashes_lose_and_double_no_replica(scene: Scene) -> None:
+    wrong = {}
+    for seed in range(6):
+        played, chance = scene.again(), random.Random(seed)
+        added, story = random_crashes(played, chance, chance.randint(1, 3), list(How))
+        if problems := played.wrong(played.expected + added):
+            wrong[f"seed {seed}: {story}"] = problems
+    assert wrong == {}
+
+
+@on("converge-order")
+def test_random_crashes_leave_a_level_pool(scene: ConvergingScene) -> None:
+    wrong = {}
+    for seed in range(6):
+        played, chance = scene.again(), random.Random(seed)
+        _, story = random_crashes(played, chance, chance.randint(2, 5), [How.BEFORE, How.AFTER, How.LOST])
+        played.settle(20)
+        if problems := played.problems():
+            wrong[f"seed {seed}: {story}"] = problems
+    assert wrong == {}
+
+
+class TestStuckReplicas:
+    """The replicas that a failing zone does not deliver are moved or released."""
+
+    @on("move", "release")
+    def test_they_leave_the_failing_zone_in_one_run(self, scene: Scene) -> None:
+        played = scene.again()
+        played.run()
         assert played.replicas()[DEAD] == 2
-        played.settle()
-        assert played.wrong(expected) == []
+        assert len(patches_of(scene)) >= 3
 
-    @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
-    def test_whatever_step_it_happens_at_nothing_is_lost_and_nothing_doubled(
-        self, scene: tuple[Scene, int], how: How
-    ) -> None:
-        # To die after a step is to die before the next; before the first, nothing has happened.
-        prepared, expected = scene
-        assert len(patches_of(prepared)) >= 3
-        assert dying_at_every_step(prepared, [how], lambda played: played.wrong(expected)) == {}
-
-
-@pytest.mark.parametrize("scene", CASES[: len(OWNERS)], indirect=True)
-class TestTwoCrashes:
-    def test_dying_at_every_step_of_the_run_that_mends_does_no_harm_either(self, scene: tuple[Scene, int]) -> None:
-        prepared, expected = scene
-        # The worst place: what is given up has been written, what is taken on has not.
-        assert dying_again(prepared, max(patches_of(prepared)), lambda played: played.wrong(expected)) == {}
-
-
-@pytest.mark.parametrize("scene", BESIDE_AN_AUTOSCALER, indirect=True)
-class TestClusterAutoscalerSlipsIn:
-    def test_what_it_orders_in_a_healthy_zone_meanwhile_is_added_and_nothing_else(
-        self, scene: tuple[Scene, int]
-    ) -> None:
-        assert self.slipped(scene, BUSY, added=1) == {}
-
-    def test_what_it_orders_in_the_dead_zone_meanwhile_goes_the_way_of_the_other_stuck_replicas(
-        self, scene: tuple[Scene, int]
-    ) -> None:
-        released = scene[1] < scene[0].requested
-        assert self.slipped(scene, DEAD, added=0 if released else 1) == {}
-
-    def slipped(self, scene: tuple[Scene, int], zone: str, added: int) -> dict[str, list[str]]:
-        """What went wrong, by the step before which Cluster Autoscaler ordered one machine more."""
-        prepared, expected = scene
+    @on("move-beside-ca", "release")
+    @pytest.mark.parametrize("zone", [BUSY, DEAD])
+    def test_an_order_of_cluster_autoscaler_meanwhile_is_added_and_nothing_else(self, scene: Scene, zone: str) -> None:
+        """In the failing zone its order is released with the others, or moved."""
+        added = 0 if zone == DEAD and scene.expected < scene.requested else 1
         wrong = {}
-        for at, step in enumerate(steps_of(prepared)):
-            played = prepared.again()
-            played.troubled(Life(at=at, how=How.SLIP, slip=lambda: played.slip(zone)))  # noqa: B023 (called in this round)
+        for at, step in enumerate(steps_of(scene)):
+            played = scene.again()
+            played.troubled(Life(at=at, how=How.SLIP, slip=lambda: played.slip(zone)))  # noqa: B023 (in this round)
             played.settle()
-            found = played.wrong(expected + added * played.scaled)
-            if prepared.hypershift and step.startswith("PATCH") and "/nodepools/" in step:
-                # Between the last sight of replicas and its patch: the operator cuts the order, and nothing else.
-                found = found and played.wrong(expected)
-            if found:
-                wrong[f"{at} {step}"] = found
-        return wrong
+            problems = played.wrong(scene.expected + added * played.scaled)
+            if scene.hypershift and step.startswith("PATCH") and "/nodepools/" in step:
+                # Between the last read of replicas and its patch: the operator cuts the order, and nothing else.
+                problems = problems and played.wrong(scene.expected)
+            if problems:
+                wrong[f"{at} {step}"] = problems
+        assert wrong == {}
 
-    def test_a_run_that_dies_after_it_was_slipped_past_still_adds_up(self, scene: tuple[Scene, int]) -> None:
-        prepared, expected = scene
+    @on("move-beside-ca", "release")
+    def test_a_run_that_dies_after_such_an_order_still_adds_up(self, scene: Scene) -> None:
         wrong = {}
-        for slip in patches_of(prepared):
-            for death in (slip + 1, slip + 2):
-                played = prepared.again()
-                played.troubled(Life(at=death, how=How.AFTER, happenings={(slip, "before"): lambda: played.slip(BUSY)}))  # noqa: B023
+        for order in patches_of(scene):
+            for death in (order + 1, order + 2):
+                played = scene.again()
+                happenings = {(order, "before"): lambda: played.slip(BUSY)}  # noqa: B023 (in this round)
+                played.troubled(Life(at=death, how=How.AFTER, happenings=happenings))
                 played.settle()
-                if found := played.wrong(expected + played.scaled):
-                    wrong[f"slipped in at {slip}, dead at {death}"] = found
+                if problems := played.wrong(scene.expected + played.scaled):
+                    wrong[f"ordered at {order}, dead at {death}"] = problems
+        assert wrong == {}
+
+    @on("move", "release")
+    def test_over_the_wire_an_answer_that_was_never_sent_changes_nothing(self, scene: Scene) -> None:
+        wrong = {}
+        for step in dict.fromkeys(step for step in steps_of(scene) if step.startswith("PATCH")):
+            played = scene.again()
+            with played.api as api:
+                api.faults.add(method="PATCH", path_contains=step.removeprefix("PATCH "), stage="after")
+                secret = json.dumps(api.kubeconfig("evenkeel"))
+                clusters = RecordedClusters(
+                    session=lambda: None,
+                    secret=lambda name, fresh: secret,  # noqa: B023 (in this round)
+                    clock=played.clock,
+                    allow_loopback=True,
+                )
+                played.run(clusters=clusters)
+            assert 0 in [request.status for request in api.requests.matching(method="PATCH")]
+            played.troubled(Life())
+            played.settle()
+            if problems := played.problems():
+                wrong[step] = problems
         assert wrong == {}
 
 
-@pytest.mark.parametrize("scene", CASES, indirect=True)
-def test_over_the_wire_an_answer_that_the_server_never_sent_changes_nothing(scene: tuple[Scene, int]) -> None:
-    prepared, expected = scene
-    wrong = {}
-    for step in dict.fromkeys(step for step in steps_of(prepared) if step.startswith("PATCH")):
-        played = prepared.again()
-        with played.api as api:
-            api.faults.add(method="PATCH", path_contains=step.removeprefix("PATCH "), stage="after")
-            secret = json.dumps(api.kubeconfig("evenkeel"))
-            clusters = RecordedClusters(
-                session=lambda: None,
-                secret=lambda name, fresh: secret,  # noqa: B023 (called in this round)
-                clock=played.clock,
-                allow_loopback=True,
-            )
-            played.run(clusters=clusters)
-        assert 0 in [request.status for request in api.requests.matching(method="PATCH")]
-        played.troubled(Life())
+def dead_after_the_first_patch(scene: Scene) -> Any:
+    played = scene.again()
+    played.troubled(Life(at=min(patches_of(scene)), how=How.AFTER))
+    return played
+
+
+class TestRequestedNodes:
+    """Nodes are added or given back on request: once, and whole."""
+
+    @on("growth", "give-back")
+    def test_it_is_done_in_one_run_with_an_answer(self, scene: RequestScene) -> None:
+        played = scene.again()
+        played.run()
+        assert sum(played.replicas().values()) == played.requested + played.asked
+        assert played.request.done
+        assert f"{abs(played.asked)} nodes in pool" in played.request.result
+
+    @pytest.mark.parametrize("owner", OWNERS)
+    def test_after_a_crash_the_answer_speaks_of_the_whole_request(self, owner: str) -> None:
+        scene = RequestScene(owner, 100)
+        undisturbed, played = scene.again(), dead_after_the_first_patch(scene)
+        undisturbed.run()
         played.settle()
-        if found := played.wrong(expected):
-            wrong[step] = found
-    assert wrong == {}
+        assert played.request.result == undisturbed.request.result
+        placed = sum(played.replicas().values()) - played.requested
+        assert played.request.result.startswith(f"{placed} nodes in pool")
+        assert played.request.result.endswith(f", {100 - placed} more could not be placed")
+
+    @on("growth")
+    def test_one_that_the_api_refuses_ends_after_its_hour(self, scene: RequestScene) -> None:
+        played = scene.again()
+        played.api.faults = Faults()
+        scalables = f"/{scene.scalables.partition('.')[0]}/"
+        played.api.faults.add(method="PATCH", path_contains=scalables, status=422, message="no", times=10_000)
+        decisions = 0
+        for _ in range(70):
+            decisions += len(played.run().decisions)
+            played.clock.at += timedelta(minutes=1)
+        assert played.replicas() == scene.replicas()
+        assert played.request.done
+        assert decisions <= 3, "the change, its end, and that nothing is to be written any more"
+        assert played.wrong(played.requested) == []
+
+    @on("growth")
+    def test_in_dry_run_one_that_was_begun_is_not_repeated_in_every_decision(self, scene: RequestScene) -> None:
+        played = dead_after_the_first_patch(scene)
+        register_again(played.memory, played.memory.load("demo").record.model_copy(update={"dry_run": True}))
+        decisions = [len(played.run().decisions) for _ in range(5)]
+        assert decisions[2:] == [0, 0, 0]  # the first run opens the pool to the autoscaler, the second one plans
+
+    @on("growth", owners=OWNERS[1:])  # Gardener's Worker would not let the others take it
+    def test_a_zone_that_is_fenced_between_the_steps_leaves_its_share_to_the_others(self, scene: RequestScene) -> None:
+        played = dead_after_the_first_patch(scene)
+        grown = next(zone for zone in (DEAD, BUSY, IDLE) if played.replicas()[zone] > scene.replicas()[zone])
+        fenced = next(zone for zone in (DEAD, BUSY, IDLE) if zone != grown)
+        until = played.clock.now() + timedelta(hours=1)
+        impaired = ZoneRecord(words={"operator": ZoneStatement(until=until, said_at=played.clock.now())})
+        played.memory.save_zone("demo", "-", fenced, impaired, None)
+        played.settle()
+        assert sum(played.replicas().values()) == played.requested + played.asked
+        assert played.replicas()[fenced] == scene.replicas()[fenced]
 
 
-@pytest.mark.parametrize("scene", CASES + BESIDE_AN_AUTOSCALER[: len(OWNERS)], indirect=True)
-def test_over_several_random_crashes_no_replica_is_lost_or_doubled(scene: tuple[Scene, int]) -> None:
-    prepared, expected = scene
-    wrong = {}
-    for seed in range(6):
-        played = prepared.again()
-        added, story = random_crash(played, random.Random(seed))
-        if found := played.wrong(expected + added):
-            wrong[f"seed {seed}: {story}"] = found
-    assert wrong == {}
+@on("converge-order")
+def test_a_step_of_convergence_orders_one_node_and_deletes_one(scene: ConvergingScene) -> None:
+    played = scene.again()
+    played.run()
+    assert sum(played.replicas().values()) == scene.requested + 1
+    assert played.step is not None
+    played.settle()
+    assert sorted(played.replicas()[zone] for zone in (DEAD, BUSY, IDLE)) == [2, 3, 3]
+
+
+# Each bug, planted, makes an undisturbed or a crashed step end badly.
+
+_advanced, _opened = converging._advanced, journal.opened_step
+
+
+def _order_is_not_stored(convergence: ConvergenceState, step: Step, id: str) -> ConvergenceState:
+    return replace(_opened(convergence, step, id), step=None)
+
+
+def _drain_is_not_seen(convergence: ConvergenceState, drafts: Any, now: Any) -> ConvergenceState:
+    """The draining group's mark is not read: a worker that died after the patch drains once more."""
+    step = convergence.step
+    hidden = {
+        key: replace(draft, group=replace(draft.group, move=None, requested=step.order.source_replicas))
+        if isinstance(step, Deleting) and key == step.draining_group
+        else draft
+        for key, draft in drafts.items()
+    }
+    return _advanced(convergence, hidden, now)
+
+
+def _any_replica_is_a_node(order: Order, destination: Any) -> bool:
+    return bool(destination.group.requested >= order.target_replicas)
+
+
+BUGS: Mapping[str, tuple[Any, str, Any]] = {
+    "the successor is not awaited": (converging, "_has_arrived", _any_replica_is_a_node),
+    "an order is not stored": (journal, "opened_step", _order_is_not_stored),
+    "a drain is repeated": (converging, "_advanced", _drain_is_not_seen),
+    "a late order is never cancelled": (converging, "_cancel_reason", lambda *_: None),
+    "a late order is moved elsewhere": (converging, "update_step", lambda _pool: None),
+}
+
+
+def _crashed_steps(scene: ConvergingScene, *, launches: bool) -> list[str]:
+    """A step with a crash after every patch; where its zone launches nothing, until long after its timeout."""
+    played = scene.again()
+    if not launches:
+        for zone in (DEAD, IDLE):
+            played.cloud.exhaust_zone(zone)
+    for at in (6, 8, 10, 12):
+        played.troubled(Life(at=at, how=How.AFTER))
+    played.settle(24)
+    problems = played.problems() if launches else [*played.faults]
+    if not launches and sum(played.replicas().values()) != scene.requested:
+        problems.append(f"{played.replicas()} after a launch that failed")
+    return problems
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_makes_a_step_end_badly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = ConvergingScene("cluster-api", autoscaler="none")
+    assert _crashed_steps(scene, launches=True) == _crashed_steps(scene, launches=False) == []
+    target, attribute, bug = BUGS[name]
+    monkeypatch.setattr(target, attribute, bug)
+    if attribute == "update_step":
+        monkeypatch.setitem(CONVERGENCE.steps, Point.START, bug)
+    problems: list[str] = []
+    for launches in (True, False):
+        try:
+            problems += _crashed_steps(scene, launches=launches)
+        except (AssertionError, EvenkeelError) as error:
+            problems.append(str(error))
+    assert problems

@@ -70,7 +70,6 @@ class Stage(staging.Stage):
         assert answer["ok"], answer
 
     def ask_for_nodes(self, id: str) -> dict[str, Any]:
-        """As EventBridge would hand it over."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {**EVENT, "time": now, "detail": {"cluster": "blue", "pool": "workers", "nodes": 3, "id": id}}
 
@@ -88,14 +87,12 @@ class Stage(staging.Stage):
         finally:
             events.unregister("before-send.dynamodb", away)
 
-    def lying(self) -> int:
-        """How many dead letters there are, seen or not."""
+    def waiting(self) -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.dead, AttributeNames=names)["Attributes"]
         return sum(int(number) for number in found.values())
 
     def send_again(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-        """Runs the page's program; what it prints."""
         held = Held(self.sqs)
         clients = {"sqs": held, "lambda": Functions(self.call)}
         capsys.readouterr()
@@ -118,25 +115,25 @@ def stage(deployment: Deployment, functions: InProcess) -> Stage:
     return Stage(deployment, functions)
 
 
-def test_a_request_for_nodes_that_came_while_the_table_was_away_is_sent_again_from_the_dead_letters(
+def test_a_request_that_came_while_the_table_was_away_is_sent_again_from_the_dead_letters(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stage.without_table():
         stage.triggers._invoke_asynchronously("ProvisioningFailureFunction", stage.ask_for_nodes("r1"))
-        assert stage.lying() == 1
+        assert stage.waiting() == 1
         still = stage.send_again(monkeypatch, capsys)
         assert "Scale-Up Requested" in still
         assert "the table" in still
     assert stage.scale_requests == {}
-    assert stage.lying() == 1, "what still fails stays"
+    assert stage.waiting() == 1, "what still fails stays"
     (message,) = stage.sqs.receive_message(QueueUrl=stage.dead, VisibilityTimeout=0)["Messages"]
     assert "the table" in json.loads(message["Body"])["responsePayload"]["errorMessage"]
     assert '"result": "recorded"' in stage.send_again(monkeypatch, capsys)
     assert list(stage.scale_requests) == ["r1"]
-    assert stage.lying() == 0
+    assert stage.waiting() == 0
 
 
-def test_what_no_rule_could_hand_over_is_sent_again_as_well_and_twice_does_no_harm(
+def test_undelivered_events_are_sent_again_and_twice_does_no_harm(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
@@ -145,7 +142,7 @@ def test_what_no_rule_could_hand_over_is_sent_again_as_well_and_twice_does_no_ha
     stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(tick))
     assert stage.send_again(monkeypatch, capsys).count("Scale-Up Requested") == 2
     assert list(stage.scale_requests) == ["r2"]
-    assert stage.lying() == 0
+    assert stage.waiting() == 0
 
 
 def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage) -> None:
@@ -163,17 +160,14 @@ def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage)
     assert "reason is missing" in message["MessageAttributes"]["reason"]["StringValue"]
 
 
-def test_commands_of_aws_that_the_page_shows_exist_and_take_what_they_are_given(stage: Stage) -> None:
+def test_commands_and_queues_of_the_page_exist(stage: Stage) -> None:
     quote = blocks(PAGE, "sh")
     assert {title for title, _ in quote} == {"queue", "read", "move"}
     for _, text in quote:
         called(text)
-
-
-def test_the_queues_of_the_page_are_those_of_the_template(stage: Stage) -> None:
     table = PAGE.read_text(encoding="utf-8").partition("## What lands where")[2].partition("##")[0]
-    queues = [name for name in stage.deployment.template.of_type("AWS::SQS::Queue") if "Dead" in name]
-    assert set(re.findall(r"`(\w+DeadLetters)`", table)) == set(queues)
+    queues = {name for name in stage.deployment.template.of_type("AWS::SQS::Queue") if "Dead" in name}
+    assert set(re.findall(r"`(\w+DeadLetters)`", table)) == queues
 
 
 def called(command: str) -> tuple[str, dict[str, Any]]:

@@ -40,26 +40,21 @@ def clusters() -> RecordedClusters:
 
 def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # What moto calls an authority is no certificate.
+    with pytest.raises(AccessError, match=rf"cluster {NAME} in eu-central-1: certificateAuthority\.data is not a PEM"):
+        clusters().open(record(access=ACCESS), plenty)
     monkeypatch.setattr(eks_access, "pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
     told = eks.describe_cluster(name=NAME)["cluster"]
     opened: Any = clusters().open(record(access={**ACCESS, "endpoint": "https://attacker.example"}), plenty)
     assert opened._api._client.configuration.host == told["endpoint"].rstrip("/")
 
 
-def test_the_authority_is_read_from_where_aws_puts_it(eks: Any) -> None:
-    with pytest.raises(
-        AccessError, match=rf"EKS cluster {NAME} in eu-central-1: certificateAuthority\.data is not a PEM"
-    ):
-        clusters().open(record(access=ACCESS), plenty)
-
-
-def test_a_cluster_that_is_not_there_is_told(eks: Any) -> None:
+def test_a_cluster_that_does_not_exist_is_an_error(eks: Any) -> None:
     where = record(access={**ACCESS, "name": "bleu"})
     with pytest.raises(AccessError, match=r"EKS cluster bleu in eu-central-1: there is none: correct access\.name"):
         clusters().open(where, plenty)
 
 
-def test_a_service_that_is_away_is_told_within_the_time_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_away_is_an_error_within_the_time_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")

@@ -1,8 +1,4 @@
-"""An API server that answers one list with 200 and no usable items ends nothing: all ends as with whole lists.
-
-The real run and the real Kubernetes adapter beside the simulated API. One answer of one run is replaced, at every
-position of the flow; what the cluster and the table hold at last is what they hold without that.
-"""
+"""An API server that answers one list with 200 and no usable items ends nothing: all ends as with whole lists."""
 
 import json
 from collections.abc import Callable, Iterator

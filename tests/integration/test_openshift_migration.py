@@ -102,7 +102,7 @@ def test_before_the_move_each_group_counts_once_and_is_written_through_machine_a
 
 
 @pytest.mark.parametrize("until", ["Migrating", "ClusterAPI"])
-def test_while_one_moves_its_pool_stays_one_and_it_is_left_as_it_is(moving: Moving, until: str) -> None:
+def test_a_group_that_moves_stays_in_its_pool_and_is_not_written(moving: Moving, until: str) -> None:
     moving.run()
     moving.wait()
     first, other, _ = moving.names()
@@ -116,7 +116,7 @@ def test_while_one_moves_its_pool_stays_one_and_it_is_left_as_it_is(moving: Movi
     assert (moving.mapi(first), moving.capi(first)) == before
 
 
-def test_after_the_move_its_bounds_are_told_and_written_where_they_are_read(moving: Moving) -> None:
+def test_after_the_move_its_bounds_are_written_in_cluster_api(moving: Moving) -> None:
     moving.run()
     moving.wait()
     moving.move(*moving.names())

@@ -24,7 +24,6 @@ TICK = EVENTS["page-schedule"]
 
 @pytest.fixture(autouse=True)
 def bucket(aws: AwsEndpoints) -> Iterator[None]:
-    """An empty one."""
     use_clock(SystemClock())
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
@@ -37,27 +36,24 @@ def bucket(aws: AwsEndpoints) -> Iterator[None]:
 
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """With the page."""
     with aws.deploy(parameters={"DryRun": "false", "PageBucket": BUCKET}) as made:
         yield made
 
 
-def lying(aws: AwsEndpoints) -> dict[str, Any]:
-    """What lies in the bucket, by key."""
+def stored(aws: AwsEndpoints) -> dict[str, Any]:
     s3 = aws.client("s3")
     found = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
     return {each["Key"]: s3.get_object(Bucket=BUCKET, Key=each["Key"]) for each in found}
 
 
 def register_dark(functions: InProcess, cluster: str) -> None:
-    """A cluster that nobody could open."""
     access = {"kind": "eks", "name": cluster, "region": "eu-central-1"}
     record = {"flavours": ["cluster-api"], "access": access}
     answer = functions("AdminFunction", {"action": "register", "cluster": cluster, "record": record})
     assert answer["ok"], answer
 
 
-def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
+def test_each_minute_the_page_of_all_clusters_is_put_at_its_place(
     aws: AwsEndpoints, deployment: Deployment, functions: InProcess
 ) -> None:
     register_dark(functions, "blue")
@@ -69,7 +65,7 @@ def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
     for minute in range(2):
         clock.at += timedelta(minutes=1)
         triggers.tick(clock.at)
-        (place,) = (found := lying(aws))
+        (place,) = (found := stored(aws))
         assert place == f"{deployment.stack}/index.html"
         assert (found[place]["ContentType"], found[place]["CacheControl"]) == ("text/html; charset=utf-8", "no-cache")
         html = found[place]["Body"].read().decode()
@@ -78,18 +74,13 @@ def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
         assert f"{clock.at:%H:%M:%S} UTC" in html
 
 
-def test_a_page_that_cannot_be_put_is_an_error_that_an_alarm_hears(functions: InProcess, aws: AwsEndpoints) -> None:
+def test_a_page_that_cannot_be_put_is_an_error(functions: InProcess, aws: AwsEndpoints) -> None:
     aws.client("s3").delete_bucket(Bucket=BUCKET)
     try:
         with pytest.raises(AccessError, match=rf"s3://{BUCKET}/.*/index.html cannot be written: .*NoSuchBucket"):
             functions("StatusPageFunction", TICK)
     finally:
         aws.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
-
-
-def test_without_a_bucket_there_is_no_such_function(aws: AwsEndpoints) -> None:
-    with aws.deploy() as made:
-        assert "StatusPageFunction" not in made.template.functions()
 
 
 def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:
@@ -108,7 +99,7 @@ def test_a_page_is_put_by_hand_with_the_callers_own_credentials(aws: AwsEndpoint
         f"{file}: 1 pool, 1 zone fenced",
         f"s3://{BUCKET}/night/plan.html: 1 pool, 1 zone fenced",
     ]
-    assert lying(aws)["night/plan.html"]["Body"].read() == file.read_bytes()
+    assert stored(aws)["night/plan.html"]["Body"].read() == file.read_bytes()
 
 
 def test_a_bucket_that_is_not_there_is_one_line(aws: AwsEndpoints) -> None:

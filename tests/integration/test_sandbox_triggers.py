@@ -139,7 +139,7 @@ def test_handlers_find_the_templates_variables_and_leave_the_environment_as_it_w
     assert dict(os.environ) == before
 
 
-def test_an_emulator_elsewhere_needs_a_word_of_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulator_elsewhere_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://example.com")
     with pytest.raises(ValueError, match="only talks to this machine"), AwsEndpoints():
         pass

@@ -1,7 +1,4 @@
-"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never told.
-
-The server sends back what it was sent, as some proxies do.
-"""
+"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never output."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def url() -> Iterator[str]:
         yield here
 
 
-class Overheard(logging.Handler):
+class CapturedLogs(logging.Handler):
     """Every line of every log, as it would be written."""
 
     def __init__(self) -> None:
@@ -73,7 +70,7 @@ class Overheard(logging.Handler):
     def emit(self, line: logging.LogRecord) -> None:
         self.lines.append(f"{self.format(line)} {line.__dict__}")
 
-    def __enter__(self) -> Overheard:
+    def __enter__(self) -> CapturedLogs:
         root = logging.getLogger()
         self._levels = {name: logging.getLogger(name).level for name in ("", "evenkeel", "urllib3")}
         root.addHandler(self)
@@ -99,7 +96,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
             waiting += [one.__cause__, one.__context__]
 
 
-def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
+def output_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     """All that anybody can hear of a look at this cluster."""
     store = InMemoryStore()
     store.save_record(given, ControlRecord(), None)
@@ -107,22 +104,22 @@ def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     operate = Operate(
         store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, random_bytes=os.urandom
     )
-    with Overheard() as overheard:
+    with CapturedLogs() as logs:
         try:
             observe_cluster(clusters, given, plenty)
-            said = []
+            texts = []
         except EvenkeelError as error:
-            said = list(chain(error))
+            texts = list(chain(error))
         for action in ("plan", "explain"):
             try:
                 operate({"action": action, "cluster": "demo", **({"pool": "p"} if action == "explain" else {})}, plenty)
             except EvenkeelError as error:
-                said += chain(error)
+                texts += chain(error)
         answers = [operate(event, plenty) for event in ({"action": "status", "live": True}, {"action": "validate"})]
         answers.append(operate({"action": "status"}, plenty))
         page = page_for(answers[0], Theme.LIGHT, datetime.now(UTC))
     assert answers[0]["ok"] is True
-    return "\n".join([*said, json.dumps(answers, ensure_ascii=False), page, *overheard.lines])
+    return "\n".join([*texts, json.dumps(answers, ensure_ascii=False), page, *logs.lines])
 
 
 def by_kubeconfig(text: str) -> RecordedClusters:
@@ -130,20 +127,8 @@ def by_kubeconfig(text: str) -> RecordedClusters:
 
 
 PLACES = (
-    "token",
-    "token with a newline",
-    "password",
-    "username",
-    "key",
-    "packed key",
-    "certificate",
-    "authority",
-    "packed authority",
-    "server",
-    "tls name",
-    "context",
-    "exec",
-    "the whole",
+    *("token", "token with a newline", "password", "username", "key", "packed key", "certificate", "authority"),
+    *("packed authority", "server", "tls name", "context", "exec", "the whole"),
 )
 
 
@@ -184,21 +169,33 @@ def mistaken(place: str, secret: str, url: str) -> object:
     }
 
 
+class FakeEks:
+    """Describes the cluster, or fails with an error that quotes a secret."""
+
+    def __init__(self, url: str, quoted: str = "") -> None:
+        self.url, self.quoted = url, quoted
+
+    def describe_cluster(self, name: str) -> dict[str, Any]:
+        if self.quoted:
+            raise ValueError(f"Invalid header value {self.quoted!r}")
+        return {"cluster": {"endpoint": self.url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), SECRETS, st.sampled_from(["json", "yaml", "torn"]))
-def test_nothing_of_a_kubeconfig_is_ever_told(url: str, place: str, secret: str, form: str) -> None:
+def test_nothing_of_a_kubeconfig_is_shown(url: str, place: str, secret: str, form: str) -> None:
     config = mistaken(place, secret, url)
     text = config if isinstance(config, str) else json.dumps(config)
     if form == "yaml" and not isinstance(config, str):
         text = yaml.safe_dump(config, allow_unicode=True)
     elif form == "torn":
         text = text[: text.find(MARK) + len(MARK) + 2] + "\n  : [ *x"
-    assert MARK not in told_of(by_kubeconfig(text), record())
+    assert MARK not in output_of(by_kubeconfig(text), record())
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(SECRETS)
-def test_a_token_that_is_refused_hangs_on_no_exception(secret: str) -> None:
+def test_a_refused_token_is_in_no_exception(secret: str) -> None:
     config = mistaken("token", secret, "https://api.demo")
     connection = refusal = None
     try:
@@ -212,21 +209,15 @@ def test_a_token_that_is_refused_hangs_on_no_exception(secret: str) -> None:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans())
-def test_nothing_of_the_functions_own_credentials_is_ever_told(url: str, secret: str, known: bool) -> None:
+def test_nothing_of_the_functions_own_credentials_is_shown(url: str, secret: str, known: bool) -> None:
     session = botocore.session.Session()
     session._credentials = botocore.credentials.Credentials(secret, secret, secret)
 
-    class Eks:
-        def describe_cluster(self, name: str) -> dict[str, Any]:
-            if not known:
-                raise ValueError(f"Invalid header value {secret!r}")
-            return {"cluster": {"endpoint": url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
-
-    session.create_client = lambda *_, **__: Eks()
+    session.create_client = lambda *_, **__: FakeEks(url, "" if known else secret)
     clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
-    told = told_of(clusters, record(access={"kind": "eks", "name": "demo", "region": "eu-central-1"}))
-    assert MARK not in told
-    assert "k8s-aws-v1." not in told
+    output = output_of(clusters, record(access={"kind": "eks", "name": "demo", "region": "eu-central-1"}))
+    assert MARK not in output
+    assert "k8s-aws-v1." not in output
 
 
 class FailingSts:
@@ -251,14 +242,10 @@ class FailingSts:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans(), st.booleans(), st.booleans())
-def test_nothing_of_what_sts_gives_is_ever_told(url: str, secret: str, fails: bool, writes: bool, eks: bool) -> None:
+def test_nothing_of_what_sts_returns_is_shown(url: str, secret: str, fails: bool, writes: bool, eks: bool) -> None:
     session = botocore.session.Session()
 
-    class Eks:
-        def describe_cluster(self, name: str) -> dict[str, Any]:
-            return {"cluster": {"endpoint": url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
-
-    session.create_client = lambda service, **_: Eks() if service == "eks" else FailingSts(secret, fails)
+    session.create_client = lambda service, **_: FakeEks(url) if service == "eks" else FailingSts(secret, fails)
     clusters = RecordedClusters(
         session=lambda: session, secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
     )
@@ -266,9 +253,9 @@ def test_nothing_of_what_sts_gives_is_ever_told(url: str, secret: str, fails: bo
     if eks:
         role = {"role_arn": "arn:aws:iam::210987654321:role/evenkeel", "external_id": "x1"}
         access = {"kind": "eks", "name": "demo", "region": "eu-central-1", **role}
-    told = told_of(clusters, record(access=access))
-    assert MARK not in told
-    assert "k8s-aws-v1." not in told
+    output = output_of(clusters, record(access=access))
+    assert MARK not in output
+    assert "k8s-aws-v1." not in output
 
 
 class LeakyVault:
@@ -292,7 +279,7 @@ class LeakyVault:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.booleans())
-def test_nothing_of_a_service_accounts_token_is_ever_told(url: str, secret: str, fails: bool) -> None:
+def test_nothing_of_a_service_accounts_token_is_shown(url: str, secret: str, fails: bool) -> None:
     leaky = LeakyVault(secret, fails)
     clusters = RecordedClusters(
         session=lambda: None,
@@ -303,7 +290,7 @@ def test_nothing_of_a_service_accounts_token_is_ever_told(url: str, secret: str,
     )
     sealed = base64.b64encode(b"sealed").decode()
     access = {"kind": "service-account", "endpoint": url, "ca_data": CA, "token": sealed}
-    assert MARK not in told_of(clusters, record(access=access))
+    assert MARK not in output_of(clusters, record(access=access))
 
 
 def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
@@ -311,5 +298,5 @@ def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
     session = botocore.session.Session()
     session.create_client = lambda service, **_: FailingSts("t0ken-of-sts", False)
     clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
-    told = told_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))
-    assert "(withheld: it quotes the token)" in told
+    output = output_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))
+    assert "(withheld: it quotes the token)" in output

@@ -1,6 +1,4 @@
-"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without: real use case and adapter
-beside gardenlet, the Worker's actuator and an autoscaler that has its bounds as flags.
-"""
+"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without."""
 
 import contextlib
 from datetime import timedelta
@@ -52,7 +50,7 @@ class WithGarden(WirelessClusters):
         return KubernetesCluster(api, record, remaining, consistent=consistent, list_cache=self.kept, garden=garden)
 
 
-class LookedAt(WithGarden):
+class CheckedClusters(WithGarden):
     """The same for looks."""
 
     def needs_run(self, record: ClusterRecord) -> bool:
@@ -66,14 +64,9 @@ class Scene:
 
     def __init__(self, *, relief: bool = True, scale_down: bool = False, **record: Any) -> None:
         self.clock = FakeClock()
-        pool = Pool(name=POOL, minimum=0, maximum=9, replicas=(1, 1, 1))
-        world = World(
-            clusters=[KIND],
-            pools={KIND: [pool]},
-            clock=self.clock.now,
-            settings=Flags(scale_down=scale_down),
-        )
-        self.world, self.cluster = world, world.clusters[KIND]
+        pools = {KIND: [Pool(name=POOL, minimum=0, maximum=9, replicas=(1, 1, 1))]}
+        self.world = World(clusters=[KIND], pools=pools, clock=self.clock.now, settings=Flags(scale_down=scale_down))
+        self.cluster = self.world.clusters[KIND]
         self.store, controllers = self.cluster.store, self.cluster.controllers
         assert isinstance(controllers, GardenerControllers)
         self.memory = InMemoryStore()
@@ -81,16 +74,12 @@ class Scene:
         register(self.memory, flavours=["gardener"], **given, **record)
         #: replicas that the Worker's actuator has taken away, by machine deployment
         self.taken: list[tuple[str, int, int]] = []
-        self._watch(controllers)
         self.written: list[int] = []  # the Shoot's maximum after each write of ours
-        self._stood = 9
+        self._maximum = 9
         self._refused: list[tuple[str, LaunchError]] = []
-        self._listen()
-        self.cluster.api.before.append(self._before)
+        self.cluster.api.before.append(lambda _: setattr(self, "_maximum", self.maximum))
         self.cluster.api.after.append(self._after)
-
-    def _watch(self, controllers: GardenerControllers) -> None:
-        reconcile = controllers.actuator.reconcile
+        reconcile, launch = controllers.actuator.reconcile, self.cluster.cloud.launch
 
         def watched(*arguments: Any) -> None:
             before = self.replicas
@@ -98,43 +87,29 @@ class Scene:
             after = self.replicas
             self.taken += [(name, before[name], after[name]) for name in before if after[name] < before[name]]
 
-        controllers.actuator.reconcile = watched  # type: ignore[method-assign]
-
-    def _listen(self) -> None:
-        """The cloud's refusals come as events: the autoscaler gives its order up before a scan could see them."""
-        launch = self.cluster.cloud.launch
-
-        def heard(zone: str) -> Instance:
+        def reported(zone: str) -> Instance:
+            """The cloud's refusals come as events: the autoscaler gives its order up before a scan could see them."""
             try:
                 return launch(zone)
             except LaunchError as error:
                 self._refused.append((zone, error))
                 raise
 
-        self.cluster.cloud.launch = heard  # type: ignore[method-assign]
+        controllers.actuator.reconcile = watched  # type: ignore[method-assign]
+        self.cluster.cloud.launch = reported  # type: ignore[method-assign]
 
-    def _tell(self) -> None:
+    def _report_failures(self) -> None:
         queue = cast("Queue", FakeQueue())
+        record = RecordFailure(store=cast("ActionStore", self.memory), queue=queue, clock=self.clock)
         for zone, error in self._refused:
             view = next(view for view in self.cluster.groups() if view.zone == zone)
-            RecordFailure(store=cast("ActionStore", self.memory), queue=queue, clock=self.clock)(
-                Failure(
-                    cluster="demo",
-                    namespace=view.namespace,
-                    name=view.name,
-                    code=error.code,
-                    message=error.message,
-                    occurred_at=self.clock.at,
-                    id=error.request_id,
-                )
-            )
+            names = {"cluster": "demo", "namespace": view.namespace, "name": view.name}
+            texts = {"code": error.code, "message": error.message, "id": error.request_id}
+            record(Failure(**names, **texts, occurred_at=self.clock.at))
         self._refused.clear()
 
-    def _before(self, request: Request) -> None:
-        self._stood = self.maximum
-
     def _after(self, request: Request) -> None:
-        if self.maximum != self._stood:
+        if self.maximum != self._maximum:
             self.written.append(self.maximum)
 
     @property
@@ -186,7 +161,7 @@ class Scene:
         for tick in range(int(minutes * 6)):
             self.clock.at += timedelta(seconds=10)
             self.world.step()
-            self._tell()
+            self._report_failures()
             if evenkeel and tick % 6 == 5:
                 with contextlib.suppress(LeaseHeldError):  # of a run that has died
                     self.run()
@@ -222,7 +197,7 @@ def rules(pool: PoolPlan) -> list[Rule]:
     ]
 
 
-def test_with_relief_the_healthy_zones_take_what_the_dead_one_cannot() -> None:
+def test_with_relief_the_healthy_zones_take_what_the_failing_one_cannot() -> None:
     scene = Scene()
     scene.outage()
     scene.live(20)
@@ -233,28 +208,23 @@ def test_with_relief_the_healthy_zones_take_what_the_dead_one_cannot() -> None:
     assert scene.taken == []
 
 
-def test_without_relief_they_stop_at_their_shares() -> None:
-    scene = Scene(relief=False)
-    scene.outage()
-    scene.live(60)
-    assert scene.world.pending(KIND, POOL) == 2
-    assert (scene.running, scene.written, scene.maximum) == ([1, 3, 3], [], 9)
-
-
-def test_where_demand_needs_no_more_than_the_shares_nothing_is_written() -> None:
-    scene = Scene()
-    scene.outage(pods=5)
-    scene.live(30)
-    assert (scene.world.pending(KIND, POOL), scene.written) == (0, [])
-
-
-def test_a_hiccup_is_over_before_anything_is_written() -> None:
-    scene = Scene()
-    scene.outage()
-    scene.live(3)
-    scene.world.restore_zone(KIND, A)
-    scene.live(30)
-    assert (scene.world.pending(KIND, POOL), scene.written) == (0, [])
+@pytest.mark.parametrize(
+    ("relief", "pods", "failing", "pending"),
+    [
+        pytest.param(False, 9, 60, 2, id="without relief"),
+        pytest.param(True, 5, 30, 0, id="demand within the shares"),
+        pytest.param(True, 9, 3, 0, id="a short failure"),
+    ],
+)
+def test_nothing_is_written_without_relief_or_need(relief: bool, pods: int, failing: int, pending: int) -> None:
+    scene = Scene(relief=relief)
+    scene.outage(pods)
+    scene.live(failing)
+    if failing < 30:
+        scene.world.restore_zone(KIND, A)
+        scene.live(30)
+    assert scene.world.pending(KIND, POOL) == pending
+    assert (scene.written, scene.maximum) == ([], 9)
 
 
 def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_place() -> None:
@@ -273,13 +243,7 @@ def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_plac
     assert all(pool.relief is None for pool in relief.values())
 
 
-def test_pool_maximum_stays_what_people_want() -> None:
-    scene = Scene().relieved()
-    pool = scene.pool()
-    assert (pool.max, rules(pool)) == (9, [Rule.RELIEF_STANDS])
-
-
-def test_quiet_looks_ask_the_garden_nothing() -> None:
+def test_quiet_checks_do_not_read_the_garden() -> None:
     scene = Scene()
     scene.live(10)
     life = Life()
@@ -294,44 +258,37 @@ def test_quiet_looks_ask_the_garden_nothing() -> None:
     ]
 
 
-def looked(scene: Scene) -> list[str]:
-    """The clusters that a look asks runs for."""
-    queue = FakeQueue()
-    clusters = cast("CheckableClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
-    store = cast("Any", scene.memory)
-    look = CheckClusters(
-        store=store,
-        clusters=clusters,
-        queue=cast("Queue", queue),
-        clock=scene.clock,
-        dry_run=False,
-        together=sequentially,
-    )
+def checked(scene: Scene) -> list[str]:
+    queue, store = FakeQueue(), cast("Any", scene.memory)
+    clusters = cast("CheckableClusters", CheckedClusters(scene.cluster.api, Life(), scene.clock))
+    ports: dict[str, Any] = {"store": store, "clusters": clusters, "queue": queue, "clock": scene.clock}
     before = scene.cluster.api.requests.count(method="PATCH")
-    look(["demo"], plenty)
+    CheckClusters(**ports, dry_run=False, together=sequentially)(["demo"], plenty)
     assert scene.cluster.api.requests.count(method="PATCH") == before
     return queue.clusters
 
 
-def test_a_look_writes_nothing_and_hands_on_what_is_to_be_written() -> None:
+def test_a_check_writes_nothing_and_queues_what_is_to_be_written() -> None:
     scene = before_the_write(minute_of_the_write())
-    assert looked(scene) == ["demo"]
+    assert checked(scene) == ["demo"]
     scene.run()
     assert scene.written == [12]
     scene.live(10)
-    assert looked(scene) == [], "it stands, and nothing happens"
+    assert checked(scene) == [], "it stands, and nothing happens"
     scene.edit(maximum=9)
-    assert looked(scene) == ["demo"], "somebody has put it back"
+    assert checked(scene) == ["demo"], "somebody has put it back"
 
 
-def test_a_new_wish_is_obeyed() -> None:
+def test_pool_maximum_stays_what_people_set_and_a_new_number_is_adopted() -> None:
     scene = Scene().relieved()
+    pool = scene.pool()
+    assert (pool.max, rules(pool)) == (9, [Rule.RELIEF_STANDS])
     scene.edit(maximum=20)
     scene.live(10)
     assert (scene.maximum, scene.pool().max) == (20, 20)
 
 
-def test_who_puts_it_back_is_not_fought() -> None:
+def test_a_manager_that_puts_it_back_is_not_fought() -> None:
     scene = Scene().relieved()
     scene.edit("argocd", maximum=9)
     scene.live(30)
@@ -359,7 +316,7 @@ def test_a_shoot_that_would_not_carry_it_out_is_not_written(spec: Object, rule: 
     assert rule in seen
 
 
-def test_a_quota_is_told_in_its_words_and_not_asked_again() -> None:
+def test_a_quota_is_reported_and_not_tried_again() -> None:
     scene = Scene()
 
     scene.cluster.api.faults.add(
@@ -374,12 +331,19 @@ def test_a_quota_is_told_in_its_words_and_not_asked_again() -> None:
     assert scene.maximum == 9
 
 
-def test_restore_takes_it_back_and_ends() -> None:
+@pytest.mark.parametrize("end", ["restored", "switched off"])
+def test_restored_or_switched_off_it_goes_back(end: str) -> None:
     scene = Scene(scale_down=True).relieved().emptied()
-    scene.restore()
+    if end == "restored":
+        scene.restore()
+    else:
+        record = scene.memory.load("demo").record
+        assert record.shoot_relief is not None
+        off = record.shoot_relief.model_copy(update={"enabled": False})
+        register_again(scene.memory, record.model_copy(update={"shoot_relief": off}))
     scene.live(10)
-    assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
-    assert scene.taken == []
+    assert (scene.maximum, scene.taken) == (9, [])
+    assert scene.memory.load("demo").control.paused is (end == "restored")
 
 
 def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:
@@ -387,26 +351,14 @@ def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_numbe
     scene.restore()
     scene.run()
     assert (scene.maximum, scene.flags) == (9, ["4", "4", "4"]), "written back, and not carried out yet"
-    scene.world.set_demand(KIND, POOL, 9)
-    scene.live(20)
-    assert scene.taken == []
-    scene.world.set_demand(KIND, POOL, 3)
-    scene.live(60)
+    for pods, minutes in ((9, 20), (3, 60)):
+        scene.world.set_demand(KIND, POOL, pods)
+        scene.live(minutes)
+        assert scene.taken == []
     assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
-    assert scene.taken == []
 
 
-def test_switched_off_it_goes_back() -> None:
-    scene = Scene(scale_down=True).relieved().emptied()
-    record = scene.memory.load("demo").record
-    assert record.shoot_relief is not None
-    off = record.shoot_relief.model_copy(update={"enabled": False})
-    register_again(scene.memory, record.model_copy(update={"shoot_relief": off}))
-    scene.live(10)
-    assert (scene.maximum, scene.taken) == (9, [])
-
-
-def test_in_dry_run_it_is_told_and_not_written() -> None:
+def test_in_dry_run_it_is_reported_and_not_written() -> None:
     scene = Scene(dry_run=True)
     scene.outage()
     scene.live(30)

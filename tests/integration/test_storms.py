@@ -1,7 +1,4 @@
-"""Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times.
-
-What `python -m bench storms` prints for docs/quiet.md.
-"""
+"""Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times."""
 
 from collections.abc import Callable
 
@@ -23,7 +20,7 @@ _MORE = 4
 
 
 @pytest.mark.parametrize("play", [gitops_puts_bounds_back, gitops_puts_a_raise_back])
-def test_what_is_put_back_is_contested_and_then_not_written_again(
+def test_what_is_put_back_is_contested_and_not_written_again(
     play: Callable[[], tuple[Counted, Contested]],
 ) -> None:
     counted, world = play()
@@ -34,7 +31,7 @@ def test_what_is_put_back_is_contested_and_then_not_written_again(
     assert counted.last_checks <= 1.5 * _MINUTES
 
 
-def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_what_the_autoscaler_makes_of_them() -> None:
+def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_the_autoscaler() -> None:
     counted, world = gitops_puts_replicas_back()
     assert world.contested
     sent = world.api.requests.matching(method="PATCH", manager="evenkeel")
@@ -46,14 +43,14 @@ def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_what_th
 
 
 @pytest.mark.parametrize("status", [500, 422])
-def test_a_webhook_that_refuses_one_group_is_asked_at_most_once_a_look(status: int) -> None:
+def test_a_webhook_that_refuses_one_group_gets_one_patch_a_check(status: int) -> None:
     counted, _ = webhook_answers(status)
     assert counted.busiest_minute <= 1 + _MORE
     assert counted.last_checks <= (1 + _MORE) * _MINUTES
     assert counted.last_patches <= counted.last_checks + 2
 
 
-def test_two_thousand_events_for_one_cluster_are_a_few_looks_and_hold_up_no_other_zone() -> None:
+def test_two_thousand_events_for_one_cluster_are_a_few_checks_and_delay_no_other_zone() -> None:
     counted = events(1)
     assert counted.checks - 120 <= 20
     assert counted.waited <= 20
@@ -61,7 +58,7 @@ def test_two_thousand_events_for_one_cluster_are_a_few_looks_and_hold_up_no_othe
     assert (counted.last_patches, counted.last_written) == (0, 0)
 
 
-def test_two_thousand_events_for_many_clusters_are_a_few_looks_at_each() -> None:
+def test_two_thousand_events_for_many_clusters_are_a_few_checks_of_each() -> None:
     counted = events(20)
     assert counted.checks - 20 * 120 <= 20 * 20
     assert counted.busiest_minute <= 1 + _MORE
