@@ -148,6 +148,12 @@ class MemberSnapshot:
     owners: tuple[str, ...] = ()  # of the groups' numbers, by OwnerRef.id
     few_since: datetime | None = None  # when a group or an owner was absent for the first time
 
+    @property
+    def second_check_at(self) -> datetime:
+        """Return when a check must agree that known groups or owners are absent."""
+        assert self.few_since is not None
+        return self.few_since + PARTIAL_LIST_GRACE
+
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredBounds:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from evenkeel.domain.model.convergence import NO_CHOICES, Choices
 from evenkeel.domain.model.demand import PoolAdvice
 from evenkeel.domain.model.drafts import PoolDraft
-from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.rebalancing.health.observed import Observer
 
 Step = Callable[[PoolDraft], None]
 
@@ -48,7 +48,6 @@ class PlannedPool(NamedTuple):
 Planned = Mapping[PoolId, PlannedPool]
 Inputs = Mapping[PoolId, PoolInput]
 Extension = Callable[[Plan], Plan]
-_State = GroupState | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +55,7 @@ class Capability:
     """What one capability adds to a plan. The pipeline calls each function at the point that the field names."""
 
     steps: Mapping[Point, Step] = field(default_factory=dict)
-    # The state to store of a group, from the check, its pool, itself, its state before and its state so far.
-    group_state: Callable[[Check, AnyPool, NodeGroup, _State, _State], _State] | None = None
+    group_state: Observer | None = None  # the state of a group to store
     # A pool's plan with the capability's part, and when time alone may change that.
     pool_plan: Callable[[Check, PoolPlan], tuple[PoolPlan, datetime | None]] | None = None
     # Once every pool is planned: the pools to plan again with their inputs, and the extension of the whole plan.

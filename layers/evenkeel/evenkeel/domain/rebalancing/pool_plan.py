@@ -1,9 +1,20 @@
-"""From a pool's draft to its plan; and the plans of pools that are left alone whole."""
+"""The plan of one pool: its draft, the steps, and what they come to. Some pools are left alone whole."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
+from functools import cache, partial
 
-from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.drafts import (
+    BoundsDraft,
+    ConvergenceDraft,
+    DemandDraft,
+    Draft,
+    PoolDraft,
+    ReleaseDraft,
+    ReplicasDraft,
+    RequestDraft,
+)
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.past_orders import PastOrder
@@ -20,9 +31,72 @@ from evenkeel.domain.model.plans import (
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
+from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
-from evenkeel.domain.rebalancing.membership.members import absent_members
+from evenkeel.domain.rebalancing.membership.members import absent_members, compare_members, few_members
+from evenkeel.domain.rebalancing.membership.pausing import is_to_be_opened
 from evenkeel.domain.rebalancing.replicas.release import untaken
+from evenkeel.domain.rebalancing.restore import is_restored, restore_held, restore_pool
+from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
+
+# Cluster Autoscaler's loop is 10 s: its /scale patch that was under way has arrived by then.
+SECOND_CHECK = timedelta(seconds=15)
+
+
+class PoolPlanner:
+    """Plans the pools of one check, one by one, with the steps of its capabilities."""
+
+    def __init__(self, check: Check, capabilities: Sequence[Capability]) -> None:
+        self._check = check
+        self._pool_plans = [capability.pool_plan for capability in capabilities if capability.pool_plan is not None]
+        self._opening = opening_steps(capabilities)
+        self._steps_of = cache(partial(steps_of, capabilities=capabilities))
+
+    def plan(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
+        """Return the plan of one pool with this input."""
+        check = self._check
+        planned = self._plan_steps(pool, given)
+        plan, check_at = planned.plan, planned.check_at
+        if plan.mode.opens:
+            return planned
+        if is_restored(pool.id, check.policy):
+            plan, check_at = restore_pool(plan, check.observation), []
+        else:
+            plan = restore_held(plan)
+        for extend in self._pool_plans:
+            plan, changes_at = extend(check, plan)
+            check_at = check_at if changes_at is None else [*check_at, changes_at]
+        return planned._replace(plan=plan, check_at=check_at)
+
+    def _plan_steps(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
+        check, now = self._check, self._check.now
+        groups = assess(pool, check.state, now)
+        if isinstance(pool, InvalidPool):
+            return PlannedPool(pool, None, _left_alone(pool, groups, Rule.POOL_INVALID), [])
+        if (few := few_members(pool, check.names, now)) is not None:
+            waiting = replace(pool, state=replace(pool.state, seen=few))
+            return PlannedPool(pool, None, _left_alone(waiting, groups, Rule.FEW_MEMBERS), [few.second_check_at])
+        opens = is_to_be_opened(pool, check.policy, now) and not is_restored(pool.id, check.policy)
+        snapshot, others_changed, grower = compare_members(pool, now)
+        draft = PoolDraft(
+            pool=pool,
+            now=now,
+            observation=check.observation,
+            groups=groups,
+            snapshot=snapshot,
+            opens=opens,
+            check_at=[now + SECOND_CHECK] if others_changed else [],
+            bounds=BoundsDraft(grower=grower),
+            request=RequestDraft(current=None if opens else given.request),
+            demand=DemandDraft(advice=given.advice),
+            convergence=ConvergenceDraft(choices=given.choices, state=pool.state.convergence),
+            release=ReleaseDraft(waited_for=given.waited_for),
+            replicas=ReplicasDraft(unplaced=pool.unplaced if opens else 0),
+        )
+        draft.bounds.pool_max = pool.max - draft.spoken_for()
+        for step in self._opening if opens else self._steps_of(pool.settings.strategy):
+            step(draft)
+        return PlannedPool(pool, draft, to_plan(draft), draft.check_at)
 
 
 def to_plan(draft: PoolDraft) -> PoolPlan:
@@ -101,9 +175,8 @@ def _orders_after(draft: PoolDraft) -> Mapping[str, PastOrder] | None:
     return draft.demand.advice.asked.orders_after if is_order and draft.demand.advice is not None else None
 
 
-def left_alone(pool: AnyPool, rule: Rule, check: Check) -> PoolPlan:
+def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
     """Return the plan that leaves every group as it is: the pool is invalid, or too few of its members were found."""
-    drafts = assess(pool, check.state, check.now)
     for draft in drafts:
         draft.add_reason(rule)
     return PoolPlan(

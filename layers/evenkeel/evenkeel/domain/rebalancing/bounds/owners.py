@@ -5,12 +5,13 @@ stops the autoscaler of a workload cluster in which no owner leaves replicas to 
 owner always does, and the fence of that group is its max.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import PoolState
 
@@ -30,6 +31,21 @@ def _held(group: NodeGroup) -> NodeGroup:
     # While a value of Evenkeel's is there, the desired bounds are those from before it; after that, those that are set.
     numbers = replace(numbers, takes_ours=group.has_ours_with_bounds)
     return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, worker_range=group.bounds))
+
+
+def with_exact_fences(pools: list[AnyPool], fenced: Iterable[NodeGroup]) -> list[AnyPool]:
+    """Return the pools with those groups marked whose owners are to hold replicas: such a fence needs no max of 1."""
+    able = [group for pool in pools for group in pool.groups if group.owner.pinning is not None]
+    exact = exact_fences(fenced, [group for group in able if group.ours.pinned and group.frozen_because is None])
+    if not exact:
+        return pools
+
+    def marked(group: NodeGroup) -> NodeGroup:
+        if group.key not in exact:
+            return group
+        return replace(group, owner=replace(group.owner, may_be_pinned=True, least_max=0, least_min=0))
+
+    return [replace(pool, groups=tuple([marked(group) for group in pool.groups])) for pool in pools]
 
 
 def exact_fences(fenced: Iterable[NodeGroup], pinned: Iterable[NodeGroup]) -> frozenset[GroupKey]:
@@ -69,12 +85,17 @@ def _without_last(groups: list[NodeGroup], *, is_released: bool) -> list[NodeGro
     return [group for group in groups if group is not left_out]
 
 
-def without_foreign(groups: Iterable[NodeGroup], state: PoolState) -> tuple[NodeGroup, ...]:
-    """Return the groups, with those frozen that only their own annotation calls pinned by Evenkeel.
+def without_foreign(pools: Iterable[AnyPool], without: Collection[PoolId]) -> list[AnyPool]:
+    """Return the pools, with those groups frozen that only their own annotation calls pinned by Evenkeel.
 
-    They are copies of what Evenkeel wrote, or another writer has set replicas there since.
+    They are copies of what Evenkeel wrote, or another writer has set replicas there since. The pools ``without`` stay.
     """
-    return tuple([_frozen_if_foreign(group, state) for group in groups])
+    return [
+        replace(pool, groups=tuple([_frozen_if_foreign(group, pool.state) for group in pool.groups]))
+        if pool.id not in without and any(group.ours.pinned for group in pool.groups)
+        else pool
+        for pool in pools
+    ]
 
 
 def _frozen_if_foreign(group: NodeGroup, state: PoolState) -> NodeGroup:

@@ -5,15 +5,18 @@ check that misses it, because machine-controller-manager leaves an unchanged sta
 machine is a success. A frozen group is not evaluated: in a rolling update machines wait by design.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass, class_of
-from evenkeel.domain.model.groups import MachineFailure, NodeGroup, State
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS
-from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.rebalancing.health.arrivals import count_arrivals
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
 
 # Three reverts within an hour are no edit: another writer owns the field, a GitOps tool or a controller.
@@ -25,6 +28,36 @@ _ANNOUNCED_KEPT = 4
 
 # Names of failed machines, per group: enough to recognize most of those that are launched again.
 _REFUSED_KEPT = 100
+
+
+_State = GroupState | None
+# The state of a group from the check, its pool, itself, its stored state and its state so far.
+Observer = Callable[[Check, AnyPool, NodeGroup, _State, _State], _State]
+
+
+def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[Observer]) -> dict[GroupKey, GroupState]:
+    """Return the states of groups that this check changes."""
+    stored, now = check.state, check.now
+    changed: dict[GroupKey, GroupState] = {}
+    for pool in pools:
+        for group in pool.groups:
+            before, timeout = stored.groups.get(group.key), pool.timeout_of(group)
+            after = observe_health(group, before, now, pool.settings.backoff, timeout, _of_sets(group, stored))
+            after = observe_appliers(group, after)
+            if after is not None:
+                after = count_arrivals(pool, group, before, after, now)
+            for observe in observers:
+                after = observe(check, pool, group, before, after)
+            if after is not None and after != before:
+                changed[group.key] = after
+    return changed
+
+
+def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
+    if not state.groups:
+        return []
+    keys = [GroupKey(group.key.flavour, group.key.namespace, name) for name in group.identity.sets]
+    return [state.groups[key] for key in keys if key in state.groups]
 
 
 def observe_health(

@@ -17,7 +17,7 @@ groups: the fence for other clusters' reports, and the probe of a fenced group w
 answers an outage of seconds in all zones (measured: 77 s instead of 366 s).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,7 +25,7 @@ from evenkeel.domain.model.drafts import Draft, MachineCounts
 from evenkeel.domain.model.failures import class_of
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import CapacityReport
-from evenkeel.domain.model.pools import AnyPool, tie_of
+from evenkeel.domain.model.pools import AnyPool, Pool, tie_of
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.offerings.reports import reports_about
@@ -87,10 +87,18 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     """Return a draft for each group of the pool: as it was found, with its state and the reasons for that."""
     name = str(pool.id)
     healths = [_health(pool, group, state, now) for group in pool.groups]
+    states = _states(healths, now)
     return [
         _draft(pool, health, group_state, tie_of(name, health.group), now)
-        for health, group_state in zip(healths, _states(healths, now), strict=True)
+        for health, group_state in zip(healths, states, strict=True)
     ]
+
+
+def fenced_groups(pools: Iterable[AnyPool], state: ClusterState, now: datetime) -> list[NodeGroup]:
+    """Return the groups that are fenced and have fences enabled."""
+    drafts = [draft for pool in pools if isinstance(pool, Pool) for draft in assess(pool, state, now)]
+    fenced = [draft.group for draft in drafts if draft.state is State.FENCED]
+    return [group for group in fenced if group.annotations.fencing_enabled]
 
 
 def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:

@@ -1,12 +1,12 @@
 """The members of a pool compared with the last check: absent ones, and changes by others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.pools import Pool, tie_of
+from evenkeel.domain.model.pools import AnyPool, Pool, tie_of
 from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, MemberSnapshot, PoolState
 
 
@@ -39,6 +39,15 @@ def absent_members(state: PoolState, names: frozenset[str], now: datetime) -> Me
     if before is None or all(key in names or key.partition("/")[2] in names for key in before.requested):
         return None
     return _waiting(before, now)
+
+
+def absent_groups(
+    pools: Iterable[AnyPool], absent: Mapping[PoolId, PoolState], names: frozenset[str], now: datetime
+) -> dict[PoolId, frozenset[str]]:
+    """Return the known groups of each pool of which too few were found, or none (``absent``)."""
+    few = [pool for pool in pools if isinstance(pool, Pool) and few_members(pool, names, now) is not None]
+    states = {pool.id: pool.state for pool in few} | dict(absent)
+    return {id: frozenset(state.seen.requested if state.seen is not None else ()) for id, state in states.items()}
 
 
 def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:

@@ -1,6 +1,6 @@
 """Paused pools: Evenkeel reads and counts them, and never writes them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -36,6 +36,14 @@ def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
         return False
     is_dry = policy.is_dry if pool.dry_run is None else pool.dry_run
     return policy.is_paused or is_dry or bool(_ends(pool.id, policy.paused, now))
+
+
+def freeze_pools(pools: Iterable[AnyPool], policy: Policy, now: datetime, without: Collection[PoolId]) -> list[AnyPool]:
+    """Return the pools, with the groups of paused ones frozen, but not of ``without`` and not of those to be opened."""
+    return [
+        pool if pool.id in without or is_to_be_opened(pool, policy, now) else freeze_paused(pool, policy.paused, now)
+        for pool in pools
+    ]
 
 
 def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
