@@ -191,7 +191,7 @@ class _Wireless:
             lambda: urllib3.exceptions.ProtocolError("the connection was cut"),
         )
         response = urllib3.HTTPResponse(io.BytesIO(answer.body), preload_content=False)
-        return SimpleNamespace(status=answer.code, response=response, getheaders=lambda: dict(answer.headers))
+        return SimpleNamespace(status=answer.status, response=response, getheaders=lambda: dict(answer.headers))
 
 
 @dataclass(frozen=True)

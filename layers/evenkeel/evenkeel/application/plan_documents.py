@@ -248,7 +248,7 @@ class PlanDocument(Document):
     now: Timestamp
     pools: tuple[PlannedPoolDocument, ...]
     skipped: tuple[SkippedDocument, ...] = ()
-    check_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
+    look_at: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
     refused: Annotated[tuple[str, ...], ONLY_WHEN_SET] = ()
     demand: Annotated[ClusterDemandDocument | None, ONLY_WHEN_KNOWN] = None
 

@@ -127,7 +127,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
             for skipped in plan.skipped
         ),
-        check_at=plan.check_at,
+        look_at=plan.check_at,
         refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
         demand=cluster_demand(plan.demand),
     )
