@@ -33,7 +33,7 @@ from evenkeel.application.rebalancing.run_state import RunSummary
 from evenkeel.domain.model import reasons
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
-from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.plans import GroupPlan, Removal
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import record_failure
@@ -705,7 +705,9 @@ class TestDeleteMarks:
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
         timeout = group.options.provision_timeout or timedelta(minutes=15)
-        plan = replace(planned(group, (0, 9)), may_remove_running=may_remove_running, provision_timeout=timeout)
+        plan = replace(
+            planned(group, (0, 9)), removal=Removal(may_remove_running=may_remove_running), provision_timeout=timeout
+        )
         return Patch(plan=plan, requested=requested)
 
     def going(self, cluster: Cluster, scalable: Object, requested: int, **fields: Any) -> list[int]:
