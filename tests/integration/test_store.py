@@ -946,7 +946,7 @@ class TestClusterHealth:
     def test_one_of_a_newer_release_is_ignored_and_overwritten(self, kept: Kept, registered: ActionStore) -> None:
         versions = registered.load("demo").versions
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([INCIDENT]), versions)
-        kept.change("demo", "HEALTH", kept.text("demo", "HEALTH").replace("missing", "haunted", 1))
+        kept.change("demo", "HEALTH", kept.text("demo", "HEALTH").replace('"kind":"missing"', '"kind":"haunted"'))
         remembered = registered.load("demo")
         assert remembered.cluster_health == ClusterHealth()
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), remembered.versions)
