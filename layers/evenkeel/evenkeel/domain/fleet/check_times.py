@@ -60,13 +60,14 @@ def next_timer(
     pending = timer is not None and timer.due > now
     step = 0 if wrote or timer is None else timer.step + (not pending)
     second = now + SECOND_CHECKS[step] if step < len(SECOND_CHECKS) and (wrote or (timer and not pending)) else None
-    moments = [moment for moment in (second, wanted) if moment is not None]
+    soonest = now + timedelta(seconds=1)
+    moments = [max(moment, soonest) for moment in (second, wanted) if moment is not None]
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
         return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
         # The chain has ended. It is stored, so that the same lost answer does not start it again.
         return (replace(timer, step=min(step, len(SECOND_CHECKS)), doubted=doubted) if timer else None), None
-    seconds = ceil(min(_LONGEST_DELAY, max(timedelta(seconds=1), min(moments) - now)).total_seconds())
+    seconds = ceil(min(_LONGEST_DELAY, min(moments) - now).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
 
 
