@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.fleet import read_length
+from evenkeel.domain.model.groups import PROVISION_TIMEOUT
 from evenkeel.domain.model.values import BadValueError, near, quote
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.bounds.distribute import distribute_over_zones
@@ -253,7 +254,7 @@ class EvenkeelSetup(_Entry):
 
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
-    provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = 900
+    provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = int(PROVISION_TIMEOUT.total_seconds())
     share_offerings: Annotated[bool, Field(strict=True)] = True  # the clusters of a fleet share reports
     # With an autoscaler and pods: advise reports what pods wait for, and shrink knows the needed nodes.
     demand: Literal["off", "advise"] = "off"

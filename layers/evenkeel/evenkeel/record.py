@@ -26,7 +26,7 @@ from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strateg
 from evenkeel.domain.model.convergence import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.flavours import FLAVOUR_NAMES, REMOVES_OPTIONS
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
-from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.groups import PROVISION_TIMEOUT, PoolId
 from evenkeel.domain.model.incidents import TROUBLE_AFTER
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule, PoolSettings
 from evenkeel.domain.model.similarity import GARDENER, Similarity
@@ -314,7 +314,7 @@ class WriteFields(Strict):
     node_pool_fence: bool | None = None
     shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
-    provision_timeout: ProvisionTimeout = 900
+    provision_timeout: ProvisionTimeout = int(PROVISION_TIMEOUT.total_seconds())
     suspect_provision_time: SuspectProvisionTime | None = None  # None: the autoscaler's own time
 
     @field_validator("suspect_provision_time")

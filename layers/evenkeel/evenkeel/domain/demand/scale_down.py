@@ -1,6 +1,6 @@
 """Scale-down: the unneeded nodes, which of them are removed now, and why the others stay (core/scaledown).
 
-Five principles decide. A special case names the upstream rule or the measured world that needs it.
+Five principles decide. A special case names the upstream rule, or the test of the simulated cluster that needs it.
 
 1. A node is removed only if each of its pods ends with it or has a place elsewhere. No place is given twice.
 2. Minimums count nodes. A requested replica without a node may never get one.

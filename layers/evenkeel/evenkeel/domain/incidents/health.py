@@ -42,7 +42,8 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import ROLLOUTS, Fact, Rule
 from evenkeel.domain.model.states import GroupState
 
-# A refused write is retried after five minutes. If it is not refused again, nothing is to be written any more.
+# A refused write is retried after five minutes, so three retries fit in. Without a refusal in this time, the write has
+# succeeded or is no longer planned, and the incident closes.
 REFUSED_COUNTS = timedelta(minutes=15)
 # A cluster is checked once in an interval, and one check may be lost.
 _STOPPED_AFTER = timedelta(minutes=5)

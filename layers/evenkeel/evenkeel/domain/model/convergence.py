@@ -158,7 +158,7 @@ class Cancelling(_Step):
     """The order is to be withdrawn, but its patch may not have arrived."""
 
     phase: Literal["cancelling"] = "cancelling"
-    replicas_after_cancel: int  # the destination's: as many or fewer mean that the order was cancelled
+    replicas_after_cancel: int  # with so many replicas of the destination or fewer, the order counts as cancelled
     is_open: ClassVar[bool] = True
 
 

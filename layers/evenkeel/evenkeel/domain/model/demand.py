@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.model.groups import GroupKey, MachineRef, PoolId
+from evenkeel.domain.model.groups import PROVISION_TIMEOUT, GroupKey, MachineRef, PoolId
 from evenkeel.domain.model.past_orders import BlockedPods, IneffectiveOrder, PastOrder
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
@@ -45,7 +45,7 @@ class ScaleDownOptions:
     unready_for: timedelta = UNREADY_TIME
     threshold: Fraction = UTILIZATION_THRESHOLD  # a node with a larger utilization is needed
     gpu_threshold: Fraction = UTILIZATION_THRESHOLD  # for a node with a GPU
-    provision_timeout: timedelta = timedelta(minutes=15)  # a node that is not Ready is starting until then
+    provision_timeout: timedelta = PROVISION_TIMEOUT  # a node that is not Ready is starting until then
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,8 @@ from evenkeel.domain.model.values import BadValueError, Fault
 SOMEBODY = "somebody"  # an unnamed writer
 # Two clocks that differ by no more count as one: an API server gives whole seconds, and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
+# How long a machine may take to become a node, as in Cluster Autoscaler (config/flags/flags.go:129).
+PROVISION_TIMEOUT = timedelta(minutes=15)
 
 
 class State(StrEnum):

@@ -68,7 +68,7 @@ class ScaleRequest:
 
     @property
     def gives_number(self) -> bool:
-        """Return True if it gives back a number of nodes, and names none."""
+        """Return True if it removes a number of nodes without naming machines."""
         return self.nodes < 0 and not self.machines
 
     def is_over(self, now: datetime) -> bool:

@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.convergence import Converging, Step
 from evenkeel.domain.model.demand import Advice, PoolAdvice
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, State
+from evenkeel.domain.model.groups import (
+    PROVISION_TIMEOUT,
+    Bounds,
+    GroupKey,
+    MachineRef,
+    NodeGroup,
+    PoolId,
+    Rolling,
+    State,
+)
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Skipped
 from evenkeel.domain.model.offerings import Experience, Offering
@@ -44,7 +53,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # of the failure that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     removal: Removal = field(default_factory=Removal)
-    provision_timeout: timedelta = timedelta(minutes=15)
+    provision_timeout: timedelta = PROVISION_TIMEOUT
     short_provision: timedelta | None = None  # provision time of an autoscaler while the group is suspect
     leaves: bool = False  # write the adopted bounds back and remove Evenkeel's annotations
     pins: bool = False  # the owner of the bounds holds replicas at max

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.convergence import ConvergePolicy
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import PROVISION_TIMEOUT, NodeGroup
 from evenkeel.domain.model.similarity import Similarity
 
 
@@ -63,8 +63,7 @@ class PoolSettings:
     level: Level = Level.OFF
     max_step: int | None = None  # nodes that one run may add to a pool; None: any number
     backoff: BackoffPolicy = BackoffPolicy()
-    # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
-    provision_timeout: timedelta = timedelta(minutes=15)
+    provision_timeout: timedelta = PROVISION_TIMEOUT
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     autoscaler: bool = True  # a Cluster Autoscaler follows the bounds
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval

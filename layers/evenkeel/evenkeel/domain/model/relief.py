@@ -29,9 +29,9 @@ class Relief:
     owner: str = ""  # OwnerRef.id of the Shoot's worker; empty: Evenkeel has never written it
     wish: int = 0  # the users' maximum
     ours: tuple[int, ...] = ()  # Evenkeel's numbers, written or about to be
-    stands: int | None = None  # the last known value
+    stands: int | None = None  # the last known maximum of the Shoot
     written_at: datetime | None = None  # of the last write, done or about to be
-    taken_back: bool = False  # that write was the wish
+    taken_back: bool = False  # the last write restored the users' maximum
     put_back: bool = False  # users have reverted Evenkeel's number: no new one until every zone is healthy
     refused: RefusedMaximum | None = None
 

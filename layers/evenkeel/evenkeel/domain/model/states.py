@@ -23,8 +23,8 @@ class FailureHistory:
     failure_class: FailureClass = FailureClass.UNKNOWN
     message: str = ""
     refused: tuple[str, ...] = ()  # machines that failed since the last success: if one runs, it was relaunched
-    ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted as now
-    announced: tuple[MachineFailure, ...] = ()  # from events of the future: the next check dates them
+    ahead: tuple[datetime, ...] = ()  # failure times later than the API server's clock, counted as now
+    announced: tuple[MachineFailure, ...] = ()  # later than the receiver's clock: the next check sets their time
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
 

@@ -381,7 +381,7 @@ class _Case:
         before = replace(
             begun,
             ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
-            # The wish that is there until the write is no revert.
+            # Until the write arrives, the users' maximum is still there: that is no revert.
             stands=begun.stands if is_ours and found != begun.wish else None if is_ours else number,
             written_at=self.now,
             taken_back=not is_ours,

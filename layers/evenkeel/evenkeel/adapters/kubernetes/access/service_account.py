@@ -1,7 +1,8 @@
 """A ServiceAccount whose token is renewed: for API servers that cannot trust another issuer.
 
-The record has the first token, encrypted. After half of a token's life, a run requests a new one, and one of the
-read-only account, and stores both encrypted. It revokes none: a crash or a parallel run leaves valid tokens behind.
+The record has the first token, encrypted. After half of a token's life, a run requests two new tokens, for its own
+account and for the read-only one, and stores both encrypted. It revokes none: a crash or a parallel run leaves valid
+tokens behind.
 """
 
 import base64

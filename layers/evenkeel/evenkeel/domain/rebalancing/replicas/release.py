@@ -96,7 +96,8 @@ def order_released(pool: PoolDraft) -> None:
         pool.release.stored = release = replace(release, idle_since=None)
         pool.release.closed = True
         closed_since = _closed_since(pool)
-        if release.ordered and _was_interrupted(pool):  # bounds on a second object are widened before replicas
+        if release.ordered and _was_interrupted(pool):
+            # A run that ended between its two patches has widened the bounds, and has not ordered yet.
             _order(pool, pool.release.waited_for, pool.now)
         elif closed_since is not None:  # else this plan closes it, and the second check after its writes goes on
             _order(
