@@ -98,11 +98,13 @@ class Table:
         self._used["write units"] += times * max(1, ceil(_size(item) / _KIB))
 
     def get_item(self, request: Request) -> Request:
+        """Return an item by its key, or an empty answer if it does not exist."""
         item = self._stored(request["Key"])
         self._read(request, _size(item))
         return {"Item": item} if item else {}
 
     def batch_get_item(self, request: Request) -> Request:
+        """Return those items of the keys that exist."""
         ((name, keys),) = request["RequestItems"].items()
         items = [self._stored(key) for key in keys["Keys"]]
         for item in items:
@@ -110,6 +112,7 @@ class Table:
         return {"Responses": {name: [item for item in items if item]}, "UnprocessedKeys": {}}
 
     def put_item(self, request: Request) -> Request:
+        """Store an item if the condition holds; else raise RefusedError."""
         item = request["Item"]
         self._check(request, item)
         self._wrote(item)
@@ -117,6 +120,7 @@ class Table:
         return {}
 
     def delete_item(self, request: Request) -> Request:
+        """Delete an item if the condition holds; else raise RefusedError."""
         self._wrote(self._check(request, request["Key"]))
         self._drop(request["Key"])
         return {}
@@ -125,6 +129,7 @@ class Table:
         self._items.get(key["pk"]["S"], {}).pop(key["sk"]["S"], None)
 
     def update_item(self, request: Request) -> Request:
+        """Update an item if the condition holds; else raise RefusedError."""
         self._check(request, request["Key"])
         self._wrote(self._updated(request))
         return {}
@@ -142,6 +147,7 @@ class Table:
         return after
 
     def transact_write_items(self, request: Request) -> Request:
+        """Perform all writes if every condition holds; else raise RefusedError and write none."""
         writes = [write for entry in request["TransactItems"] for write in entry.values()]
         reasons = []
         for write in writes:
@@ -164,6 +170,7 @@ class Table:
         return {}
 
     def query(self, request: Request) -> Request:
+        """Return a page of the items that meet the key condition, from the table or its index."""
         values = request["ExpressionAttributeValues"]
         if "IndexName" in request:
             every = (item for items in self._items.values() for item in items.values())
@@ -224,10 +231,12 @@ class Aws:
             return 400, json.dumps(error.body).encode()
 
     def get_secret_value(self, request: Request) -> Request:
+        """Return the text of a secret."""
         name = request["SecretId"]
         return {"Name": name, "SecretString": self._secret(name), "VersionId": "1" * 32}
 
     def send_message(self, request: Request) -> Request:
+        """Queue a message unless it is a duplicate, and return an id."""
         queue = request["QueueUrl"].rpartition("/")[2]
         identity = (queue, request.get("MessageGroupId", ""), request.get("MessageDeduplicationId", ""))
         number = str(next(self._numbers))
@@ -238,13 +247,16 @@ class Aws:
         return {"MessageId": number, "MD5OfMessageBody": hashlib.md5(request["MessageBody"].encode()).hexdigest()}
 
     def send_message_batch(self, request: Request) -> Request:
+        """Queue several messages, and return an id for each."""
         sent = [self.send_message({"QueueUrl": request["QueueUrl"], **entry}) for entry in request["Entries"]]
         return {"Successful": [{"Id": e["Id"], **s} for e, s in zip(request["Entries"], sent, strict=True)]}
 
     def change_message_visibility(self, _request: Request) -> Request:
+        """Return an empty answer: the request has no effect."""
         return {}
 
     def put_events(self, request: Request) -> Request:
+        """Return an answer that accepts all events; none is stored."""
         return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in request["Entries"]]}
 
     def control(self, command: Request) -> Request:

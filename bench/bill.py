@@ -100,6 +100,7 @@ class Stack:
         return self._mean(lambda check: self.figures[f"{check} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
 
     def lamda(self) -> float:
+        """Return the cost of Lambda for checks."""
         wait = WAITS * self.memory("CheckFunction") / self._in_chunk
         return CHECKS * ((self.cpu * GB_PER_PROCESSOR + wait) * GB_SECOND + INVOCATION / self._in_chunk)
 
@@ -109,17 +110,21 @@ class Stack:
         return Template().functions()[function].memory / 1024
 
     def queue(self) -> float:
+        """Return the cost of SQS requests for checks."""
         return CHECKS * (1 / min(10, self._chunks) + 2) / self._in_chunk * SQS
 
     def table(self) -> float:
+        """Return the cost of DynamoDB reads and writes for checks."""
         reads = (self._traffic("half_read_units") + 1 / self._in_chunk) / 2 * READ
         checked = ceil((_CHECKED_ITEM + self._in_chunk * ID_BYTES) / 1024) / self._in_chunk * WRITE
         return CHECKS * (reads + checked)
 
     def logs(self) -> float:
+        """Return the cost of the checks' logs."""
         return CHECKS * (self._traffic("log_bytes") + PLATFORM_LOG) / self._in_chunk * LOGS
 
     def runs(self) -> float:
+        """Return the cost of runs with patches, and of the runs that follow them."""
         outage = self.figures["outage"]
         processor = (outage["event_cpu_ms"] + outage["run_cpu_ms"]) / 1000 * GB_PER_PROCESSOR
         run = (processor + PATCH_WAITS * self.memory("RebalanceFunction")) * GB_SECOND + 2 * INVOCATION
@@ -144,12 +149,15 @@ class Stack:
         return float(sent + packets * PACKET)
 
     def egress(self) -> float:
+        """Return the cost of checks' traffic to the internet."""
         return CHECKS * self.wire("out") * EGRESS
 
     def quiet(self) -> float:
+        """Return the cost of checks without their traffic to the internet."""
         return self.lamda() + self.queue() + self.table() + self.logs()
 
     def sum(self) -> float:
+        """Return the cost of checks, runs and egress, with the cluster's share of the stack's own costs."""
         return self.quiet() + self.runs() + self.fixed() + self.egress()
 
     def nat(self) -> float:

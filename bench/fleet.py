@@ -82,6 +82,7 @@ class Relay:
         self.bytes = {"out": 0, "in": 0}  # seen from the function
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on the bytes of one connection in both directions until both ends have closed it."""
         upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._port)
         await asyncio.gather(self._pass(reader, to_upstream, "out"), self._pass(upstream, writer, "in"))
 

@@ -155,13 +155,16 @@ class Deployment:
 
     @property
     def table(self) -> str:
+        """Return the name of the table; the first use creates it."""
         return self.physical(next(iter(self.template.of_type("AWS::DynamoDB::Table"))))
 
     @property
     def bus(self) -> str:
+        """Return the name of the event bus; the first use creates it."""
         return self.physical(next(iter(self.template.of_type("AWS::Events::EventBus"))))
 
     def function(self, logical_id: str) -> Function:
+        """Return a function of the template. Raises KeyError for an unknown one."""
         functions = self.template.functions()
         if logical_id not in functions:
             raise KeyError(f"{self.template.path.name} has no function {logical_id}; it has {', '.join(functions)}")
@@ -180,6 +183,7 @@ class Deployment:
                     yield function.logical_id, self.template.resolve(event["Properties"], self.physical)
 
     def event_source_mappings(self) -> list[EventSourceMapping]:
+        """Return the mappings of queues to functions."""
         return [
             EventSourceMapping(
                 function=function,
@@ -192,6 +196,7 @@ class Deployment:
         ]
 
     def schedules(self) -> list[Schedule]:
+        """Return the schedules of functions."""
         return [
             Schedule(function, properties["ScheduleExpression"], properties["Input"])
             for function, properties in self._events("ScheduleV2")

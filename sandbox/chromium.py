@@ -130,6 +130,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def load(self, url: str) -> None:
+        """Open a URL and wait until the page has loaded."""
         self.call("Page.navigate", url=url)
         while self._next().get("method") != "Page.loadEventFired":
             pass

@@ -111,17 +111,21 @@ class FastClock:
         self._turn = self.elapsed(), time.monotonic()
 
     def elapsed(self) -> timedelta:
+        """Return the time since the start, by this clock."""
         before, start = self._turn
         return before + min(timedelta(seconds=(time.monotonic() - start) * SPEED), _LOOP)
 
     @property
     def minutes(self) -> float:
+        """Return the minutes since the start, by this clock."""
         return self.elapsed().total_seconds() / 60
 
     def now(self) -> datetime:
+        """Return the time of this clock in UTC."""
         return self._began + self.elapsed()
 
     def sleep(self, seconds: float) -> None:
+        """Wait for this many seconds of this clock."""
         time.sleep(seconds / SPEED)
 
 
@@ -251,16 +255,19 @@ class Demo:
             self.world.clusters["self-managed"].store.create(resource, body, manager="kubectl-client-side-apply")
 
     def scale(self, pods: int) -> None:
+        """Scale the app of the self-managed cluster to this many pods."""
         store = self.world.clusters["self-managed"].store
         store.scale("deployments.apps", "default", _APP, pods, manager="kubectl")
 
     def reconcile_shoot(self) -> None:
+        """Request a reconciliation of the Shoot by annotation, as an operator does."""
         store = self.world.clusters["gardener-plain"].store
         (shoot,) = store.list(SHOOTS)
         patch = {"metadata": {"annotations": {OPERATION: "reconcile"}}}
         store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], patch, manager="kubectl")
 
     def set_invalid_maximum(self) -> None:
+        """Set the pool's maximum on one Cluster API group to a text, as an operator may do by mistake."""
         cluster = self.world.clusters["cluster-api"]
         view = cluster.groups()[0]
         patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}

@@ -47,9 +47,11 @@ class LambdaContext:
 
     @property
     def invoked_function_arn(self) -> str:
+        """Return the function's ARN."""
         return f"arn:aws:lambda:{os.environ.get('AWS_REGION', 'eu-central-1')}:{ACCOUNT}:function:{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds until the timeout, at least 0."""
         return max(0, int((self.timeout - (time.monotonic() - self.started)) * 1000))
 
 

@@ -41,6 +41,7 @@ def apply_command(  # noqa: PLR0913 (its options)
     yes: Yes = False,
     reason: Reason = None,
 ) -> None:
+    """Store the records of a file or folder; with ``--prune``, unregister clusters that no file names."""
     records = read_files(file)
     if not records:
         fail([f"{file}: there is no cluster in it: nothing is done"])
@@ -183,6 +184,7 @@ def export_command(
         str, typer.Option("--out", help="The file to write, together with its schema; - is standard output.")
     ] = "-",
 ) -> None:
+    """Print the records as a fleet file, or write them to a file next to their schema."""
     exported = list(pages("export", stack, cluster, {"selector": selector}))
     unread = [line for page in exported for line in page["unread"].values()]
     records = [record for page in exported for record in page["records"]]

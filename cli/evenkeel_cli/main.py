@@ -77,6 +77,7 @@ app.command("report")(report_command)
 
 
 def main() -> None:
+    """Run the command line. Reports output that cannot be written in one line; a closed pipe is no error."""
     try:
         try:
             # kubectl calls it as kubectl-evenkeel; completion has one variable for both.

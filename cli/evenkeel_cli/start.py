@@ -7,6 +7,7 @@ _INTERRUPTED = 130  # as in shells
 
 
 def main() -> None:
+    """Run the command line. An interrupt prints one line and exits with 130."""
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:  # closed, as by cron
             setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (until the end)

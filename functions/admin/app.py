@@ -13,6 +13,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Perform any action and return its answer. An expected error is an answer too."""
     try:
         answer = container(writes=False).operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

@@ -16,6 +16,8 @@ metrics = make_metrics()
 
 
 def check(record: SqsRecord, context: Any) -> None:
+    """Check the clusters of one message. A chunk that SQS delivers a third time is split instead."""
+
     def work(body: str) -> None:
         check = container(writes=False).check
         clusters = read_message(CheckRequest, body).clusters
@@ -34,4 +36,5 @@ def check(record: SqsRecord, context: Any) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Check the clusters of a batch and return Lambda's partial batch response."""
     return answer_batch(records_of(event, logger), partial(check, context=context))

@@ -17,6 +17,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Perform an action that on-call rights cover and return its answer. An expected error is an answer too."""
     try:
         answer = container(writes=False).operate.within(Right.WRITE, event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:

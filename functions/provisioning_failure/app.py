@@ -17,6 +17,7 @@ metrics = make_metrics()
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: Any, context: Any) -> dict[str, Any]:
+    """Handle one event and return its result."""
     answer = container().receive_event(read_event(event, account_of(context)), remaining_of(context))
     logger.info(answer["message"], extra={"result": answer["result"], "kind": answer["kind"]})
     metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["result"] == EventResult.IGNORED))

@@ -15,6 +15,8 @@ metrics = make_metrics()
 
 
 def rebalance(record: SqsRecord, context: Any) -> None:
+    """Perform the run of a cluster or the step of a rollout that one message requests."""
+
     def work(body: str) -> None:
         request = read_request(body)
         if isinstance(request, RolloutRequest):
@@ -37,4 +39,5 @@ def rebalance(record: SqsRecord, context: Any) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Perform the runs of a batch and return Lambda's partial batch response."""
     return answer_batch(records_of(event, logger), partial(rebalance, context=context))

@@ -18,6 +18,8 @@ metrics = make_metrics()
 
 
 def recheck(record: SqsRecord) -> None:
+    """Continue the scan of a shard, or request a run that has become due, as one message says."""
+
     def work(body: str) -> None:
         request = read_recheck(body)
         if isinstance(request, ScanRequest):
@@ -32,6 +34,7 @@ def recheck(record: SqsRecord) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Request checks of due clusters on a schedule or by hand, or handle a batch of the recheck queue."""
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         return answer_batch(event["Records"], recheck)
     try:

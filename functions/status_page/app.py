@@ -12,6 +12,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Write the status page of all clusters to the bucket."""
     answer = container(writes=False).operate.read({"action": "status", "cluster": "*"}, remaining_of(context))
     page = page_of_status(answer, "answer of this stack", container(writes=False).clock.now())
     container(writes=False).shelf.put(document(page))

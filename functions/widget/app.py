@@ -19,6 +19,7 @@ logger = make_logger()
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: Any, context: Any) -> str | dict[str, Any]:
+    """Return the widget's HTML or description, or the answer of an action that only reads."""
     params = event if isinstance(event, dict) else {}
     if params.get("describe"):
         return {"markdown": DESCRIPTION}

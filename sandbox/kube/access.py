@@ -22,6 +22,7 @@ class Rule:
 
     @classmethod
     def all(cls) -> Self:
+        """Return the rule that allows everything."""
         return cls(verbs=("*",), groups=("*",), resources=("*",))
 
     @classmethod
@@ -41,6 +42,7 @@ class Rule:
         ]
 
     def allows(self, verb: str, group: str, resource: str, namespace: str, name: str) -> bool:
+        """Return True if the rule allows this verb on this object."""
         return (
             _in(verb, self.verbs)
             and _in(group, self.groups)

@@ -52,6 +52,7 @@ class Request:
 
     @property
     def is_dry_run(self) -> bool:
+        """Return True if the server checks the request without storing its result."""
         return self.query.get("dryRun") == "All"
 
     @property
@@ -85,9 +86,11 @@ class RequestLog:
         self._entries: list[Request] = []
 
     def add(self, request: Request) -> None:
+        """Add a request."""
         self._entries.append(request)  # atomic, as is the copy below
 
     def clear(self) -> None:
+        """Remove all requests."""
         self._entries.clear()
 
     def matching(self, **criteria: Any) -> list[Request]:
@@ -95,6 +98,7 @@ class RequestLog:
         return [entry for entry in self if entry.matches(**criteria)]
 
     def count(self, **criteria: Any) -> int:
+        """Return the number of requests that meet all criteria of `Request.matches`."""
         return len(self.matching(**criteria))
 
     def __iter__(self) -> Iterator[Request]:
@@ -141,6 +145,7 @@ class Faults:
         return fault
 
     def clear(self) -> None:
+        """Remove all faults."""
         with self._lock:
             self._waiting.clear()
 

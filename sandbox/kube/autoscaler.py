@@ -84,10 +84,12 @@ class NodeGroup:
 
     @property
     def key(self) -> str:
+        """Return the namespace and the name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def running(self) -> int:
+        """Return the number of machines with a node."""
         return sum(machine.node for machine in self.machines)
 
 

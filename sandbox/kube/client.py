@@ -28,6 +28,7 @@ class Client:
             return None
 
     def create(self, resource: str, body: Object) -> Object:
+        """Create an object and return it as stored."""
         return self.store.create(resource, body, manager=self.manager)
 
     def patch(self, item: Object, patch: Object, *, subresource: str = "", manager: str = "") -> Object:
@@ -67,6 +68,7 @@ class Client:
         return self.create(resource, {**body, "metadata": metadata})
 
     def delete(self, item: Object) -> None:
+        """Delete an object."""
         resource, metadata = self.store.resource_of(item).full_name, item["metadata"]
         self.store.delete(resource, metadata.get("namespace", ""), metadata["name"])
 

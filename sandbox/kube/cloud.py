@@ -82,6 +82,7 @@ class Cloud:
         self._refusals[zone] = (code, message, status)
 
     def accept(self, zone: str) -> None:
+        """Undo `refuse`."""
         self._refusals.pop(zone, None)
 
     def never_join(self, zone: str, machines: int) -> None:

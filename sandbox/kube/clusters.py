@@ -43,6 +43,7 @@ class Member:
 
 
 def members_of(cluster: Cluster) -> Iterator[Member]:
+    """Yield a member for each zone of each pool."""
     for pool in cluster.pools.values():
         count = len(pool.zones)
         for index, (zone, replicas) in enumerate(zip(pool.zones, pool.replicas, strict=False)):
@@ -111,18 +112,22 @@ def build_plain_gardener(cluster: Cluster) -> None:
 
 
 def build_cluster_api(cluster: Cluster) -> None:
+    """Create a Cluster, and annotated MachineDeployments."""
     create_manifests(cluster, "cluster-api.yaml")
 
 
 def build_cluster_class(cluster: Cluster) -> None:
+    """Create a Cluster with a topology, and let its controller create the MachineDeployments."""
     _build_owned(cluster, "cluster-class.yaml")
 
 
 def build_hypershift(cluster: Cluster, *, platform: str) -> None:
+    """Create a HostedCluster and its NodePools, and let their operator create the rest."""
     _build_owned(cluster, "hypershift.yaml", platform=platform)
 
 
 def build_openshift(cluster: Cluster, *, plain: bool) -> None:
+    """Create MachineSets and MachineAutoscalers; if ``plain``, without Evenkeel's labels and annotations."""
     create_manifests(cluster, "openshift.yaml", plain=plain)
 
 

@@ -40,6 +40,7 @@ def evicts_without_budget(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
+    """Return True if the pod's condition Ready is True."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 

@@ -59,11 +59,13 @@ def details_of(group: str, kind: str, name: str = "") -> dict[str, Json]:
 
 
 def not_found(group: str, plural: str, name: str) -> ApiError:
+    """Return the answer for an object that does not exist."""
     full = f"{plural}.{group}" if group else plural
     return ApiError(404, f'{full} "{name}" not found', details=details_of(group, plural, name))
 
 
 def conflict(group: str, plural: str, name: str, reason: str = "") -> ApiError:
+    """Return the answer to a write that conflicts with the stored object."""
     full = f"{plural}.{group}" if group else plural
     text = reason or "the object has been modified; please apply your changes to the latest version and try again"
     message = f'Operation cannot be fulfilled on {full} "{name}": {text}'
@@ -74,9 +76,14 @@ class FieldConflict(Protocol):
     """An applied field that another field manager owns."""
 
     @property
-    def manager(self) -> str: ...
+    def manager(self) -> str:
+        """Return the other field manager, as the API server's message names it."""
+        ...
+
     @property
-    def field(self) -> str: ...
+    def field(self) -> str:
+        """Return the path of the field."""
+        ...
 
 
 def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
@@ -97,6 +104,7 @@ def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """Return the answer to an object with invalid fields."""
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     full = f"{kind}.{group}" if group else kind
     message = f'{full} "{name}" is invalid: {texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"}'
@@ -111,6 +119,7 @@ def invalid_patch(cause: Cause) -> ApiError:
 
 
 def expired(restart_token: str) -> ApiError:
+    """Return the answer to a list with an expired continue token."""
     return ApiError(
         410,
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "

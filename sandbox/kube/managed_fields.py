@@ -107,6 +107,7 @@ class Conflict:
 
     @property
     def manager(self) -> str:
+        """Return the owner with its API version and, for an update, its time."""
         at = f" at {self.owner.time}" if self.owner.operation == "Update" else ""
         return f'"{self.owner.manager}" using {self.owner.api_version}{at}'
 

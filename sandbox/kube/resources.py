@@ -37,13 +37,16 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def version(self, name: str | None) -> Version:
+        """Return the version of this name; the storage version without one."""
         return next(version for version in self.versions if version.name == (name or self.storage))
 
     def api_version(self, version: str) -> str:
+        """Return a version as an object's ``apiVersion`` has it."""
         return f"{self.group}/{version}" if self.group else version
 
     @classmethod
     def of_crd(cls, crd: Object) -> Resource:
+        """Return the resource of a custom resource definition."""
         spec = crd["spec"]
         served = [version for version in spec["versions"] if version.get("served", True)]
         return cls(

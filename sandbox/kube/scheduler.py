@@ -159,6 +159,7 @@ class SchedulerSnapshot:
 
     @classmethod
     def of(cls, store: Store) -> Self:
+        """Return the snapshot of a store."""
         return cls.over(
             {resource: store.list(resource) for resource in KINDS if resource != "pods"}
             | {"pods": [pod for pod in store.list("pods") if pod["spec"].get("nodeName")]}
@@ -193,6 +194,7 @@ class SchedulerSnapshot:
         )
 
     def on(self, node: Object) -> list[Object]:
+        """Return the pods on a node."""
         return [pod for pod in self.pods if pod["spec"]["nodeName"] == node["metadata"]["name"]]
 
     def misfits(self, pod: Object, node: Object) -> list[str]:
@@ -214,6 +216,7 @@ class SchedulerSnapshot:
                 yield name, self.claims.get((namespace, name))
 
     def class_of(self, claim: Object) -> Object:
+        """Return the StorageClass of a claim; empty if it has none."""
         return self.classes.get(claim["spec"].get("storageClassName") or "", {})
 
     def waits(self, claim: Object) -> bool:

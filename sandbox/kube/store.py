@@ -138,9 +138,11 @@ class Store:
 
     @property
     def resources(self) -> tuple[Resource, ...]:
+        """Return all resources."""
         return tuple(self._resources.values())
 
     def resource(self, name: str) -> Resource:
+        """Return the resource of this full name. Raises ApiError 404."""
         try:
             return self._resources[name]
         except KeyError:
@@ -614,6 +616,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
+    """Return the time of a text in RFC 3339, in UTC."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 

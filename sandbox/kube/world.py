@@ -229,6 +229,7 @@ class World:
 
     @property
     def now(self) -> datetime:
+        """Return the time of the world's clock."""
         return self._clock()
 
     def __enter__(self) -> Self:

@@ -31,32 +31,63 @@ class Machine(Protocol):
     """A machine object. The name is unique in its pool."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the machine."""
+        ...
+
     @property
-    def created(self) -> float: ...
+    def created(self) -> float:
+        """Return the time of creation in seconds."""
+        ...
+
     @property
-    def node(self) -> bool: ...
+    def node(self) -> bool:
+        """Return True if the machine's node has joined."""
+        ...
 
 
 class Group(Protocol):
     """A node group as it is now; an action that is carried out changes it."""
 
     @property
-    def key(self) -> Hashable: ...
+    def key(self) -> Hashable:
+        """Return the key that identifies the group."""
+        ...
+
     @property
-    def pool(self) -> str: ...
+    def pool(self) -> str:
+        """Return the name of the pool."""
+        ...
+
     @property
-    def zone(self) -> str: ...
+    def zone(self) -> str:
+        """Return the name of the zone."""
+        ...
+
     @property
-    def requested(self) -> int: ...
+    def requested(self) -> int:
+        """Return the requested replicas."""
+        ...
+
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Return the number of machines with a node."""
+        ...
+
     @property
-    def readable_bounds(self) -> Bounds | None: ...  # None: the provider cannot parse them
+    def readable_bounds(self) -> Bounds | None:
+        """Return the bounds that the provider can parse."""
+        ...  # None: the provider cannot parse them
+
     @property
-    def has_template(self) -> bool: ...  # cpu and memory of a node are known without a running one
+    def has_template(self) -> bool:
+        """Return True if the group has a node template."""
+        ...  # cpu and memory of a node are known without a running one
+
     @property
-    def machines(self) -> Sequence[Machine]: ...  # oldest first
+    def machines(self) -> Sequence[Machine]:
+        """Return the machines."""
+        ...  # oldest first
 
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)

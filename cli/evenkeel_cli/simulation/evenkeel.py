@@ -256,6 +256,7 @@ class Evenkeel(_Port):
 
     @property
     def decisions(self) -> list[Decision]:
+        """Return the decisions of all runs so far."""
         return self._table.decisions
 
     @property
@@ -291,15 +292,19 @@ class Evenkeel(_Port):
     # Ports
 
     def now(self) -> datetime:
+        """Return the simulated time in UTC."""
         return self._world.time
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> _Cluster:
+        """Return the simulated cluster."""
         return _Cluster(self._world, self._groups)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        """Return the simulated workload cluster."""
         return WorkloadView(self._world)
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        """Request a check after this many seconds."""
         self._check_again(seconds)

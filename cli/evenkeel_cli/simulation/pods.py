@@ -70,6 +70,7 @@ class Pods:
         return sorted((pod for pod in self.all() if pod.node is None), key=lambda pod: pod.created)
 
     def counts(self) -> PodCounts:
+        """Return the pods by kind, and the evictions so far."""
         return PodCounts(
             wanted={kind.name: self._expected(kind) for kind in self.kinds},
             waiting={kind.name: sum(pod.node is None for pod in pods) for kind, pods in self._alive.items()},

@@ -51,6 +51,7 @@ class NodeInfo:
 
     @classmethod
     def of(cls, name: str, pool: str, zone: str, size: NodeSize) -> Self:
+        """Return an empty node of this size in a pool and zone."""
         labels = {**size.labels, POOL: pool, ZONE: zone, HOSTNAME: name}
         return cls(name, labels, ceil(size.cpu * 1000), ceil(size.memory))
 
@@ -62,6 +63,7 @@ class NodeInfo:
 
     @property
     def pods(self) -> int:
+        """Return the number of pods on the node."""
         return self.kinds.total()
 
     @property
@@ -70,6 +72,7 @@ class NodeInfo:
         return max(self.used_cpu / self.cpu, self.used_memory / self.memory)
 
     def copy(self) -> "NodeInfo":
+        """Return a copy whose pods change independently."""
         node = NodeInfo(self.name, self.labels, self.cpu, self.memory, self.is_open)
         node.kinds, node.used_cpu, node.used_memory = self.kinds.copy(), self.used_cpu, self.used_memory
         return node
@@ -82,6 +85,7 @@ class Scheduler:
         self.nodes = {node.name: node for node in nodes}
 
     def copy(self) -> "Scheduler":
+        """Return a copy with a copy of each node."""
         return Scheduler(node.copy() for node in self.nodes.values())
 
     def fits(self, kind: PodGroup, node: NodeInfo) -> bool:

@@ -151,6 +151,7 @@ class World:
     # Changes of groups
 
     def order(self, group: Group, nodes: int) -> None:
+        """Add machines to a group. The cloud launches them after the zone's answer time."""
         for _ in range(nodes):
             self._later(self.zones[group.zone].answer, partial(self._launch, group, self._machine(group)))
         self.ordered += nodes
@@ -252,6 +253,7 @@ class World:
         return (*(self.seen(machine) for machine in group.machines), *leaving)
 
     def seen(self, machine: SimulatedMachine) -> Machine:
+        """Return a machine as an object of the API."""
         return Machine(
             name=machine.name,
             uid=str(machine.number),

@@ -68,9 +68,11 @@ class SystemClock:
     """This machine's clock."""
 
     def now(self) -> datetime:
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
+        """Wait for this many seconds."""
         sleep(seconds)
 
 
@@ -175,6 +177,7 @@ class Container:
 
     @cached_property
     def scan(self) -> "Scan":
+        """Return the use case of functions/scan."""
         from evenkeel.application.fleet.scan import Scan
 
         return Scan(store=self.store, queue=self._queue, clock=self.clock, together=run_in_threads)
@@ -186,6 +189,7 @@ class Container:
 
     @cached_property
     def rebalance_inbox(self) -> Inbox:
+        """Return the inbox of the rebalance queue, whose failed messages are retried earlier."""
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
@@ -194,6 +198,7 @@ class Container:
 
     @cached_property
     def check(self) -> "CheckClusters":
+        """Return the use case of functions/check."""
         from evenkeel.application.rebalancing.check import CheckClusters
 
         return CheckClusters(
@@ -207,6 +212,7 @@ class Container:
 
     @cached_property
     def rebalance(self) -> Rebalance:
+        """Return the use case of functions/rebalance for runs."""
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
@@ -221,6 +227,7 @@ class Container:
 
     @cached_property
     def rollout(self) -> "AdvanceRollouts":
+        """Return the use case of functions/rebalance for rollouts."""
         from evenkeel.application.rollout.rollout import AdvanceRollouts
 
         return AdvanceRollouts(
@@ -243,6 +250,7 @@ class Container:
 
     @cached_property
     def receive_event(self) -> "ReceiveEvent":
+        """Return the use case of functions/provisioning_failure."""
         from evenkeel.adapters.aws.idempotency import DynamoIdempotency
         from evenkeel.application.rebalancing.events import ReceiveEvent
         from evenkeel.application.rebalancing.request_scale import RequestScale

@@ -79,6 +79,7 @@ class ClusterAPIControllers(DeploymentControllers):
         self.machine_pools = MachinePools(self, self._create_node, is_new=self._new)
 
     def step(self, now: datetime) -> None:
+        """Reconcile as every machine API does, then reconcile the MachinePools."""
         super().step(now)
         self.machine_pools.step(now)
 
@@ -92,6 +93,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return self.store.resource(self.resource("machines")).storage == "v1beta2"
 
     def is_paused(self, item: Object) -> bool:
+        """Return True if the object's annotation or its Cluster pauses it."""
         if "cluster.x-k8s.io/paused" in annotations_of(item):
             return True
         namespace, name = item["metadata"]["namespace"], item["spec"]["clusterName"]
@@ -99,6 +101,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return bool(cluster.get("spec", {}).get("paused"))
 
     def reconcile_owners(self, now: datetime) -> None:
+        """Run the topology controller."""
         self.topology.step()
 
     def digest_of(self, template: Object) -> str:
@@ -107,6 +110,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return template_hash({**template, "metadata": metadata} if annotations_of(template) else template)
 
     def pool_of(self, item: Object) -> str | None:
+        """Return the value of the users' label of a pool."""
         return labels_of(item).get(USERS_POOL_LABEL)
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
@@ -127,6 +131,7 @@ class ClusterAPIControllers(DeploymentControllers):
                 self.client.annotate(machine, {**annotations})
 
     def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
+        """Return the labels of the set that a deployment creates, and the rest of its spec."""
         spec = deployment["spec"]
         labels = {
             "cluster.x-k8s.io/cluster-name": spec["clusterName"],
@@ -138,6 +143,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return labels, {"clusterName": spec["clusterName"], "template": {**template, "metadata": metadata}}
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
+        """Return the Machine that a set creates, with a reference to its AWSMachine."""
         metadata, template = machine_set["metadata"], machine_set["spec"]["template"]
         reference = dict(template["spec"].get("infrastructureRef") or {}) | {"kind": "AWSMachine", "name": name}
         cluster = machine_set["spec"]["clusterName"]
@@ -157,14 +163,17 @@ class ClusterAPIControllers(DeploymentControllers):
         return {key: labels[key] for key in labels if key.split("/")[0].endswith(_NODE_LABEL_DOMAINS)}, []
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
+        """Return the machines in Cluster API's order of deletion."""
         spec = machine_set["spec"]
         order = (spec.get("deletion") or {}).get("order") or spec.get("deletePolicy") or "Random"
         return cluster_api_deletion_order(machines, order, now)
 
     def zone_of(self, spec: Object) -> str:
+        """Return the failure domain, or an empty text."""
         return str(spec.get("failureDomain", ""))
 
     def on_created(self, machine: Object, now: datetime) -> None:
+        """Create the AWSMachine of a new Machine, and report that the Machine waits for it."""
         metadata = {key: machine["metadata"][key] for key in ("name", "namespace", "labels")}
         metadata["ownerReferences"] = [controller_reference(machine)]
         self.client.create(self._aws, {"metadata": metadata, "spec": self._infrastructure_of(machine)})
@@ -188,6 +197,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return self.client.find(self._aws, metadata["namespace"], metadata["name"])
 
     def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+        """Report the running instance on AWSMachine and Machine."""
         aws = self._aws_machine(machine)
         assert aws is not None
         provider = {"providerID": provider_id(instance)}
@@ -198,6 +208,7 @@ class ClusterAPIControllers(DeploymentControllers):
         self.client.update_status(machine, self._machine_status(machine, "Provisioned", None, "", now))
 
     def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
+        """Report the refused launch on both objects and in an event. Return the time of the next try."""
         aws = self._aws_machine(machine)
         assert aws is not None
         cause, reason = f"failed to run instance: {error}", "InstanceProvisionFailed"
@@ -212,6 +223,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return now + self.timing.infrastructure_retry
 
     def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
+        """Report the node, and set the phase to Running."""
         status = self._machine_status(machine, "Running", None, "", now)
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         old = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
@@ -220,6 +232,7 @@ class ClusterAPIControllers(DeploymentControllers):
         self.client.update_status(machine, status)
 
     def on_deleted(self, machine: Object) -> None:
+        """Delete the AWSMachine."""
         if aws := self._aws_machine(machine):
             self.client.delete(aws)
 
@@ -239,6 +252,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return status | {"infrastructureReady": ready, "bootstrapReady": True}
 
     def set_status(self, machine_set: Object, machines: Sequence[Object]) -> Object:
+        """Return the status of a set, with the fields of the server's API version."""
         ready = sum(1 for machine in machines if self.has_node(machine) and not is_deleting(machine))
         labels = machine_set["spec"].get("selector", {}).get("matchLabels") or {}
         status: Object = {
@@ -251,6 +265,7 @@ class ClusterAPIControllers(DeploymentControllers):
         return status | ({"upToDateReplicas": len(machines)} if self._new else {"fullyLabeledReplicas": len(machines)})
 
     def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:
+        """Return the status of a deployment, with the fields of the server's API version."""
         totals = self.totals(deployment, sets)
         phase = "Running"
         if min(totals.replicas, totals.available) < totals.desired:
@@ -301,10 +316,12 @@ class HyperShiftControllers(ClusterAPIControllers):
         self.operator = NodePoolOperator(self.store)
 
     def reconcile_owners(self, now: datetime) -> None:
+        """Run the NodePool operator, then the topology controller."""
         self.operator.step(now)
         super().reconcile_owners(now)
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        """Return the arguments of the hosted cluster's autoscaler; None while it is scaled down."""
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:

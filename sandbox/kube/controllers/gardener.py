@@ -104,6 +104,7 @@ class GardenerControllers(DeploymentControllers):
         self.gardenlet = Gardenlet(self.store, self.actuator, pace or Pace())
 
     def reconcile_owners(self, now: datetime) -> None:
+        """Run gardenlet and the Worker's actuator, and mark the machines that deployments list for deletion."""
         self.gardenlet.step(now)
         self.actuator.carry_out_requests(now)
         if self.worker_controller:
@@ -118,6 +119,7 @@ class GardenerControllers(DeploymentControllers):
             self.actuator.reconcile(worker, now)
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        """Return the arguments of the autoscaler's Deployment, or None while it does not run. Empty without a Shoot."""
         if not self.store.list(SHOOTS):
             return ()  # a cluster-autoscaler without flags for groups, which reads annotations
         deployments = self.store.list(DEPLOYMENTS, fields="metadata.name=cluster-autoscaler")
@@ -225,27 +227,34 @@ class GardenerControllers(DeploymentControllers):
         self.client.update_status(machine, {**status, "currentStatus": current, **last})
 
     def machine_set_of(self, deployment: Object, digest: str) -> tuple[dict[str, str], Object]:
+        """Return the labels of the set that a deployment creates, and the rest of its spec."""
         labels = {"name": deployment["metadata"]["name"], self.hash_label: digest}
         return labels, {"template": deployment["spec"]["template"]}
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
+        """Return the machine that a set creates, with the set's labels."""
         metadata = {key: machine_set["metadata"][key] for key in ("namespace", "labels")}
         return {"metadata": {"name": name, **metadata}, "spec": machine_set["spec"]["template"]["spec"]}
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
+        """Return the machines in machine-controller-manager's order of deletion."""
         return gardener_deletion_order(machines, now)
 
     def zone_of(self, spec: Object) -> str:
+        """Return the zone in the labels of the node template, or an empty text."""
         return str(labels_of(spec.get("nodeTemplate") or {}).get(ZONE_LABEL, ""))
 
     def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        """Return the labels and the taints of the node template."""
         template = machine["spec"].get("nodeTemplate") or {}
         return labels_of(template), (template.get("spec") or {}).get("taints") or []
 
     def skips_drain(self, machine: Object) -> bool:
+        """Return True if the machine's label requests deletion without a drain."""
         return labels_of(machine).get("force-deletion") == "True"
 
     def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
+        """Return True if the machine failed without preservation, or was marked before its set was scaled."""
         if _phase(machine) == "Failed":
             return not is_preserved(machine, now) and _preserve_value(machine) not in _PRESERVE_VALUES
         marked, scaled_at = _marked_at(machine), annotations_of(machine_set).get(SCALED_AT)
@@ -253,9 +262,11 @@ class GardenerControllers(DeploymentControllers):
         return first and marked is not None and scaled_at is not None and marked <= parse_time(scaled_at)
 
     def has_node(self, machine: Object) -> bool:
+        """Return True if the phase is Running or Unknown."""
         return _phase(machine) in ("Running", "Unknown")
 
     def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+        """Report the instance and the name of its node, and set the phase to Pending."""
         # The controller writes the node's name long before the node joins.
         labels, spec = {"node": node_name(instance)}, {"providerID": provider_id(instance)}
         self.client.patch(machine, {"metadata": {"labels": labels}, "spec": spec})
@@ -263,6 +274,7 @@ class GardenerControllers(DeploymentControllers):
         self._update_machine(machine, now, "Pending", operation)
 
     def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
+        """Report the provider's error unless the last one is similar. Return the time of the next try."""
         code = "ResourceExhausted" if error.code in _RESOURCE_EXHAUSTED else "Internal"
         text = f"Cloud provider message - machine codes error: code = [{code}] message = [{error}]"
         phase = "Failed" if self._is_overdue(machine, now) else "CrashLoopBackOff"
@@ -283,10 +295,12 @@ class GardenerControllers(DeploymentControllers):
         return age_of(machine, now) > self.timing.creation_timeout.total_seconds()
 
     def on_waiting_for_retry(self, machine: Object, now: datetime) -> None:
+        """Set the phase to Failed after the creation timeout."""
         if _phase(machine) != "Failed" and self._is_overdue(machine, now):
             self._update_machine(machine, now, "Failed", **machine["status"])
 
     def on_waiting(self, machine: Object, instance: Instance, now: datetime) -> None:
+        """Set the phase to Failed if the node has not joined within the creation timeout."""
         if _phase(machine) != "Failed" and self._is_overdue(machine, now):
             minutes = int(self.timing.creation_timeout.total_seconds() // 60)
             # There is no error code: only the time shows the failure.
@@ -294,17 +308,20 @@ class GardenerControllers(DeploymentControllers):
             self._update_machine(machine, now, "Failed", {"state": "Failed", "description": text})
 
     def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
+        """Set the phase to Running."""
         text = f"Machine {machine['metadata']['name']} successfully joined the cluster"
         operation = {"state": "Successful", "description": text}
         self._update_machine(machine, now, "Running", operation, conditions=node["status"]["conditions"])
 
     def on_deleting(self, machine: Object, now: datetime) -> None:
+        """Set the phase to Terminating."""
         if _phase(machine) != "Terminating":
             text = "Set machine status to termination. Now, getting VM Status"
             operation = {"type": "Delete", "state": "Processing", "description": text}
             self._update_machine(machine, now, "Terminating", operation, **status_of(machine))
 
     def set_status(self, machine_set: Object, machines: Sequence[Object]) -> Object:
+        """Return the status of a set, with its failed and its preserved machines."""
         ready = sum(1 for machine in machines if self.has_node(machine))
         failed = [
             {
@@ -332,6 +349,7 @@ class GardenerControllers(DeploymentControllers):
         }
 
     def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:
+        """Return the status of a deployment, with the failed machines of its sets."""
         totals = self.totals(deployment, sets)
         failed = [item for machine_set in sets for item in status_of(machine_set).get("failedMachines") or ()]
         enough = totals.available >= totals.desired

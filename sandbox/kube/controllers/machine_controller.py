@@ -189,9 +189,11 @@ class MachineControllers(ABC):
     # -- shared work ----------------------------------------------------------------------------------------------
 
     def resource(self, plural: str) -> str:
+        """Return the full name of a resource of the API group."""
         return f"{plural}.{self.group}"
 
     def objects(self, plural: str) -> list[Object]:
+        """Return the objects of a resource of the API group."""
         return self.store.list(self.resource(plural))
 
     def by_owner(self, plural: str) -> dict[str, list[Object]]:
@@ -328,6 +330,7 @@ _MACHINE_LABEL = "sandbox.evenkeel.dev/machine"
 
 
 def node_name(instance: Instance) -> str:
+    """Return the name of an instance's node."""
     return f"ip-{instance.id[-8:]}.{instance.zone[:-1]}.compute.internal"
 
 

@@ -50,6 +50,7 @@ class MachinePools:
         self._members: dict[str, list[_Member]] = {}  # by the pool's uid, the oldest first
 
     def step(self, now: datetime) -> None:
+        """Reconcile each MachinePool that is neither paused nor being deleted."""
         for pool in self._controllers.objects("machinepools"):
             if not self._controllers.is_paused(pool) and not is_deleting(pool):
                 self._reconcile(pool, now)

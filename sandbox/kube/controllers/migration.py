@@ -34,6 +34,7 @@ class Migration:
         store.admission.append(self._admit)
 
     def step(self) -> None:
+        """Update the authority of each MachineSet, then copy the authoritative object to the other."""
         for machine_set in self._store.list(SETS, NAMESPACE):
             self._update_authority(machine_set)
         for machine_set in self._store.list(SETS, NAMESPACE):

@@ -18,18 +18,22 @@ _TEN_DAYS = 864_000.0  # seconds
 
 
 def annotations_of(item: Object) -> dict[str, str]:
+    """Return the annotations of an object; empty if it has none."""
     return (item.get("metadata") or {}).get("annotations") or {}
 
 
 def labels_of(item: Object) -> dict[str, str]:
+    """Return the labels of an object; empty if it has none."""
     return (item.get("metadata") or {}).get("labels") or {}
 
 
 def status_of(item: Object) -> Object:
+    """Return the status of an object; empty if it has none."""
     return item.get("status") or {}
 
 
 def is_deleting(item: Object) -> bool:
+    """Return True if the object is being deleted."""
     return "deletionTimestamp" in item["metadata"]
 
 
@@ -73,10 +77,12 @@ def controller_reference(owner: Object) -> Object:
 
 
 def provider_id(instance: Instance) -> str:
+    """Return the provider ID of an instance, as AWS has it."""
     return f"aws:///{instance.zone}/{instance.id}"
 
 
 def template_hash(template: Json) -> str:
+    """Return a hash of a template, five characters long."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:5]
 
 
@@ -111,4 +117,5 @@ def conditions_of(item: Object) -> dict[str, Object]:
 
 
 def as_selector(labels: dict[str, str]) -> str:
+    """Return labels as the text of a selector, sorted by key."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -71,14 +71,17 @@ class OpenShiftControllers(MachineControllers):
         self._migration = Migration(self.store)
 
     def step(self, now: datetime) -> None:
+        """Reconcile as every machine API does, then run the migration controllers if they have been started."""
         super().step(now)
         if self._migration is not None:
             self._migration.step()
 
     def reconcile_owners(self, now: datetime) -> None:
+        """Run the operator of cluster-autoscaler."""
         self.operator.step()
 
     def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        """Return the autoscaler's arguments; None while it does not run."""
         return self.operator.autoscaler_arguments()
 
     def pool_of(self, item: Object) -> str | None:
@@ -88,6 +91,7 @@ class OpenShiftControllers(MachineControllers):
         return labels_of(item["spec"].get("template", {})).get(f"{self._prefix}/cluster-api-machine-role")
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
+        """Return the machine that a set creates, with labels for zone, region and instance type."""
         template = machine_set["spec"].get("template") or {}
         spec = template.get("spec") or {}
         zone = self.zone_of(spec)
@@ -101,19 +105,23 @@ class OpenShiftControllers(MachineControllers):
         return {"metadata": metadata, "spec": spec}
 
     def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        """Return the labels and the taints of the machine's spec."""
         return labels_of(machine["spec"]), machine["spec"].get("taints") or []
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
+        """Return the machines in OpenShift's order of deletion."""
         return openshift_deletion_order(
             machines, machine_set["spec"].get("deletePolicy", "Random"), now, seed=self._seed
         )
 
     def is_paused(self, item: Object) -> bool:
+        """Return True while the object migrates. Without migration controllers: if Machine API is not its authority."""
         if self._migration is not None:
             return status_of(item).get("authoritativeAPI") == "Migrating"
         return str(item["spec"].get("authoritativeAPI", "MachineAPI")) != "MachineAPI"
 
     def zone_of(self, spec: Object) -> str:
+        """Return the availability zone of the provider's spec, or an empty text."""
         value = (spec.get("providerSpec") or {}).get("value") or {}
         return str((value.get("placement") or {}).get("availabilityZone", ""))
 
@@ -121,6 +129,7 @@ class OpenShiftControllers(MachineControllers):
         self.client.update_status(machine, {**status, "phase": phase, "lastUpdated": rfc3339(now)})
 
     def on_created(self, machine: Object, now: datetime) -> None:
+        """Set the phase to Provisioning, and report that no instance exists."""
         message = "Instance has not been created"
         options = {"reason": "InstanceNotCreated", "severity": "Warning", "message": message}
         conditions = [condition("InstanceExists", "False", now, **options)]
@@ -132,6 +141,7 @@ class OpenShiftControllers(MachineControllers):
         return {"conditions": [creation | {"lastProbeTime": rfc3339(now)}]}
 
     def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+        """Report the running instance, and set the phase to Provisioned."""
         self.client.patch(machine, {"spec": {"providerID": provider_id(instance)}})
         provider = {"instanceId": instance.id, "instanceState": "running"}
         provider |= self._provider_status("True", "Machine successfully created", now)
@@ -139,6 +149,7 @@ class OpenShiftControllers(MachineControllers):
         self._update_machine(machine, now, "Provisioned", conditions=conditions, providerStatus=provider)
 
     def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
+        """Report the refused launch. Return the time of the next try, or None if the machine has failed."""
         is_client_error = 400 <= error.status < 500
         message = f"error creating EC2 instance: {error}"
         if is_client_error:
@@ -155,11 +166,13 @@ class OpenShiftControllers(MachineControllers):
         return None if is_client_error else now + self.timing.infrastructure_retry
 
     def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
+        """Report the node, and set the phase to Running."""
         reference = {"kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
         status = {**machine["status"], "nodeRef": reference}
         self._update_machine(machine, now, **{**status, "phase": "Running"})
 
     def set_status(self, machine_set: Object, machines: Sequence[Object]) -> Object:
+        """Return the status of a set, whose replicas exclude machines that are being deleted."""
         ready = sum(1 for machine in machines if self.has_node(machine) and not is_deleting(machine))
         active = sum(1 for machine in machines if not is_deleting(machine))
         return {

@@ -23,6 +23,7 @@ class DynamoAlertMemory:
         self._now = now
 
     def last_notified(self, channel: str, key: str) -> LastNotified:
+        """Return the channel's last notification of an incident, or an empty one. Raises StateUnavailableError."""
         for item in self._table.get(_pk(channel), key):
             try:
                 version = whole(item, "version")
@@ -36,6 +37,7 @@ class DynamoAlertMemory:
         return LastNotified()
 
     def save_notified(self, channel: str, incident: str, told: LastNotified) -> None:
+        """Store a channel's notification of an incident. Raises StateConflictError if the version has changed."""
         at, order = told.moment
         until = 0 if told.claimed_until is None else int(told.claimed_until.timestamp())
         numbers = {"order": order, "claimed_until": until, "version": told.version + 1}

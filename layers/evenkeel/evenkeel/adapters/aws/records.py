@@ -92,6 +92,7 @@ class Entry:
 
     @property
     def next_version(self) -> int:
+        """Return the version that the item has after this write."""
         return (self.version or 0) + 1
 
     def note(self, versions: Versions | None) -> None:

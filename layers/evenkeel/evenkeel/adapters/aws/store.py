@@ -133,24 +133,31 @@ class DynamoStore:
         return records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
+        """Store the state of a pool. Raises StateConflictError if it has changed."""
         self._save(cluster, f"POOL#{pool}", StoredPool(id=pool, state=state), versions)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
+        """Store the state of a node group. Raises StateConflictError if it has changed."""
         self._save(cluster, f"GROUP#{key}", state, versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
+        """Store the statements about a zone. Raises StateConflictError if it has changed."""
         self._save(cluster, f"ZONE#{region}/{zone}", record, versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
+        """Store a request for nodes. Raises StateConflictError if it has changed."""
         self._save(cluster, f"GROWTH#{record.id}", record, versions)
 
     def save_event_check(self, cluster: str, record: EventCheckRecord, versions: Versions | None) -> None:
+        """Store the check that an event requested last. Raises StateConflictError if it has changed."""
         self._save(cluster, records.EVENT_LOOK, record, versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
+        """Store when the next check is due besides the scans. Raises StateConflictError if it has changed."""
         self._save(cluster, records.TIMER, timer, versions)
 
     def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
+        """Store that the cluster does not answer, or answers again. Raises StateConflictError if it has changed."""
         self._save(cluster, records.SILENCE, silence, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
@@ -312,6 +319,7 @@ class DynamoStore:
         return records.shared_offering(str(offering), self._shared_item(OFFERING, str(offering)), self._now())
 
     def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        """Store the state of an offering. Raises StateConflictError if it has changed."""
         self._put(OFFERING, records.shared_entry(str(offering), state, version, self._now()))
 
     def rollout(self) -> tuple[Rollout | None, int | None]:
@@ -320,6 +328,7 @@ class DynamoStore:
         return records.rollout_of(items.get(ROLLOUT))
 
     def save_rollout(self, rollout: Rollout, version: int | None) -> int:
+        """Store the rollout and return its new version. Raises StateConflictError if it has changed."""
         entry = records.shared_entry(ROLLOUT, rollout, version, self._now())
         self._put(ROLLOUT, entry)
         return entry.next_version
@@ -371,10 +380,12 @@ class DynamoStore:
     # ---------------------------------------------------------------- decisions
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
+        """Add a decision, cut to fit into an item. DynamoDB deletes it after ``expires``."""
         text = json.dumps(fit(decision), ensure_ascii=False)
         self._put(_pk(cluster), Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires))
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return the decisions that have not expired, the newest first: up to ``limit``."""
         values = {":pk": _pk(cluster), ":decision": _DECISION}
         condition = f"{_OF_PK} AND begins_with(sk, :decision)"
         return self._decisions(

@@ -52,6 +52,7 @@ class SealedTokens:
         self._key = key
 
     def load(self, cluster: str, *, writes: bool) -> SealedToken | None:
+        """Return the sealed token of a cluster, or None if none is stored. Raises AccessError."""
         pk, sk = self._names(cluster, writes)
         answer = self._call(
             "the kept token cannot be read",
@@ -73,6 +74,7 @@ class SealedTokens:
         raise AccessError(f"the kept token cannot be read: {problem}")
 
     def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
+        """Store a renewed token, unless another run stored one first. Raises AccessError."""
         pk, sk = self._names(cluster, writes)
         self._call(
             "the renewed token cannot be stored",
@@ -90,6 +92,7 @@ class SealedTokens:
         )
 
     def seal(self, token: str, server: str, *, writes: bool) -> str:
+        """Return the token in base64, encrypted for this server and purpose. Raises AccessError."""
         if len(token) > _LONGEST:
             raise AccessError(f"a token of {len(token)} characters is too long to be encrypted: {_LONGEST} at most")
         answer = self._call(
@@ -103,6 +106,7 @@ class SealedTokens:
         return base64.b64encode(answer).decode()
 
     def unseal(self, sealed: str, server: str, *, writes: bool) -> str:
+        """Return the decrypted token. Raises AccessError, also if it was encrypted for another server or purpose."""
         try:
             ciphertext = base64.b64decode(sealed)
         except ValueError:

@@ -30,9 +30,11 @@ class ApplyFields(Fields):
 
     @property
     def clusters(self) -> list[str]:
+        """Return the ids of the clusters whose records are given."""
         return list(self.records)
 
     def of(self, cluster: str) -> Self:
+        """Return the fields for one cluster: its record, and its former digest if one is given."""
         before = {cluster: self.before[cluster]} if cluster in self.before else {}
         return self.model_copy(update={"records": {cluster: self.records[cluster]}, "before": before})
 

@@ -82,6 +82,7 @@ class Alert(Remedy):
 
     @property
     def is_over(self) -> bool:
+        """Return True if the incident is closed."""
         return self.change is Change.CLOSED
 
     @property

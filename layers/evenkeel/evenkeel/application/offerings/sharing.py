@@ -87,6 +87,7 @@ class Places:
 
     @classmethod
     def of(cls, records: Iterable[ClusterRecord]) -> Self:
+        """Return the zone ids that the records state, by account and zone name."""
         ids_by_name: dict[tuple[str, str], set[str]] = {}
         for record in records:
             if account := cls._account(record):

@@ -110,9 +110,11 @@ class ClusterClock:
     skew: timedelta
 
     def now(self) -> datetime:
+        """Return the cluster's time in UTC."""
         return self.clock.now() + self.skew
 
     def sleep(self, seconds: float) -> None:
+        """Wait for this many seconds."""
         self.clock.sleep(seconds)
 
 

@@ -45,10 +45,12 @@ class Preview:
 
     @property
     def now(self) -> datetime:
+        """Return the time of the plan."""
         return self.plan.now
 
     @property
     def record(self) -> ClusterRecord:
+        """Return the cluster's stored record."""
         return self.stored.record
 
     def state_of(self, key: GroupKey) -> GroupState | None:

@@ -107,6 +107,7 @@ class Writer:
     # Patches
 
     def has(self, result: Result, group: GroupPlan) -> bool:
+        """Return True if the group's outcome has this result."""
         outcome = self.outcomes.get(group.group.key)
         return outcome is not None and outcome.result is result
 

@@ -61,6 +61,7 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
+        """Return True if nothing hinders the cluster from going live."""
         return not self.hindrances
 
 

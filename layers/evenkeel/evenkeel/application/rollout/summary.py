@@ -39,6 +39,7 @@ def readiness_words(readiness: Readiness, remembered: StoredCluster, needed: tim
 def hindrance_words(
     hindrance: Hindrance, readiness: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime
 ) -> str:
+    """Return, for people, one reason why the cluster is not ready."""
     dry_run = readiness.dry_run
     match hindrance:
         case Hindrance.IN_TROUBLE:

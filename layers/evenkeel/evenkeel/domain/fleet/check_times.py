@@ -90,6 +90,7 @@ class Unreachable:
 
     @property
     def is_over(self) -> bool:
+        """Return True if the cluster answers again."""
         return self.looks == 0
 
     def is_due(self, now: datetime) -> bool:

@@ -124,6 +124,7 @@ class Order:
 
     @property
     def groups(self) -> frozenset[str]:
+        """Return the keys of the source and the destination."""
         return frozenset({self.source, self.destination})
 
 

@@ -245,6 +245,7 @@ class Machine:
 
     @property
     def ref(self) -> MachineRef:
+        """Return the reference to the machine: its name and uid."""
         return MachineRef(self.name, self.uid)
 
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:

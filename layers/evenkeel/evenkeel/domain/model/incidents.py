@@ -132,6 +132,7 @@ class IncidentChange:
 
     @property
     def key(self) -> str:
+        """Return the key of the incident."""
         return self.incident.key
 
 

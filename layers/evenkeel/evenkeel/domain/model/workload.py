@@ -181,6 +181,7 @@ class Pod:
 
     @property
     def has_ended(self) -> bool:
+        """Return True if the phase is Succeeded or Failed."""
         return self.phase in ("Succeeded", "Failed")
 
 

@@ -34,6 +34,7 @@ class Phase(StrEnum):
 
     @property
     def is_over(self) -> bool:
+        """Return True if the rollout is halted or done."""
         return self in (Phase.HALTED, Phase.DONE)
 
 
@@ -113,6 +114,7 @@ class Rollout(RolloutCallers):
         return goes_on and is_same and (self.size, self.soak) == (begun.size, begun.soak)
 
     def in_phase(self, phase: Phase, now: datetime) -> "Rollout":
+        """Return the rollout in this phase from ``now`` on."""
         return replace(self, phase=phase, since=now)
 
     def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":

@@ -11,6 +11,7 @@ class Annotations(BoundsOwner):
     """Claims every scalable: the last of a flavour's owners."""
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim:
+        """Return the bounds in the scalable's own annotations."""
         return self.claim_of(scalable.annotations, reading)
 
 
@@ -24,10 +25,12 @@ class KarpenterMember(BoundsOwner):
     max_only = True
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        """Return the scalable's annotated max with a min of 0, or None without Karpenter's label."""
         if MEMBER not in scalable.labels:
             return None
         only_max = {key: value for key, value in scalable.annotations.items() if key != self.keys.min}
         return self.claim_of(only_max, reading)._replace(annotations=scalable.annotations, minimum=0)
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
+        """Return the annotation of max alone; None removes it."""
         return {self.keys.max: str(bounds.max) if bounds else None}

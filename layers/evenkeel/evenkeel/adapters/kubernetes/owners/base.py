@@ -101,11 +101,13 @@ class BoundsInSpec(BoundsOwner):
         """Return the ``spec`` of a merge patch for these bounds."""
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
+        """Return no annotations: the bounds are in ``spec``."""
         return {}
 
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
+        """Return a merge patch with these annotations and, if given, these bounds in ``spec``."""
         body = super().patch(item, scalable, annotations, bounds)
         return body if bounds is None else {**body, "spec": self.spec(bounds)}
 

@@ -49,6 +49,7 @@ class ClusterTopology(AppliedBounds):
         return self._entries.get((scalable.namespace, scalable.cluster, scalable.labels.get(TOPOLOGY_NAME, "")))
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        """Return the bounds of the scalable's entry in its Cluster, or None if the entry names none."""
         entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
         if entry is None or scalable.parent is None:
             return None
@@ -65,6 +66,7 @@ class ClusterTopology(AppliedBounds):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
+        """Return the reason if the topology has no entry for the scalable, or the entry sets replicas; else None."""
         if TOPOLOGY_OWNED not in scalable.labels:
             return None
         entry = self._entry(scalable)
@@ -73,6 +75,7 @@ class ClusterTopology(AppliedBounds):
         return None if entry.get("replicas") is None else Reason.of(Rule.TOPOLOGY_SETS_REPLICAS)
 
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
+        """Return the apply's body: annotations that Evenkeel applied before, and these on the scalable's entry."""
         wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
         entries = []
         for entry in entries_of(item, _ENTRIES):

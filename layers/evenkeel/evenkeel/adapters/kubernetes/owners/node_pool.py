@@ -73,6 +73,7 @@ class NodePool(BoundsInSpec):
         return self._items.get(str(scalable.annotations.get(MADE_FROM)))
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        """Return the bounds in the scalable's NodePool, or None if that was not read."""
         item = self._item(scalable)
         if item is None:
             return None
@@ -102,6 +103,7 @@ class NodePool(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
+        """Return the reason if the NodePool is unread or paused, or sets replicas not pinned by Evenkeel; else None."""
         if MADE_FROM not in scalable.annotations:
             return None
         item = self._item(scalable)
@@ -115,9 +117,11 @@ class NodePool(BoundsInSpec):
         return Reason.of(Rule.OWNER_SETS_REPLICAS, owner=owner) if has_fixed_size else None
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
+        """Return the ``spec`` of a merge patch that sets ``autoScaling`` and removes ``replicas``."""
         return {"autoScaling": {"min": bounds.min, "max": bounds.max}, "replicas": None}
 
     def pin(self, replicas: int) -> dict[str, Any]:
+        """Return the ``spec`` of a merge patch that sets ``replicas`` and removes ``autoScaling``."""
         return {"autoScaling": None, "replicas": replicas}
 
 

@@ -45,6 +45,7 @@ class MachineAutoscaler(BoundsInSpec):
         }
 
     def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        """Return the bounds in the MachineAutoscaler that targets the scalable, or None without one."""
         item = self._by_target.get((scalable.namespace, scalable.name))
         if item is None:
             return None
@@ -63,6 +64,7 @@ class MachineAutoscaler(BoundsInSpec):
         )
 
     def frozen(self, scalable: Scalable) -> Reason | None:
+        """Return the reason if the scalable names a MachineAutoscaler and none targets it; else None."""
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
         # The annotations are copies, which the operator overwrites.
@@ -70,6 +72,7 @@ class MachineAutoscaler(BoundsInSpec):
         return Reason.of(Rule.OWNER_MISSING, owner=owner)
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
+        """Return the ``spec`` of a merge patch with these bounds as ``minReplicas`` and ``maxReplicas``."""
         return {"minReplicas": bounds.min, "maxReplicas": bounds.max}
 
 
@@ -87,6 +90,7 @@ class ClusterAutoscaler(CapOwner):
     )
 
     def cap(self, items: Iterable[Object]) -> NodeCap | None:
+        """Return the lowest limit above 0, or None. Skips values that are no count."""
         caps = []
         for item in items:
             try:

@@ -64,13 +64,16 @@ class Worker(ReplicasOwner):
                 self._ranges[namespace, pool.name, zone] = Bounds(min(share), max(share))
 
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
+        """Return the numbers of a pool of the Worker or Shoot, or None for an unknown pool."""
         return self._numbers.get((namespace, pool))
 
     def zone(self, namespace: str, pool: str, index: int) -> str | None:
+        """Return the pool's zone of that index, or None if it has fewer zones."""
         zones = self._zones.get((namespace, pool), ())
         return zones[index] if index < len(zones) else None
 
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
+        """Return a zone's shares of the pool's minimum and maximum, or None for an unknown pool or zone."""
         return self._ranges.get((namespace, pool, zone))
 
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
