@@ -658,7 +658,7 @@ class TestValidate:
         house = House(zones((1, 1), strategy=LAX_GREEDY))
         (pool,) = house.ask("validate")["pools"]
         assert pool["valid"] is True
-        assert "can pass PoolMaximum 12 between two looks" in pool["warnings"][0]
+        assert "can pass PoolMaximum 12 between two checks" in pool["warnings"][0]
 
     def test_all_clusters_are_validated_and_a_broken_one_is_named(self) -> None:
         house = House(zones((1, 0, 0), **LOW))
