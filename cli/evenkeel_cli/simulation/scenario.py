@@ -282,7 +282,13 @@ class ClusterSetup(_Entry):
     lies: tuple[Lie, ...] = ()
 
 
-class Scenario(_Entry):
+class _Disturbances(_Entry):
+    fences: tuple[Fence, ...] = ()
+    frozen: tuple[GroupSpan, ...] = ()
+    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
+
+
+class Scenario(_Disturbances):
     """A scenario file."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -297,9 +303,6 @@ class Scenario(_Entry):
     pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # instead of demand
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
-    fences: tuple[Fence, ...] = ()
-    frozen: tuple[GroupSpan, ...] = ()
-    bad_bounds: tuple[GroupSpan, ...] = ()  # another writer sets unreadable bounds
     fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # none: one cluster
 
     def of_cluster(self, index: int) -> Self:

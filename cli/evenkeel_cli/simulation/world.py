@@ -55,7 +55,17 @@ class SimulatedMachine:
 
 
 @dataclass(kw_only=True, eq=False)
-class Group:
+class GroupAnnotations:
+    """The annotations of a node group's object."""
+
+    decision: str | None = None
+    adopted: str | None = None
+    move: str | None = None
+    pool_min: int | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Group(GroupAnnotations):
     """A node group: its object and its machines."""
 
     key: GroupKey
@@ -66,10 +76,6 @@ class Group:
     running: int = 0
     drained: int = 0  # nodes without a replica that are still drained
     marked: frozenset[str] = frozenset()  # machines with a delete mark
-    decision: str | None = None
-    adopted: str | None = None
-    move: str | None = None
-    pool_min: int | None = None
     frozen: bool = False
     bad_bounds: bool = False
     has_template: bool = True  # cpu and memory of its nodes are known
