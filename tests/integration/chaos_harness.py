@@ -25,12 +25,14 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.objects import ADOPTED, DECISION, MOVE
 from evenkeel.application.actions.ports import ActionStore
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
+from evenkeel.application.fleet.ports import DueStore
 from evenkeel.application.fleet.scan import Scan
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import CheckResult, Remaining, StoredCluster, Versions, sequentially
 from evenkeel.application.rebalancing.check import CheckClusters
 from evenkeel.application.rebalancing.events import ReceiveEvent, ZoneShift
 from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.application.rebalancing.ports import CheckStore, RunStore
 from evenkeel.application.rebalancing.rebalance import Rebalance
 from evenkeel.application.rebalancing.request_scale import RequestScale
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -71,7 +73,13 @@ _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
 ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
-_STORE_PORT = frozenset(name for port in ActionStore.__mro__ for name in vars(port) if not name.startswith("_"))
+_STORE_PORT = frozenset(
+    name
+    for store in (ActionStore, RunStore, CheckStore, DueStore)
+    for port in store.__mro__
+    for name in vars(port)
+    if not name.startswith("_")
+)
 _API_CALLS = frozenset({"list_all", "patch", "create"})
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 

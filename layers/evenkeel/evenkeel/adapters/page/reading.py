@@ -1,7 +1,6 @@
 """Read plans, status answers and simulations from JSON into the data of a page."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import PurePath
@@ -49,7 +48,6 @@ class _Failure(Answer):
     message: Text = ""
 
 
-@dataclass(kw_only=True, slots=True)
 class _Group(GroupDocument):
     """A group of a plan, with the fields that a status answer adds."""
 
@@ -60,12 +58,10 @@ class _Group(GroupDocument):
     held: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True, slots=True)
 class _Pool(PlannedPoolDocument):
     groups: tuple[_Group, ...]
 
 
-@dataclass(kw_only=True, slots=True)
 class _Plan(PlanDocument):
     pools: tuple[_Pool, ...]
 
