@@ -62,7 +62,7 @@ def _leased_to_everybody(self: Any) -> None:
 
 
 def _what_was_taken_on_is_forgotten(self: Move, groups: Any) -> int:
-    given = (min(0, self.steps.get(str(group.key), 0)) for group in groups if group.move == self.id)
+    given = (min(0, self.steps.get(str(group.key), 0)) for group in groups if group.ours.move == self.id)
     return max(0, self.unplaced - sum(given))
 
 
