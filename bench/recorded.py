@@ -174,7 +174,7 @@ class Kubernetes:
                 answer = sandbox.api.answer(method, f"/{path}", headers, body)
                 if method == "PATCH" and answer.code == 200:
                     self.patched[cluster].append(time.monotonic())
-                return answer.code, answer.body, ""
+                return answer.status, answer.body, ""
         return 200, b"<html>" + b"garbage " * 1000, ""
 
     def control(self, command: Object) -> Object:
