@@ -172,7 +172,7 @@ class Kubernetes:
             case Cluster() as sandbox:
                 headers = headers | {"authorization": f"Bearer {sandbox.api.token('evenkeel')}"}
                 answer = sandbox.api.answer(method, f"/{path}", headers, body)
-                if method == "PATCH" and answer.code == 200:
+                if method == "PATCH" and answer.status == 200:
                     self.patched[cluster].append(time.monotonic())
                 return answer.status, answer.body, ""
         return 200, b"<html>" + b"garbage " * 1000, ""
