@@ -7,6 +7,7 @@ from typing import Any
 import botocore.session
 import pytest
 import trustme
+from pydantic import ValidationError
 
 from evenkeel.access_config import EksAccess
 from evenkeel.adapters.kubernetes.access import eks as eks_access
@@ -44,8 +45,10 @@ def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypat
         clusters().open(record(access=ACCESS), plenty)
     monkeypatch.setattr(eks_access, "pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
     told = eks.describe_cluster(name=NAME)["cluster"]
-    opened: Any = clusters().open(record(access={**ACCESS, "endpoint": "https://attacker.example"}), plenty)
+    opened: Any = clusters().open(record(access=ACCESS), plenty)
     assert opened._api._client.configuration.host == told["endpoint"].rstrip("/")
+    with pytest.raises(ValidationError, match=r"access\.eks\.endpoint"):
+        record(access={**ACCESS, "endpoint": "https://attacker.example"})
 
 
 def test_a_cluster_that_does_not_exist_is_an_error(eks: Any) -> None:
