@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from types import SimpleNamespace
@@ -28,6 +28,7 @@ from tests.alerts import FakeChannel, FakeMemory
 from tests.builders import MINUTE, NOW, numbers, plan_of, zones
 from tests.builders import key as key_of
 from tests.fakes import FakeClock
+from tests.parts import replace
 
 AFTER = timedelta(minutes=5)
 
