@@ -438,6 +438,13 @@ class TestCostOfACheck:
         groups = own_stage.open().observe(keys).groups
         assert [(group.machines is not None, group.running) for group in groups] == [(False, 1), (True, 1), (False, 1)]
 
+    def test_no_group_is_compared_with_another(self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        compared: list[NodeGroup] = []
+        own_stage.put(*three("cluster-api", (3, 3, 3), (0, 0, 0)))
+        monkeypatch.setattr(NodeGroup, "__eq__", lambda self, other: compared.append(self) or self is other)
+        own_stage.open().observe()
+        assert compared == []
+
     def test_machines_of_groups_that_belong_to_no_pool_are_not_listed(self, own_stage: Stage) -> None:
         own_stage.put(objects.alone(objects.cluster_api(ZONES[0], 3, 1)))
         own_stage.observe()
