@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Pinning
-from evenkeel.domain.rebalancing.bounds.owners import exact_fences
+from evenkeel.domain.rebalancing.bounds.exact_fences import exact_fences
 from tests.builders import owned
 from tests.parts import replace
 

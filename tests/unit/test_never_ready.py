@@ -17,8 +17,8 @@ from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Node, Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.health.arrivals import was_never_ready
 from evenkeel.domain.rebalancing.health.backoff import state_at
+from evenkeel.domain.rebalancing.health.never_ready import was_never_ready
 from evenkeel.domain.rebalancing.health.observed import observe_health
 from tests.builders import MINUTE, NOW, group, key
 from tests.parts import make, replace

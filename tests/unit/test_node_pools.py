@@ -15,7 +15,7 @@ from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import DesiredBounds, PoolState
 from evenkeel.domain.rebalancing.annotations import read_published, write_published
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
-from evenkeel.domain.rebalancing.bounds.owners import exact_fences
+from evenkeel.domain.rebalancing.bounds.exact_fences import exact_fences
 from tests import objects
 from tests.builders import NOW, group, owned, pool_plan
 from tests.house import House

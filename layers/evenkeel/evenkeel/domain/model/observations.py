@@ -41,4 +41,3 @@ class Check(NamedTuple):
     state: ClusterState
     policy: Policy
     now: datetime
-    names: frozenset[str] = frozenset()  # groups by key, owners by id, skipped objects by name

@@ -6,52 +6,54 @@ Capabilities plug in at the points of ``capability.Capability``. The pipeline kn
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import AnyPool
-from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.rebalancing.bounds.owners import with_exact_fences, with_write_consent, without_foreign
+from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.rebalancing.bounds.exact_fences import with_exact_fences
+from evenkeel.domain.rebalancing.bounds.owners import with_write_consent, without_foreign
 from evenkeel.domain.rebalancing.capability import Capability, Extension, Inputs, Planned, PoolInput
-from evenkeel.domain.rebalancing.health.arrivals import with_never_ready
+from evenkeel.domain.rebalancing.health.never_ready import with_never_ready
 from evenkeel.domain.rebalancing.health.observed import changed_states
 from evenkeel.domain.rebalancing.health.states import fenced_groups
-from evenkeel.domain.rebalancing.membership.members import absent_groups, names_in
-from evenkeel.domain.rebalancing.membership.pausing import freeze_pools
+from evenkeel.domain.rebalancing.membership.members import compare_pools
+from evenkeel.domain.rebalancing.membership.pausing import freeze_pools, is_to_be_opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
-from evenkeel.domain.rebalancing.pool_plan import PoolPlanner, absent_pools
+from evenkeel.domain.rebalancing.pool_plan import PoolPlanner, plan_absent
 from evenkeel.domain.rebalancing.replicas.request_queue import assign_requests, retry_times
 from evenkeel.domain.rebalancing.restore import is_restored, with_left_groups
 
 
 def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
-    """Return the plan of a check with these capabilities. ``check.names`` is filled in here."""
+    """Return the plan of a check with these capabilities."""
     observation = with_write_consent(check.observation, check.policy)
-    check = check._replace(observation=observation, names=names_in(observation))
+    check = check._replace(observation=observation)
     stored, policy, now = check.state, check.policy, check.now
     pools, left_out = find_pools(observation.groups, policy, stored.pools)
+    members = compare_pools(pools, check)
     # A pause does not keep a pool from being restored: the operator has requested those writes.
     restored = {pool.id for pool in pools if is_restored(pool.id, policy)}
-    pools = without_foreign(freeze_pools(pools, policy, now, restored), restored)
+    opened = {pool.id for pool in pools if is_to_be_opened(pool, policy, now)} - restored
+    pools = freeze_pools(pools, policy, now, restored | opened)
+    pools = without_foreign(pools, restored)
     if policy.demand.orders:  # an autoscaler judges the nodes that it orders
         pools = with_never_ready(pools, observation.workload)
     observers = [capability.group_state for capability in capabilities if capability.group_state is not None]
     changed = changed_states(pools, check, observers)
     if changed:
         check = check._replace(state=replace(stored, groups={**stored.groups, **changed}))
-    absent = absent_pools(pools, check)
-    known = absent_groups(pools, {plan.id: plan.remembered for plan in absent}, check.names, now)
-    requests, refusals, taken_off = assign_requests(pools, known, restored, check)
+    requests, refusals, taken_off = assign_requests(pools, members.groups, restored, check)
     if policy.pins_fenced and any(group.owner.pinning is not None for group in observation.groups):
         fenced = fenced_groups([pool for pool in pools if pool.id not in restored], check.state, now)
         pools = with_exact_fences(pools, fenced)
-    planned, extensions = _plan_all(check, capabilities, pools, requests)
+    planner = PoolPlanner(check, members, opened, restored, capabilities)
+    planned, extensions = _plan_all(check, capabilities, planner, pools, requests)
+    absent = [plan_absent(id, snapshot, check) for id, snapshot in members.absent.items()]
     pool_plans = [*(pool.plan for pool in planned.values()), *absent]
     moments = [moment for pool in planned.values() for moment in pool.check_at]
-    moments += [
-        plan.remembered.seen.second_check_at for plan in absent if plan.remembered.seen is not None
-    ] + retry_times(refusals, now)
+    moments += [snapshot.second_check_at for snapshot in members.absent.values()] + retry_times(refusals, now)
     plan = Plan(
         now=now,
         pools=with_left_groups(pool_plans, observation, stored, policy),
@@ -69,22 +71,21 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         plan = extend(plan)
     # The health of a group that is about to be released is not stored.
     leaving = {group.key for pool in pools if pool.id in restored for group in pool.groups}
-    return replace(plan, states=_without(plan.states, leaving))
-
-
-def _without(states: Mapping[GroupKey, GroupState], leaving: set[GroupKey]) -> dict[GroupKey, GroupState]:
-    return {key: state for key, state in states.items() if key not in leaving}
+    return replace(plan, states={key: state for key, state in plan.states.items() if key not in leaving})
 
 
 def _plan_all(
-    check: Check, capabilities: Sequence[Capability], pools: Iterable[AnyPool], requests: Mapping[PoolId, ScaleRequest]
+    check: Check,
+    capabilities: Sequence[Capability],
+    planner: PoolPlanner,
+    pools: Iterable[AnyPool],
+    requests: Mapping[PoolId, ScaleRequest],
 ) -> tuple[Planned, list[Extension]]:
     """Return every pool's plan, and the capabilities' extensions of the whole plan.
 
     Each pool is planned once without advice. Pools with advice, or with an answer to a question of their plan, are
     planned again.
     """
-    planner = PoolPlanner(check, capabilities)
     inputs: dict[PoolId, PoolInput] = {pool.id: PoolInput(request=requests.get(pool.id)) for pool in pools}
     planned = {pool.id: planner.plan(pool, inputs[pool.id]) for pool in pools}
 

@@ -1,6 +1,6 @@
 """The plan of one pool: its draft, the steps, and what they come to. Some pools are left alone whole."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
@@ -15,6 +15,7 @@ from evenkeel.domain.model.drafts import (
     ReplicasDraft,
     RequestDraft,
 )
+from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.observations import Check
 from evenkeel.domain.model.past_orders import PastOrder
@@ -30,13 +31,13 @@ from evenkeel.domain.model.plans import (
 )
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.states import MemberSnapshot
 from evenkeel.domain.rebalancing.bounds.safety import stays_closed
 from evenkeel.domain.rebalancing.capability import Capability, PlannedPool, PoolInput
 from evenkeel.domain.rebalancing.health.states import assess
-from evenkeel.domain.rebalancing.membership.members import absent_members, compare_members, few_members
-from evenkeel.domain.rebalancing.membership.pausing import is_to_be_opened
+from evenkeel.domain.rebalancing.membership.members import FoundMembers
 from evenkeel.domain.rebalancing.replicas.release import untaken
-from evenkeel.domain.rebalancing.restore import is_restored, restore_held, restore_pool
+from evenkeel.domain.rebalancing.restore import restore
 from evenkeel.domain.rebalancing.steps import opening_steps, steps_of
 
 # Cluster Autoscaler's loop is 10 s: its /scale patch that was under way has arrived by then.
@@ -44,27 +45,44 @@ SECOND_CHECK = timedelta(seconds=15)
 
 
 class PoolPlanner:
-    """Plans the pools of one check, one by one, with the steps of its capabilities."""
+    """Plans the pools of one check, one by one, with the steps of its capabilities.
 
-    def __init__(self, check: Check, capabilities: Sequence[Capability]) -> None:
+    Args:
+        check: The check.
+        members: The members of all pools, compared with the last check.
+        opened: The pools that Evenkeel stops acting on, and opens first.
+        restored: The pools that are being restored.
+        capabilities: What plugs into the plan of a pool.
+    """
+
+    def __init__(
+        self,
+        check: Check,
+        members: FoundMembers,
+        opened: Collection[PoolId],
+        restored: Collection[PoolId],
+        capabilities: Sequence[Capability],
+    ) -> None:
         self._check = check
+        self._members = members
+        self._opened = opened
+        self._restored = restored
         self._pool_plans = [capability.pool_plan for capability in capabilities if capability.pool_plan is not None]
         self._opening = opening_steps(capabilities)
         self._steps_of = cache(partial(steps_of, capabilities=capabilities))
 
     def plan(self, pool: AnyPool, given: PoolInput) -> PlannedPool:
         """Return the plan of one pool with this input."""
-        check = self._check
         planned = self._plan_steps(pool, given)
         plan, check_at = planned.plan, planned.check_at
         if plan.mode.opens:
             return planned
-        if is_restored(pool.id, check.policy):
-            plan, check_at = restore_pool(plan, check.observation), []
-        else:
-            plan = restore_held(plan)
+        is_restored = pool.id in self._restored
+        plan = restore(plan, self._check.observation, whole=is_restored)
+        if is_restored:
+            check_at = []
         for extend in self._pool_plans:
-            plan, changes_at = extend(check, plan)
+            plan, changes_at = extend(self._check, plan)
             check_at = check_at if changes_at is None else [*check_at, changes_at]
         return planned._replace(plan=plan, check_at=check_at)
 
@@ -73,11 +91,11 @@ class PoolPlanner:
         groups = assess(pool, check.state, now)
         if isinstance(pool, InvalidPool):
             return PlannedPool(pool, None, _left_alone(pool, groups, Rule.POOL_INVALID), [])
-        if (few := few_members(pool, check.names, now)) is not None:
+        if (few := self._members.few.get(pool.id)) is not None:
             waiting = replace(pool, state=replace(pool.state, seen=few))
             return PlannedPool(pool, None, _left_alone(waiting, groups, Rule.FEW_MEMBERS), [few.second_check_at])
-        opens = is_to_be_opened(pool, check.policy, now) and not is_restored(pool.id, check.policy)
-        snapshot, others_changed, grower = compare_members(pool, now)
+        opens = pool.id in self._opened
+        snapshot, others_changed, grower = self._members.complete[pool.id]
         draft = PoolDraft(
             pool=pool,
             now=now,
@@ -194,21 +212,13 @@ def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
     )
 
 
-def absent_pools(pools: Iterable[AnyPool], check: Check) -> list[PoolPlan]:
-    """Return plans for the stored pools without a member in this check, until a second check agrees."""
-    present = {id for pool in pools for id in (pool.id, pool.known_as)}
-    plans = []
-    for id, state in sorted(check.state.pools.items()):
-        snapshot = None if id in present else absent_members(state, check.names, check.now)
-        if snapshot is None:
-            continue
-        rule = rule_of(id, check.policy)
-        plan = PoolPlan(
-            id=id,
-            strategy=check.policy.settings.strategy,
-            remembered=replace(state, seen=snapshot),
-            mode=PoolMode(dry_run=None if rule is None else rule.dry_run, judged=False),
-            report=PoolReport(notes=(Reason.of(Rule.FEW_MEMBERS),)),
-        )
-        plans.append(plan)
-    return plans
+def plan_absent(id: PoolId, snapshot: MemberSnapshot, check: Check) -> PoolPlan:
+    """Return the plan for a stored pool without a member in this check, until a second check agrees."""
+    rule = rule_of(id, check.policy)
+    return PoolPlan(
+        id=id,
+        strategy=check.policy.settings.strategy,
+        remembered=replace(check.state.pools[id], seen=snapshot),
+        mode=PoolMode(dry_run=None if rule is None else rule.dry_run, judged=False),
+        report=PoolReport(notes=(Reason.of(Rule.FEW_MEMBERS),)),
+    )

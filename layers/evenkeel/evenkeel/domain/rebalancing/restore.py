@@ -34,19 +34,27 @@ def is_restored(id: PoolId, restoring: Restoring) -> bool:
     return restoring.restoring or is_called(id, restoring.restoring_pools)
 
 
-def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
+def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> PoolPlan:
     """Return the pool's plan with its groups restored.
 
-    An interrupted move is ended first, as planned, because a restore removes the ids that show its progress.
+    Not ``whole``: only those whose bounds the record does not let Evenkeel write any more. An interrupted move is ended
+    first, as planned, because a restore removes the ids that show its progress.
     """
-    move = planned.remembered.move
+    move, begun = planned.remembered.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
-    begun = planned.request.current is not None
-    if planned.mode.valid and (
-        planned.moves or planned.keeps_journal if begun else planned.replicas.unplaced < unplaced
-    ):
+    if not whole:
+        waits = move is not None or bool(planned.moves)
+    elif begun:
+        waits = planned.mode.valid and bool(planned.moves or planned.keeps_journal)
+    else:
+        waits = planned.mode.valid and planned.replicas.unplaced < unplaced
+    if waits:
         return planned
-    groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
+    groups = tuple(
+        [_restored(plan, planned.remembered) if whole or _is_held(plan.group) else plan for plan in planned.groups]
+    )
+    if not whole:
+        return replace(planned, groups=groups)
     return replace(
         planned,
         groups=groups,
@@ -57,22 +65,8 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     )
 
 
-def restore_held(planned: PoolPlan) -> PoolPlan:
-    """Return the pool's plan with the groups restored whose bounds the record does not let Evenkeel write any more.
-
-    A move is ended first.
-    """
-    if planned.remembered.move is not None or planned.moves:
-        return planned
-    groups = tuple(
-        [
-            _restored(plan, planned.remembered)
-            if plan.group.owner.bounds_held and plan.group.has_ours_with_bounds
-            else plan
-            for plan in planned.groups
-        ]
-    )
-    return replace(planned, groups=groups)
+def _is_held(group: NodeGroup) -> bool:
+    return group.owner.bounds_held and group.has_ours_with_bounds
 
 
 def with_left_groups(

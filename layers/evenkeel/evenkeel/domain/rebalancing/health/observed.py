@@ -16,8 +16,8 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import ROLLOUTS
 from evenkeel.domain.model.states import ClusterState, GroupState
-from evenkeel.domain.rebalancing.health.arrivals import count_arrivals
 from evenkeel.domain.rebalancing.health.backoff import observe_running, record_failure, state_at
+from evenkeel.domain.rebalancing.health.slow_start import count_arrivals
 
 # Three reverts within an hour are no edit: another writer owns the field, a GitOps tool or a controller.
 CONTEST_REVERTS = 3
@@ -41,9 +41,9 @@ def changed_states(pools: Iterable[AnyPool], check: Check, observers: Sequence[O
     changed: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
-            before, timeout = stored.groups.get(group.key), pool.timeout_of(group)
-            after = observe_health(group, before, now, pool.settings.backoff, timeout, _of_sets(group, stored))
-            after = observe_appliers(group, after)
+            before, of_sets = stored.groups.get(group.key), _of_sets(group, stored)
+            after = observe_appliers(group, before)
+            after = observe_health(group, after, now, pool.settings.backoff, pool.timeout_of(group), of_sets)
             if after is not None:
                 after = count_arrivals(pool, group, before, after, now)
             for observe in observers:
@@ -86,9 +86,14 @@ def observe_health(
     after = replace(before, announced=(), stalled_since=None)
     if put_back:
         after = _put_back(group, after, now)
-    after = observe_running(after, group.delivered, _launched_since(group, after, now), now, backoff)
-    after = _time_waited(group, after, now, backoff, provision_timeout)
-    for at, kind, message, policy in _failures(group, before, now, backoff, provision_timeout, of_sets):
+    launched = _launched_since(group, after, now)
+    after, is_late = _time_waited(group, after, now, provision_timeout)
+    failures = [*_failures(group, before, now, backoff, provision_timeout, of_sets)]
+    late = _late_failure(group, provision_timeout) if is_late else None
+    after = observe_running(after, group.delivered, launched, now, backoff)
+    if late is not None:
+        after = record_failure(after, now, *late, backoff, overrides=True)
+    for at, kind, message, policy in failures:
         if not policy.is_forgotten(at, now):
             after = record_failure(after, at, kind, message, policy, now=now)
     if after.is_failing and state_at(after, now, None, backoff) is not State.HEALTHY:
@@ -233,26 +238,35 @@ def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
 
 
 def _time_waited(
-    group: NodeGroup, state: GroupState, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
-) -> GroupState:
-    """Return the state with its clock of waiting replicas, which every node that comes restarts.
+    group: NodeGroup, state: GroupState, now: datetime, provision_timeout: timedelta
+) -> tuple[GroupState, bool]:
+    """Return the state with its clock of waiting replicas, and whether they have waited for too long.
+
+    Every node that comes restarts the clock, and so does the end of the wait.
+    """
+    if not group.waiting:
+        return (state if state.waiting_since is None else _not_waiting(state)), False
+    since, running = state.waiting_since, state.waiting_running
+    is_late = since is not None and now - since >= provision_timeout
+    if since is None or running is None or group.running > running:
+        is_late = False
+    elif not is_late:
+        return state, False
+    return replace(state, waiting_since=now, waiting_running=group.running), is_late
+
+
+def _late_failure(group: NodeGroup, provision_timeout: timedelta) -> tuple[FailureClass, str]:
+    """Return the class and the message of the failure that replicas have waited for too long.
 
     A quota or configuration failure that the machines report stays the class, however long they wait.
     """
-    if not group.waiting:
-        return state if state.waiting_since is None else _not_waiting(state)
-    if state.waiting_since is None or state.waiting_running is None or group.running > state.waiting_running:
-        return replace(state, waiting_since=now, waiting_running=group.running)
-    if now - state.waiting_since < provision_timeout:
-        return state
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
     for machine in group.refused_machines:
         failure = machine.failure
         if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
             kind, message = class_of(failure), f"{failure.code}: {failure.message}"
-    late = record_failure(state, now, kind, message, backoff, overrides=True)
-    return replace(late, waiting_since=now, waiting_running=group.running)
+    return kind, message
 
 
 def _not_waiting(state: GroupState) -> GroupState:

@@ -8,7 +8,7 @@ The first cause that holds gives the state.
     backoff is over, or a machine launched since has a node        probing     One machine more.
     two clusters lack capacity, and another group can grow         fenced      No growth. Nothing leaves.
     a cluster lacks capacity for the offering                      throttled   One node more than at that report.
-    the zone delivers again (``arrivals``)                         slow start  Twice as many as have arrived.
+    the zone delivers again (``slow_start``)                       slow start  Twice as many as have arrived.
     none of these                                                  healthy     All that the strategy says.
 
 Throttled and slow start are caps of a healthy group, because sizing, raising, requests and moves respect caps. A group

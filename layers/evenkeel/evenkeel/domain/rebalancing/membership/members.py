@@ -1,27 +1,73 @@
 """The members of a pool compared with the last check: absent ones, and changes by others."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from evenkeel.domain.model.groups import NodeGroup, PoolId
-from evenkeel.domain.model.observations import Observation
-from evenkeel.domain.model.pools import AnyPool, Pool, tie_of
+from evenkeel.domain.model.observations import Check, Observation
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, tie_of
 from evenkeel.domain.model.states import PARTIAL_LIST_GRACE, MemberSnapshot, PoolState
 
 
-def names_in(observation: Observation) -> frozenset[str]:
+class Comparison(NamedTuple):
+    """A pool's replicas, compared with the last check."""
+
+    snapshot: MemberSnapshot  # to store
+    others_changed: bool  # others have changed requested
+    grower: str  # the group that they raised most
+
+
+@dataclass(frozen=True)
+class FoundMembers:
+    """The members of all pools, compared with the last check."""
+
+    few: Mapping[PoolId, MemberSnapshot]  # pools with absent members: what to store until a second check agrees
+    absent: Mapping[PoolId, MemberSnapshot]  # the same for stored pools without a member in this check
+    complete: Mapping[PoolId, Comparison]  # of the other pools
+
+    @property
+    def groups(self) -> dict[PoolId, frozenset[str]]:
+        """The known groups, by key, of each pool that has absent members."""
+        return {id: frozenset(snapshot.requested) for id, snapshot in (*self.few.items(), *self.absent.items())}
+
+
+def compare_pools(pools: Iterable[AnyPool], check: Check) -> FoundMembers:
+    """Return the members of all pools, compared with the last check.
+
+    A list may be incomplete, or empty by mistake: a second check, one ``PARTIAL_LIST_GRACE`` later, must agree that a
+    member is absent.
+    """
+    names, now = _names_in(check.observation), check.now
+    few, complete, present = {}, {}, set[PoolId | None]()
+    for pool in pools:
+        present |= {pool.id, pool.known_as}
+        if isinstance(pool, InvalidPool):
+            continue
+        if (snapshot := _few_members(pool, names, now)) is not None:
+            few[pool.id] = snapshot
+        else:
+            complete[pool.id] = _compare(pool, now)
+    absent = {
+        id: snapshot
+        for id, state in sorted(check.state.pools.items())
+        if id not in present and (snapshot := _absent_members(state, names, now)) is not None
+    }
+    return FoundMembers(few, absent, complete)
+
+
+def _names_in(observation: Observation) -> frozenset[str]:
     """Return the names that a check has found: groups by key, owners of numbers by id, skipped objects by name."""
     groups, skipped = observation.groups, observation.skipped
     objects = [f"{item.namespace}/{item.name}" for item in skipped]
     return frozenset([*(str(group.key) for group in groups), *_owners(groups), *objects])
 
 
-def few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
+def _few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group or owner is absent, or half of the groups have left the pool.
 
-    A list may be incomplete, or empty by mistake: a second check, one ``PARTIAL_LIST_GRACE`` later, must agree. None:
-    no group is absent, or the second check agreed.
+    None: no group is absent, or the second check agreed.
     """
     before = pool.state.seen
     if before is None:
@@ -30,24 +76,15 @@ def few_members(pool: Pool, names: frozenset[str], now: datetime) -> MemberSnaps
     has_left = bool(before.requested) and 2 * len(present) <= len(before.requested)
     if has_left or not names.issuperset(before.owners):
         return _waiting(before, now)
-    return absent_members(pool.state, names, now)
+    return _absent_members(pool.state, names, now)
 
 
-def absent_members(state: PoolState, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
+def _absent_members(state: PoolState, names: frozenset[str], now: datetime) -> MemberSnapshot | None:
     """Return the snapshot to store while a known group of a pool is absent from the cluster; else None."""
     before = state.seen
     if before is None or all(key in names or key.partition("/")[2] in names for key in before.requested):
         return None
     return _waiting(before, now)
-
-
-def absent_groups(
-    pools: Iterable[AnyPool], absent: Mapping[PoolId, PoolState], names: frozenset[str], now: datetime
-) -> dict[PoolId, frozenset[str]]:
-    """Return the known groups of each pool of which too few were found, or none (``absent``)."""
-    few = [pool for pool in pools if isinstance(pool, Pool) and few_members(pool, names, now) is not None]
-    states = {pool.id: pool.state for pool in few} | dict(absent)
-    return {id: frozenset(state.seen.requested if state.seen is not None else ()) for id, state in states.items()}
 
 
 def _waiting(before: MemberSnapshot, now: datetime) -> MemberSnapshot | None:
@@ -60,16 +97,17 @@ def _owners(groups: Iterable[NodeGroup]) -> tuple[str, ...]:
     return tuple(sorted({group.owner.numbers.ref.id for group in groups if group.owner.numbers is not None}))
 
 
-def compare_members(pool: Pool, now: datetime) -> tuple[MemberSnapshot, bool, str]:
-    """Return the snapshot to store, whether others have changed requested, and the group that they raised most."""
+def _compare(pool: Pool, now: datetime) -> Comparison:
     requested = {str(group.key): group.requested for group in pool.groups}
     before, owners = pool.state.seen, _owners(pool.groups)
+    anew = MemberSnapshot(since=now, requested=requested, owners=owners)
     if before is None:
-        return MemberSnapshot(since=now, requested=requested, owners=owners), False, ""
+        return Comparison(anew, others_changed=False, grower="")
     expected = {**before.requested, **before.planned}
     if requested in (before.requested, expected):
         planned = before.planned if requested == before.requested else {}
-        return replace(before, requested=requested, planned=planned, owners=owners, few_since=None), False, ""
+        after = replace(before, requested=requested, planned=planned, owners=owners, few_since=None)
+        return Comparison(after, others_changed=False, grower="")
     grown = {
         str(group.key): more
         for group in pool.groups
@@ -77,4 +115,4 @@ def compare_members(pool: Pool, now: datetime) -> tuple[MemberSnapshot, bool, st
     }
     ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
     grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
-    return MemberSnapshot(since=now, requested=requested, owners=owners), True, grower
+    return Comparison(anew, others_changed=True, grower=grower)

@@ -39,11 +39,8 @@ def is_to_be_opened(pool: AnyPool, policy: Policy, now: datetime) -> bool:
 
 
 def freeze_pools(pools: Iterable[AnyPool], policy: Policy, now: datetime, without: Collection[PoolId]) -> list[AnyPool]:
-    """Return the pools, with the groups of paused ones frozen, but not of ``without`` and not of those to be opened."""
-    return [
-        pool if pool.id in without or is_to_be_opened(pool, policy, now) else freeze_paused(pool, policy.paused, now)
-        for pool in pools
-    ]
+    """Return the pools, with the groups of paused ones frozen, but not of those ``without``."""
+    return [pool if pool.id in without else freeze_paused(pool, policy.paused, now) for pool in pools]
 
 
 def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:

@@ -1,52 +1,20 @@
-"""Nodes that come: which of them count, and how many machines may be on their way to a zone that delivers again.
+"""Slow start: how many machines may be on their way to a zone that delivers again.
 
-A node that registers and is never Ready counts as a machine that has not come. The API server says since when a node
-is not Ready, so only its first minutes count: later, it is no matter of provisioning.
-
-Slow start: a probe shows that a zone gives one machine, not that it gives thirty. Refused orders keep pods from the
-zones that deliver, and fence the zone for twice as long. So the number doubles with each machine that comes:
+A probe shows that a zone gives one machine, not that it gives thirty. Refused orders keep pods from the zones that
+deliver, and fence the zone for twice as long. So the number doubles with each machine that comes:
 
     fence    probe: 1     2      4      8    as many as the pool may still grow by
     ------|-----------*------*------*------*---------------->
                       each * a machine that has come; a failure at any time: fenced again
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.pools import AnyPool, Pool
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import LARGEST_COUNT
-from evenkeel.domain.model.workload import FIRST_MINUTES, Node, Workload
-
-
-def with_never_ready(pools: Sequence[AnyPool], workload: Workload | None) -> list[AnyPool]:
-    """Return the pools, with the nodes of each group that were never Ready, as far as nodes were read."""
-    nodes: dict[GroupKey, list[Node]] = {}
-    for node in workload.nodes if workload is not None else ():
-        if node.group is not None and was_never_ready(node):
-            nodes.setdefault(node.group, []).append(node)
-    if not nodes:
-        return list(pools)
-
-    def known(pool: AnyPool, group: NodeGroup) -> NodeGroup:
-        never_ready = {
-            node.name if node.machine is None else node.machine.name: ready_by
-            for node in nodes.get(group.key, ())
-            if (ready_by := node.ready_by(pool.timeout_of(group))) is not None
-        }
-        return replace(group, status=replace(group.status, never_ready=never_ready)) if never_ready else group
-
-    return [replace(pool, groups=tuple([known(pool, group) for group in pool.groups])) for pool in pools]
-
-
-def was_never_ready(node: Node) -> bool:
-    """Return True if a node has not been Ready since it was created."""
-    if node.ready or node.deleting or node.created_at is None:
-        return False
-    return node.not_ready_since is None or node.not_ready_since - node.created_at <= FIRST_MINUTES
 
 
 def count_arrivals(
