@@ -41,7 +41,8 @@ demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while 
 
 # Files in order: sorted by how many tests they have, as xdist does by itself, the last ones are those of one long test, and
 # a worker waits for the other.
-SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
+# A worker that ends in a test ends the run: xdist would wait for it for ever.
+SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 test: check chromium ## everything: linters, types, arrows, template, every suite
 	$(BIN)/pytest $(SIDE_BY_SIDE)
