@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 
 from evenkeel.domain.demand.drainability import is_replicated
+from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.pod_groups import PodGroup
 from evenkeel.domain.demand.pods import comes_with_node
 from evenkeel.domain.demand.requests import PODS, counts, request_of
@@ -242,6 +243,13 @@ class OrderMemory:
 
     def _orders_of(self, digest: str) -> list[PastOrder]:
         return [order for orders in self._orders.values() for key, order in orders.items() if _of_pods(key) == digest]
+
+    def usable_nodes(self, pod_group: PodGroup, node_infos: Sequence[NodeInfo]) -> Sequence[NodeInfo]:
+        """Return the nodes that count for a pod group: only started ones, in groups whose nodes did not help it."""
+        groups, started = self.ineffective_groups(pod_group), self._simulation.started
+        if not groups:
+            return node_infos
+        return [info for info in node_infos if info.name in started or info.node.group not in groups]
 
     def due(self, pod_group: PodGroup) -> list[GroupKey]:
         """Return the groups that may get a node again for the pods: untried ones, then the one tried longest ago."""

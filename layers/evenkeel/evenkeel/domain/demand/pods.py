@@ -3,15 +3,17 @@
 utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.demand.requests import is_gpu
-from evenkeel.domain.demand.volumes import unknown_kinds
-from evenkeel.domain.model.demand import DemandPolicy
+from evenkeel.domain.demand.taints import is_being_deleted
+from evenkeel.domain.demand.volumes import ANYWHERE, OF_CLAIMS
+from evenkeel.domain.model.demand import DemandPolicy, NotCounted
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import SCHEDULERS, Pod
+from evenkeel.domain.model.workload import SCHEDULERS, Pod, Workload
 
 _DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 _MIRROR = "kubernetes.io/config.mirror"
@@ -77,11 +79,45 @@ def unplaceable(pod: Pod) -> Reason | None:
         return Reason.of(Rule.POD_NEEDS_DEVICES, claims=needs.resource_claims)
     if needs.unread:
         return Reason.of(Rule.POD_NEEDS_UNKNOWN, fields=needs.unread)
-    kinds = unknown_kinds(pod)
+    kinds = tuple(sorted({volume.kind for volume in needs.volumes} - ANYWHERE - OF_CLAIMS))
     return Reason.of(Rule.POD_OF_UNKNOWN_VOLUME, kinds=kinds) if kinds else None
 
 
 # ---------------------------------------------------------------- pending pods
+
+
+@dataclass
+class SortedPods:
+    """The pods of one check: those on each node, the pending ones, and those that are not counted."""
+
+    on_node: dict[str, list[Pod]] = field(default_factory=lambda: defaultdict(list))
+    pending: list[Pod] = field(default_factory=list)
+    not_counted: list[NotCounted] = field(default_factory=list)
+    drained: set[str] = field(default_factory=set)  # nodes being deleted whose pods have to move
+
+
+def sort_pods(workload: Workload, policy: DemandPolicy, now: datetime) -> SortedPods:
+    """Find the pods of each node, the pending pods, and those that are not counted."""
+    deleting = {node.name for node in workload.nodes if is_being_deleted(node, now)}
+    names = {node.name for node in workload.nodes}
+    pods = SortedPods()
+    for pod in sorted(workload.pods, key=str):
+        if pod.has_ended or is_overdue(pod, now):
+            continue
+        if node := node_of(pod, names):
+            # A drained pod is created again. It is demand only if it fits nowhere else.
+            if node in deleting and not_rescheduled_because(pod, policy) is None:
+                pods.pending.append(replace(pod, node=""))
+                pods.drained.add(node)
+            elif not is_expendable(pod, policy) or unplaceable(pod) is not None:
+                pods.on_node[node].append(pod)
+            continue
+        reason = not_demand_because(pod, policy, now)
+        if reason is None:
+            pods.pending.append(pod)
+        else:
+            pods.not_counted.append(NotCounted(pod=str(pod), reason=reason))
+    return pods
 
 
 def node_of(pod: Pod, nodes: Container[str]) -> str:

@@ -115,15 +115,16 @@ def _unmet_pods(demand: Demand) -> int:
 
 
 def _demand(simulation: Simulation, offers: Sequence[PoolOffer], memory: OrderMemory) -> Demand:
-    simulation.ineffective_groups = memory.ineffective_groups
-    pending, placed = simulation.schedule_pending()
+    pending, placed = simulation.schedule_pending(memory.usable_nodes)
     growth = _ScaleUp(simulation, offers, pending, memory)
     growth.run()
     growth.retry()
-    blocked = Blocked(simulation, growth.left())
+    unmet, demands = growth.unmet(), [(offer, growth.demand_of(offer)) for offer in offers]
+    left = growth.left()
+    blocked = Blocked(simulation, left)
     return Demand(
-        pools=tuple(replace(growth.demand_of(offer), blocked=blocked.of_pool(offer)) for offer in offers),
-        unmet=tuple(growth.unmet()),
+        pools=tuple(replace(demand, blocked=blocked.of_pool(offer)) for offer, demand in demands),
+        unmet=tuple(unmet),
         not_counted=tuple(simulation.not_counted),
         fits_already=tuple(placed),
     )
@@ -325,7 +326,7 @@ class _ScaleUp:
         helps_others = bool(pod_group.spread or pod_group.needs.affinity)
         fill = self._fill_all if helps_others else self._snapshot.fill
         new_nodes = self._orders[pool.pool].node_infos
-        placed = fill(pod_group, self._simulation.usable_nodes(pod_group, new_nodes), wanted)
+        placed = fill(pod_group, self._memory.usable_nodes(pod_group, new_nodes), wanted)
         while placed < wanted and (more := self._open_node(pool, pod_group, wanted - placed, option)):
             placed += more
             if helps_others:
@@ -339,7 +340,7 @@ class _ScaleUp:
         """
         placed, new = 0, set(new_nodes)
         node_infos = [*new_nodes, *(node for node in self._simulation.schedulable_nodes() if node not in new)]
-        usable = self._simulation.usable_nodes(pod_group, node_infos)
+        usable = self._memory.usable_nodes(pod_group, node_infos)
         while placed < wanted and (more := self._snapshot.fill(pod_group, usable, wanted - placed)):
             placed += more
         return placed

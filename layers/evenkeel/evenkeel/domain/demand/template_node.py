@@ -178,6 +178,16 @@ def _runs_on(daemon: Pod, node: Node) -> bool:
     return node_affinity(needs, node.labels, node.name) is None
 
 
+def as_started(
+    node: Node, template: TemplateNode, now: datetime, policy: DemandPolicy, provision_timeout: timedelta
+) -> Node:
+    """Return a node that is still starting as its group's template node; any other as it is."""
+    if not is_starting(node, template.node, now, policy, provision_timeout):
+        return node
+    started = template.named(node.name)
+    return replace(started, labels={**started.labels, HOSTNAME: node.labels.get(HOSTNAME, node.name)})
+
+
 def is_starting(node: Node, template: Node, now: datetime, policy: DemandPolicy, provision_timeout: timedelta) -> bool:
     """Return True if a young node is not Ready yet, has a startup taint, or lacks a device of its template.
 

@@ -198,8 +198,3 @@ def _serves(volume: Volume, claim: Claim) -> bool:
         and claim.access_modes <= volume.access_modes
         and matches(claim.selector, volume.labels)
     )
-
-
-def unknown_kinds(pod: Pod) -> tuple[str, ...]:
-    """Return the kinds of a pod's volumes for which Evenkeel does not know the nodes that reach them."""
-    return tuple(sorted({volume.kind for volume in pod.needs.volumes} - ANYWHERE - OF_CLAIMS))
