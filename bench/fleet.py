@@ -192,7 +192,7 @@ class Fleet:
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
                 due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
                 if steady:
-                    meta["settled"] = {"S": steady_state(self._recorded)}
+                    meta["steady"] = {"S": steady_state(self._recorded)}
                 items += [*mine, due]
             self.aws(plant=items)
 

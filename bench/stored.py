@@ -83,7 +83,7 @@ def status_of_all(clusters: int = 1_000, unreachable: int = 200, rounds: int = 7
                 store.save_cluster_health(name, _health(number, now, reached=number >= unreachable), None)
         for start in range(0, clusters, 50):
             if checked := names[max(start, unreachable) : start + 50]:
-                store.save_looked_at(checked, now)
+                store.save_checked_at(checked, now)
         operate, walls = _operate(store), []
         for _ in range(rounds):
             requests.clear()
@@ -108,7 +108,7 @@ def status_of_all(clusters: int = 1_000, unreachable: int = 200, rounds: int = 7
 
 def _health(number: int, now: datetime, *, reached: bool) -> ClusterHealth:
     since = now - timedelta(minutes=34)
-    incident = Incident(kind=IncidentKind.UNREACHABLE, since=since, said="it does not answer: not within 8 s")
+    incident = Incident(kind=IncidentKind.UNREACHABLE, since=since, message="it does not answer: not within 8 s")
     if reached:
         incident = Incident(
             kind=IncidentKind.MISSING,
@@ -120,7 +120,7 @@ def _health(number: int, now: datetime, *, reached: bool) -> ClusterHealth:
             requested=30,
             running=23,
             failure_class=FailureClass.CAPACITY,
-            said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
+            message="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
         )
     notified = Notified(kind=incident.kind, since=since, pool=incident.pool, missing=incident.missing, matter="0" * 16)
     return ClusterHealth(notified={incident.key: notified}).with_incidents([incident])

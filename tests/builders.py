@@ -38,7 +38,7 @@ from evenkeel.domain.rebalancing.health.states import assess
 from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
-from evenkeel.texts.english import problem_words, sentences
+from evenkeel.texts.english import problem_text, sentences
 from tests.parts import make, replace
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
@@ -322,7 +322,7 @@ class Played:
 
 
 def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
-    return tuple(map(problem_words, problems))
+    return tuple(map(problem_text, problems))
 
 
 def json_values(*scalars: st.SearchStrategy[Any], keys: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Any]:

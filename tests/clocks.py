@@ -47,9 +47,9 @@ class _Queue(TimedQueue):
         reason: str,
         deduplication: str,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> None:
-        self.found[cluster, reason] = found, settled
+        self.found[cluster, reason] = found, steady
         super().request(cluster, reason, deduplication)
 
     def request_checks(self, chunks: list[Chunk]) -> None:
@@ -119,6 +119,6 @@ def play_skewed(outage: Outage, skews: Skews, *, ends: int, horizon: int) -> tup
         play._look_after()
     views = play.cluster.groups()
     running = sum(view.running for view in views)
-    remembered = stack.store.load("demo")
-    is_well = running >= outage.pods and not remembered.cluster_health.incidents
+    stored = stack.store.load("demo")
+    is_well = running >= outage.pods and not stored.cluster_health.incidents
     return play.patches, Counter(detail_type for detail_type, _ in stack.bus.published), is_well

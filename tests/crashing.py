@@ -409,9 +409,9 @@ class Scene(ClusterObjects):
             found.append(f"running nodes are gone: {', '.join(sorted(gone))}")
         if self._frozen() != self.frozen:
             found.append(f"the frozen group was written: {self._frozen()}")
-        for pool, remembered in self.memory.load("demo").state.pools.items():
-            if remembered.move is not None:
-                found.append(f"{pool}: the move is still open: {remembered.move}")
+        for pool, stored in self.memory.load("demo").state.pools.items():
+            if stored.move is not None:
+                found.append(f"{pool}: the move is still open: {stored.move}")
         return found
 
 

@@ -45,7 +45,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.rebalancing.annotations import read_adopted, read_published
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.domain.rollout.waves import Rollout
 from evenkeel.record import ClusterRecord, ControlRecord, Registration
@@ -84,8 +84,8 @@ def register(
 
 def register_again(store: ActionStore, record: ClusterRecord) -> None:
     """The cluster's record, in the place of the one before; what actions have said stays."""
-    remembered = store.load(record.id)
-    store.save_record(record, remembered.control, remembered.versions)
+    stored = store.load(record.id)
+    store.save_record(record, stored.control, stored.versions)
 
 
 def adopt(store: ActionStore, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
@@ -160,7 +160,7 @@ class InMemoryStore:
     def _remembered(self, cluster: str) -> StoredCluster:
         lease, now = self._leases.get(cluster), self._time()
         items = dict(self._items.get(cluster, {}))
-        return records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
+        return records.stored_cluster(cluster, items, lease.fencing_token if lease else 0, now)
 
     shards: Sequence[str] = ("0", "1")
 
@@ -205,7 +205,7 @@ class InMemoryStore:
     def save_control(self, cluster: str, control: ControlRecord, versions: Versions) -> None:
         self._write(CONTROL)
         items, controls = self._items[cluster], records.entry(CONTROL, control, versions, self._now())
-        items[META] = replace(self._meta(cluster, versions), version=controls.next_version, settled="")
+        items[META] = replace(self._meta(cluster, versions), version=controls.next_version, steady="")
         items[CONTROL] = Stored(text=controls.text, version=controls.next_version)
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
@@ -233,8 +233,8 @@ class InMemoryStore:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._save(cluster, TIMER, timer, versions)
 
-    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
-        self._save(cluster, SILENCE, silence, versions)
+    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
+        self._save(cluster, SILENCE, unreachable, versions)
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:
         self._save(cluster, HEALTH, cluster_health, versions)
@@ -252,13 +252,13 @@ class InMemoryStore:
         healths = {cluster: items[HEALTH] for cluster, items in self._items.items() if HEALTH in items}
         return {cluster: records.cluster_health_of(cluster, item)[0] for cluster, item in healths.items()}
 
-    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
         self._write(LOOKED_AT)
         entry = records.looked_at_entry(clusters, at)
-        looked_at = self._items.setdefault(LOOKED_AT, {})
-        looked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
+        checked_at = self._items.setdefault(LOOKED_AT, {})
+        checked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
 
-    def looked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> Mapping[str, datetime]:
         self._asked("looked at")
         return records.last_looks(self._items.get(LOOKED_AT, {}), self._time())
 
@@ -268,9 +268,9 @@ class InMemoryStore:
         found = {cluster: records.steady_clusters(cluster, item) for cluster, item in items.items()}
         return {cluster: rest for cluster, rest in found.items() if rest is not None}
 
-    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
-        self._write("settled")
-        self._items[cluster][META] = replace(self._meta(cluster, versions), settled=dump_stored(settled))
+    def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
+        self._write("steady")
+        self._items[cluster][META] = replace(self._meta(cluster, versions), steady=dump_stored(steady))
 
     def _meta(self, cluster: str, versions: Versions) -> Stored:
         item = self._items.get(cluster, {}).get(META)
@@ -452,7 +452,7 @@ class FakeCluster:
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         self.journal.note("unmark")
         self.unmarked.append((group.key, tuple(names)))
-        return nobody_goes(group.machines or (), group.requested)
+        return no_surplus(group.machines or (), group.requested)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         self._write(key, "write pool-max", pool_max=maximum)
@@ -557,7 +557,7 @@ class FakeWorkload:
     """A workload cluster's pods and nodes; an exception in their place is raised."""
 
     found: Workload | Exception
-    reads: list[bool] = field(default_factory=list)  # each, and whether nodes that nobody needs were looked for
+    reads: list[bool] = field(default_factory=list)  # each, and whether unneeded nodes were looked for
 
     def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
         self.reads.append(judges_nodes)
@@ -572,7 +572,7 @@ class FakeQueue:
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     found: dict[str, CheckResult | None] = field(default_factory=dict)  # what a request says that a look has found
-    settled: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
+    steady: dict[str, SteadyState | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     scans: list[tuple[str, str, datetime]] = field(default_factory=list)
@@ -589,13 +589,13 @@ class FakeQueue:
         reason: str,
         deduplication: str,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> None:
         if self.broken is not None:
             raise self.broken
         self.requests.setdefault(deduplication, (cluster, reason))
         self.found.setdefault(deduplication, found)
-        self.settled.setdefault(deduplication, settled)
+        self.steady.setdefault(deduplication, steady)
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
         if self.broken is not None:
@@ -608,7 +608,7 @@ class FakeQueue:
     def advance_rollouts(self, rollout: str, at: datetime) -> None:
         self.rollouts.append(rollout)
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:
             raise self.broken
         self.second_looks.append((cluster, reason, seconds))

@@ -98,7 +98,7 @@ class House:
         requests, queue = list(self.queue.requests.items()), self.queue
         queue.requests.clear()
         for id, (cluster, why) in requests:
-            self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.settled.pop(id))
+            self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.steady.pop(id))
 
     def looks(self, *clusters: str) -> CheckSummary:
         """A look of the next minute at a chunk of these clusters, or at the one there is."""

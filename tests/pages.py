@@ -39,7 +39,7 @@ def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | No
         running=requested - missing,
         is_outage=len(at) == len(ZONES),
         failure_class=kind,
-        said=said,
+        message=said,
     )
 
 
@@ -51,7 +51,7 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
     """By cluster, what is wrong in a night in which eu-central-1a has no m5.xlarge."""
     too_much = Problem.of(ProblemKind.OVER_COMMITTED, requested=14, maximum=12)
     too_few = Problem.of(ProblemKind.FEWER_THAN_ZONES, maximum=2, zones=3)
-    dark = _of(IncidentKind.UNREACHABLE, 34, said="it does not answer: not within 8 s")
+    dark = _of(IncidentKind.UNREACHABLE, 34, message="it does not answer: not within 8 s")
     role = "the role may not be assumed: AccessDenied"
     return (
         (
@@ -64,7 +64,7 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
         (dark,),
         (dark,),
         (dark,),
-        (_of(IncidentKind.ACCESS, 4, said=role),),
+        (_of(IncidentKind.ACCESS, 4, message=role),),
         (_of(IncidentKind.INVALID, 75, pool="gardener/shoot--prod/small", problems=(too_few,)),),
         (
             _of(
@@ -73,7 +73,7 @@ def _incidents() -> tuple[tuple[Incident, ...], ...]:
                 pool=POOL,
                 zones=ZONES[1:2],
                 groups=(f"{POOL}-b",),
-                said="argocd-controller",
+                message="argocd-controller",
             ),
         ),
     )
@@ -91,7 +91,7 @@ def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
     for number, name in enumerate(names[: len(wrong) if troubled is None else troubled]):
         store.save_cluster_health(name, ClusterHealth().with_incidents(wrong[number % len(wrong)]), None)
     for start in range(0, clusters, 50):
-        store.save_looked_at(names[start : min(start + 50, clusters - 1)], NOW)
+        store.save_checked_at(names[start : min(start + 50, clusters - 1)], NOW)
     if clusters:
         words = {
             name: CapacityReport(failed_at=NOW - 20 * MINUTE, until=NOW + MINUTE, cluster=name)

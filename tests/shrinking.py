@@ -21,7 +21,7 @@ from evenkeel.domain.model.observations import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.workload import Node, Pod, PodDisruptionBudget, Unscheduled, Workload
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from tests.builders import group
 from tests.crashing import How, KilledError, Life, Mortal
@@ -119,7 +119,7 @@ class Machines(FakeCluster):
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         staying = self.staying(group.key)
-        if not nobody_goes(staying, self.groups[group.key].requested):
+        if not no_surplus(staying, self.groups[group.key].requested):
             return False
         for machine in staying:
             if machine.name in names:
@@ -470,10 +470,10 @@ class Story:
 
     def _resume(self) -> None:
         """Whoever raised replicas too often was told that they are not written any more, and has them written again."""
-        store, remembered = self.valley.store, self.valley.store.load("demo")
-        for key, known in remembered.state.groups.items():
+        store, stored = self.valley.store, self.valley.store.load("demo")
+        for key, known in stored.state.groups.items():
             if known.contested_since is not None:
-                store.save_group("demo", key, known.uncontested(), remembered.versions)
+                store.save_group("demo", key, known.uncontested(), stored.versions)
 
     def _peace(self) -> None:
         """Until nothing is written and no clock runs, for as long as a clock takes."""

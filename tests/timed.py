@@ -44,9 +44,9 @@ class TimedQueue:
     def request_checks(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             for cluster in chunk.clusters:
-                self.look_again(cluster, "alone", chunk.delay)
+                self.check_again(cluster, "alone", chunk.delay)
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         self.sent[reason] += 1
         self._delayed_ever += 1
         due = self.clock.now() + timedelta(seconds=seconds)

@@ -79,7 +79,7 @@ def _overview(console: Console, answer: _Json) -> None:
         line.truncate(console.width, overflow="ellipsis")
         console.print(line, no_wrap=True)
     counts, rest = answer["counts"], answer["counts"]["clusters"] - len(failing)
-    states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
+    states = {"well": "well", "paused": "paused", "unseen": "not checked yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
     if not counts["clusters"]:
@@ -118,7 +118,7 @@ def _history(console: Console, answers: Iterable[_Json]) -> None:
 def _action(entry: _Json) -> str:
     """Return an operator's action, its caller, its reason and its effect."""
     reason = f" ({entry['reason']})" if entry.get("reason") else ""
-    return f"{entry['cause']} by {entry['by'] or 'nobody named'}{reason}: {entry['what']}"
+    return f"{entry['cause']} by {entry['by'] or 'an unnamed caller'}{reason}: {entry['what']}"
 
 
 def _outcomes(decision: DecisionDocument) -> Iterator[str]:

@@ -13,7 +13,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from evenkeel.record import ClusterFile
-from evenkeel.texts.english import problem_words
+from evenkeel.texts.english import problem_text
 from evenkeel.validation import ConfigError, read_model
 from evenkeel_cli.actions import plan_of_stack
 from evenkeel_cli.answers import print_plan
@@ -79,7 +79,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
 
 def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
     """Print a plan and exit with its code."""
-    if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
+    if refused := [problem_text(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     if output is Output.JSON:
         say_json({**plan_json(planned), "state": before.after(planned)}, indent=2)
@@ -87,7 +87,7 @@ def _print_and_exit(planned: Plan, before: StateFile, output: Output) -> None:
         print_plan(planned)
     code = INVALID_POOL if any(not pool.mode.valid for pool in planned.pools) else 0
     if planned.refusals:  # requests wait for an invalid pool or for another request of their pool
-        fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
+        fail([problem_text(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)
 

@@ -17,7 +17,7 @@ from evenkeel.adapters.aws_faults import AWS_ERRORS, code_of, text_of
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import right_needed
 from evenkeel.domain.model.values import quote
-from evenkeel.texts.pool_numbers import unknown_words
+from evenkeel.texts.pool_numbers import unknown_text
 from evenkeel_cli.terminal import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail, say
 
 # Lambda accepts 6 MB; DynamoDB's transactions need time. This is several hundred records.
@@ -162,7 +162,7 @@ def ask_or_fail(
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # with the first page of several
-        say(f"evenkeel: {unknown_words(answer['unknown'])}", err=True)
+        say(f"evenkeel: {unknown_text(answer['unknown'])}", err=True)
     return answer
 
 

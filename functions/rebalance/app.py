@@ -23,7 +23,7 @@ def rebalance(record: SqsRecord, context: Any) -> None:
             logger.info(container().rollout(remaining_of(context)))
             return
         outcome = container().rebalance(
-            request.cluster, request.reason, remaining_of(context), request.found, request.settled
+            request.cluster, request.reason, remaining_of(context), request.found, request.steady
         )
         counts = outcome.metrics()
         numbers = {name: count for name, count in counts.items() if count}

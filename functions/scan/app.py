@@ -26,7 +26,7 @@ def recheck(record: SqsRecord) -> None:
             result = container().scan.rest_of(request.shard, request.after, request.at)
             metrics.add_metric("ClustersScanned", MetricUnit.Count, len(result.requested))
         else:
-            container().scan.look_again(request.cluster, request.reason, record.message_id)
+            container().scan.check_again(request.cluster, request.reason, record.message_id)
 
     container().inbox.handle(record, work, logger, metrics)
 

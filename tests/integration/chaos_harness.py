@@ -95,15 +95,15 @@ class WatchedStore(InMemoryStore):
         self._read: dict[str, tuple[object, StoredCluster]] = {}
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        before = self.remembered(cluster).state.groups.get(key)
+        before = self.stored(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, versions)
         known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._harness.broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        remembered = self.remembered(cluster)
-        before = remembered.state.pools.get(pool)
+        stored = self.stored(cluster)
+        before = stored.state.pools.get(pool)
         super().save_pool(cluster, pool, state, versions)
         written = self._harness.clusters[cluster]
         for key in set(state.adopted) - set(before.adopted if before else ()):
@@ -112,9 +112,9 @@ class WatchedStore(InMemoryStore):
         if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
             written.grows(state.move, move)
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
-            written.grown(move, remembered.scale_requests[move.request])
+            written.grown(move, stored.scale_requests[move.request])
 
-    def remembered(self, cluster: str) -> StoredCluster:
+    def stored(self, cluster: str) -> StoredCluster:
         """What is stored of a cluster; asking for it is no step of anybody. Read anew once something has changed: every
         promise asks after every request.
         """
@@ -131,15 +131,15 @@ class WatchedStore(InMemoryStore):
 
     def open_requests(self, cluster: str) -> list[str]:
         """Ids of the requests for nodes that have no answer yet."""
-        return [id for id, record in self.remembered(cluster).scale_requests.items() if not record.done]
+        return [id for id, record in self.stored(cluster).scale_requests.items() if not record.done]
 
     def contested(self, cluster: str) -> set[str]:
         """Names of the groups that we have stopped writing."""
-        groups = self.remembered(cluster).state.groups
+        groups = self.stored(cluster).state.groups
         return {key.name for key, state in groups.items() if state.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
-        return self.remembered(cluster).zones.get(zone)
+        return self.stored(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
@@ -151,7 +151,7 @@ class WatchedStore(InMemoryStore):
         return total
 
     def _pools(self, cluster: str) -> Collection[PoolState]:
-        return self.remembered(cluster).state.pools.values() if cluster in self._items else ()
+        return self.stored(cluster).state.pools.values() if cluster in self._items else ()
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
@@ -160,7 +160,7 @@ class WatchedStore(InMemoryStore):
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
         # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
-        self.writes += sort_key not in ("settled", LOOKED_AT)
+        self.writes += sort_key not in ("steady", LOOKED_AT)
         self.words += sort_key in (TIMER, SILENCE, HEALTH)
 
     def _asked(self, what: str) -> None:
@@ -201,7 +201,7 @@ class Queues:
         reason: str,
         deduplication: str,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> None:
         self._answers()
         now = self._clock.now()
@@ -210,11 +210,11 @@ class Queues:
             return
         self._seen[deduplication] = now
         body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found} if found else {})
-        if settled is not None:
-            body["settled"] = dump_plain(settled)
+        if steady is not None:
+            body["steady"] = dump_plain(steady)
         self.rebalance.append(self._message(cluster, body, now))
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         self._answers()
         self.asked_again[cluster] += 1
         body, due = {"cluster": cluster, "reason": reason}, self._clock.now() + timedelta(seconds=seconds)
@@ -436,8 +436,8 @@ class ClusterUnderTest(ClusterObjects):
         if request.method != "PATCH" or request.user != _OURS:
             return
         self.patches += 1
-        remembered = self.harness.store.remembered(self.name)
-        record, control = remembered.record, remembered.control
+        stored = self.harness.store.stored(self.name)
+        record, control = stored.record, stored.control
         if control.is_paused(self.harness.clock.now()):
             self._broke(request, "a patch to a paused cluster")
         if record.dry_run and not control.restoring:
@@ -500,19 +500,19 @@ class ClusterUnderTest(ClusterObjects):
         self.harness.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
     # ------------------------------------------------------------ what must hold between runs
-    def heard(self, zone: str, source: str, said_at: datetime) -> None:
-        self.words[zone, source] = max(said_at, self.words.get((zone, source), said_at))
+    def heard(self, zone: str, source: str, stated_at: datetime) -> None:
+        self.words[zone, source] = max(stated_at, self.words.get((zone, source), stated_at))
 
     def check_zones(self) -> None:
         """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
-        for (zone, source), said_at in self.words.items():
+        for (zone, source), stated_at in self.words.items():
             record = self.harness.store.word_about(self.name, zone)
             word = record.words.get(source) if record else None
-            known = word.said_at if word else None
-            if known != said_at:
-                self.harness.broken.append(f"{self.name}: {source} spoke of {zone} at {said_at}, not at {known}")
-            elif word is not None and source != OPERATOR and word.until > said_at + LONGEST:
-                self.harness.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {said_at}")
+            known = word.stated_at if word else None
+            if known != stated_at:
+                self.harness.broken.append(f"{self.name}: {source} spoke of {zone} at {stated_at}, not at {known}")
+            elif word is not None and source != OPERATOR and word.until > stated_at + LONGEST:
+                self.harness.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {stated_at}")
 
     def _requested_or_owed(self) -> int:
         groups = self.groups()
@@ -537,9 +537,9 @@ class ClusterUnderTest(ClusterObjects):
     def check_after_run(self) -> None:
         """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
         groups, store, now = self.groups(), self.harness.store, self.harness.clock.now()
-        remembered = store.remembered(self.name)
-        control = remembered.control
-        if remembered.record.dry_run or control.restoring or control.is_paused(now):
+        stored = store.stored(self.name)
+        control = stored.control
+        if stored.record.dry_run or control.restoring or control.is_paused(now):
             return
         if any(group.bounds is None or group.frozen or group.contested for group in groups):
             return
@@ -632,7 +632,7 @@ class ChaosHarness:
     def _container(self, *, writes: bool = True) -> SimpleNamespace:
         """As bootstrap puts them together, over this harness."""
         store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
-        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again", "request_checks"})
+        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "check_again", "request_checks"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
         clusters: Any = SimpleNamespace(open=self._open, needs_run=self._recorded_clusters.needs_run)
         chance: dict[str, Any] = {"random_bytes": self._chance.randbytes}
@@ -666,12 +666,12 @@ class ChaosHarness:
         why: str,
         remaining: Remaining,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> RunSummary:
         started = self.clock.now()
         try:
             left: Remaining = lambda: SECONDS - (self.clock.now() - started).total_seconds()  # noqa: E731
-            outcome = rebalance(cluster, why, left, found, settled)
+            outcome = rebalance(cluster, why, left, found, steady)
         except (StateUnavailableError, LeaseHeldError, QueueUnavailableError):
             raise
         except Exception as error:
@@ -740,7 +740,7 @@ class ChaosHarness:
 
     def look_is_due(self, cluster: str) -> bool:
         """Whether a look has been asked for that comes no later than a second look would."""
-        timer, now = self.store.remembered(cluster).timer, self.clock.now()
+        timer, now = self.store.stored(cluster).timer, self.clock.now()
         return timer is not None and now < timer.due <= now + SECOND_CHECKS[0]
 
     def drain(self) -> None:

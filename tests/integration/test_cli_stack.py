@@ -159,7 +159,7 @@ def test_a_first_deployment_writes_nothing_and_register_switches_one_cluster_on(
 def test_status_and_explain_show_zones_and_states_in_sentences(laptop: Laptop) -> None:
     laptop.look()
     status = laptop.ask("status")
-    assert "blue: dry run, nothing in trouble; last decision just now" in status
+    assert "blue: dry run, no incident; last decision just now" in status
     assert all(text in status for text in ("eu-central-1a", "eu-central-1b", "eu-central-1c", "would change"))
     assert [one["cluster"] for one in json.loads(laptop.run("status", "-o", "json").stdout)["clusters"]] == ["blue"]
     name = laptop.cluster.groups()[0].name
@@ -203,7 +203,7 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
     assert '-evenkeel.dev/pool-max: "2"\n+evenkeel.dev/pool-max: "3"' in told
     laptop.register(dry_run=False)
     laptop.look()
-    assert "of which the next look writes to objects: 3" in laptop.ask("validate", "--apply")
+    assert "of which the next check writes to objects: 3" in laptop.ask("validate", "--apply")
     laptop.api.requests.clear()
     laptop.look()
     bodies = [request.body for request in laptop.api.requests if "pool-max" in json.dumps(request.body)]
@@ -335,7 +335,7 @@ class TestErrors:
     def test_an_unreachable_cluster_is_exit_one_and_an_incident_in_its_status(self, laptop: Laptop) -> None:
         laptop.api.faults.add(status=403, times=100)
         assert laptop.fault("plan", "--cluster", "blue", code=1)
-        assert "in trouble: access refused" in laptop.ask("status", code=4)
+        assert "incident: access refused" in laptop.ask("status", code=4)
 
     def test_plan_from_a_stack_and_from_files_do_not_mix(self, shell: Shell) -> None:
         assert shell.fault("plan", "-f", "-", "--cluster", "blue").startswith("--stack plans for a registered cluster")
@@ -384,7 +384,7 @@ class TestFleet:
         assert "dry_run: true" in other.read_text()
         pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")
         assert pruned.exit_code == 1
-        assert "blue is not unregistered: bounds of ours stand in pool workers" in pruned.stderr
+        assert "blue is not unregistered: Evenkeel's bounds are still set in pool workers" in pruned.stderr
         laptop.ask("restore")
         for _ in range(3):
             laptop.look()

@@ -37,9 +37,9 @@ class ListsLife(Life):
 
 
 def control(scene: Scene, **fields: Any) -> None:
-    remembered = scene.memory.load("demo")
-    said = ControlRecord.model_validate({**remembered.control.model_dump(), **fields})
-    scene.memory.save_record(remembered.record, said, remembered.versions)
+    stored = scene.memory.load("demo")
+    said = ControlRecord.model_validate({**stored.control.model_dump(), **fields})
+    scene.memory.save_record(stored.record, said, stored.versions)
 
 
 def ask(scene: Scene, nodes: int, id: str = "asked") -> None:
@@ -48,9 +48,9 @@ def ask(scene: Scene, nodes: int, id: str = "asked") -> None:
 
 
 def agree(scene: Scene) -> None:
-    remembered = scene.memory.load("demo")
-    (pool,) = remembered.state.pools
-    group = next(iter(sorted(remembered.state.pools[pool].adopted)))
+    stored = scene.memory.load("demo")
+    (pool,) = stored.state.pools
+    group = next(iter(sorted(stored.state.pools[pool].adopted)))
     fix = FixEntry(pool=str(pool), group=str(GroupKey.read(group)), before=16, after=20)
     control(scene, fixes=[fix.model_dump()])
 
@@ -84,8 +84,8 @@ FLOWS: dict[str, Callable[[Scene], None]] = {
 
 def end_of(scene: Scene) -> dict[str, Any]:
     """What the cluster and the table hold."""
-    remembered = scene.memory.load("demo")
-    said = remembered.control
+    stored = scene.memory.load("demo")
+    said = stored.control
     return {
         "sizes": scene.sizes(),
         "ours": {
@@ -93,9 +93,9 @@ def end_of(scene: Scene) -> dict[str, Any]:
             for zone in scene.zones
         },
         "maxima": [scene.annotations(zone).get("evenkeel.dev/pool-max") for zone in scene.zones],
-        "answers": {id: (record.done, record.result) for id, record in remembered.scale_requests.items()},
+        "answers": {id: (record.done, record.result) for id, record in stored.scale_requests.items()},
         "control": (said.restoring, said.restored, said.paused, said.restored_pools, said.fixes),
-        "open": [str(id) for id, state in remembered.state.pools.items() if state.move is not None],
+        "open": [str(id) for id, state in stored.state.pools.items() if state.move is not None],
     }
 
 

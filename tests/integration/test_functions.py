@@ -115,7 +115,7 @@ def test_second_checks_come_through_the_scan_function_until_nothing_is_to_do(sta
     stage.look()
     counts = [stage.patches("cluster-api")]
     for _ in range(3):
-        body = json.dumps({"cluster": "cluster-api", "reason": "second look after a write"})
+        body = json.dumps({"cluster": "cluster-api", "reason": "second check after a write"})
         stage.sqs.send_message(QueueUrl=stage.deployment.physical("RecheckQueue"), MessageBody=body)
         assert stage.triggers.drain() == 2  # the recheck queue's message, and the one that it leads to
         counts.append(stage.patches("cluster-api"))
@@ -391,7 +391,7 @@ def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(staged: Callable
     assert {(directive["Namespace"], str(directive["Dimensions"])) for directive in directives} == {
         ("Evenkeel", "[['service']]")
     }
-    assert sent(stage) >= {"ClustersScanned", "ClustersLookedAt", "PatchesWritten", "Imbalance", "Headroom"}
+    assert sent(stage) >= {"ClustersScanned", "ClustersChecked", "PatchesWritten", "Imbalance", "Headroom"}
 
 
 def test_without_a_dashboard_metrics_without_an_alarm_are_only_in_the_log(stage: Stage) -> None:

@@ -171,15 +171,15 @@ def test_the_policies_of_the_folder_allow_every_write(owner: str, files: list[Pa
 
 
 def restore(found: Scene) -> None:
-    remembered = found.memory.load("demo")
-    control = remembered.control.model_copy(update={"restoring": True})
-    found.memory.save_record(remembered.record, control, remembered.versions)
+    stored = found.memory.load("demo")
+    control = stored.control.model_copy(update={"restoring": True})
+    found.memory.save_record(stored.record, control, stored.versions)
 
 
 def switch_off(found: Scene) -> None:
-    remembered = found.memory.load("demo")
-    record = remembered.record.model_copy(update={"node_pool_fence": None})
-    found.memory.save_record(record, remembered.control, remembered.versions)
+    stored = found.memory.load("demo")
+    record = stored.record.model_copy(update={"node_pool_fence": None})
+    found.memory.save_record(record, stored.control, stored.versions)
 
 
 def fenced() -> Scene:
@@ -256,9 +256,9 @@ class TestFence:
 
     def test_a_fence_without_a_stored_state_stays_until_it_is_restored(self) -> None:
         found = fenced()
-        remembered = found.memory.load("demo")
-        for id, state in remembered.state.pools.items():
-            found.memory.save_pool("demo", id, replace(state, desired_bounds={}), remembered.versions)
+        stored = found.memory.load("demo")
+        for id, state in stored.state.pools.items():
+            found.memory.save_pool("demo", id, replace(state, desired_bounds={}), stored.versions)
         found.cloud.restore_zone(DEAD)
         for _ in range(3):
             found.troubled(Life())

@@ -217,7 +217,7 @@ class TestUnneededNodes:
             draining.run()
         (incident,) = draining.memory.load("demo").cluster_health.incidents
         assert incident.kind is IncidentKind.DRAIN_HANGS
-        assert incident.said.startswith("ip-")
+        assert incident.message.startswith("ip-")
         assert sum(draining.replicas().values()) == draining.requested - 1
         draining.objects.delete(budgets, "default", "web")
         draining.settle()

@@ -184,9 +184,9 @@ class Scene:
         return self
 
     def restore(self) -> None:
-        remembered = self.memory.load("demo")
-        control = remembered.control.model_copy(update={"restoring": True})
-        self.memory.save_record(remembered.record, control, remembered.versions)
+        stored = self.memory.load("demo")
+        control = stored.control.model_copy(update={"restoring": True})
+        self.memory.save_record(stored.record, control, stored.versions)
 
 
 def rules(pool: PoolPlan) -> list[Rule]:

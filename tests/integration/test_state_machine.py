@@ -103,9 +103,9 @@ class EveryoneActs(RuleBasedStateMachine):
         return self.harness.clusters[name].api.requests.count(method="GET")
 
     def due(self, name: str) -> bool:
-        remembered = self.harness.store.remembered(name)
-        control, silence = remembered.control, remembered.silence
-        if silence is not None and silence.is_left_alone(self.harness.clock.now()):
+        stored = self.harness.store.stored(name)
+        control, unreachable = stored.control, stored.unreachable
+        if unreachable is not None and unreachable.is_left_alone(self.harness.clock.now()):
             return False  # it did not answer, and has a look of its own when that is due
         away = self.harness.store.away or self.harness.queues.away or self.harness.clusters[name].down
         return not away and not control.paused
@@ -345,7 +345,7 @@ class EveryoneActs(RuleBasedStateMachine):
         for _ in range(3):
             self.harness.minute()
         frozen = any(group.frozen for group in cluster.groups())
-        control = self.harness.store.remembered(cluster.name).control
+        control = self.harness.store.stored(cluster.name).control
         assert control.paused or frozen, f"{cluster.name}: not left: {cluster.groups()}"
         if control.paused:
             assert not any(group.ours for group in cluster.groups()), (

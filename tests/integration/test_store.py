@@ -63,7 +63,7 @@ INCIDENT = Incident(
     is_outage=True,
     calm_since=NOW + MINUTE,
     failure_class=FailureClass.QUOTA,
-    said="VcpuLimitExceeded: no more",
+    message="VcpuLimitExceeded: no more",
 )
 INVALID = Incident(
     kind=IncidentKind.INVALID,
@@ -165,7 +165,7 @@ def operate_on(kept: Kept) -> Operate:
 
 
 def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
-    return ZoneRecord(words={"x": ZoneStatement(until=until, said_at=at)})
+    return ZoneRecord(words={"x": ZoneStatement(until=until, stated_at=at)})
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ WRITES = {
     "request": Write("GROWTH#r1", "save_scale_request", (), lambda it: it.scale_requests.get("r1"), REQUEST, DONE),
     "timer": Write("LOOK", "save_timer", (), lambda it: it.timer, Timer(due=SOON), Timer(due=NOW)),
     "event check": Write("HEARD", "save_event_check", (), lambda it: it.event_check, LOOK, LATER),
-    "silence": Write("SILENCE", "save_silence", (), lambda it: it.silence, SILENT, replace(SILENT, looks=3)),
+    "silence": Write("SILENCE", "save_silence", (), lambda it: it.unreachable, SILENT, replace(SILENT, looks=3)),
     "health": Write("HEALTH", "save_cluster_health", (), lambda it: it.cluster_health, ILL, WELL),
 }
 
@@ -252,9 +252,9 @@ class TestWrites:
 
 def test_silence_is_kept_until_a_day_after_the_next_check(kept: Kept, registered: ActionStore) -> None:
     registered.save_silence("demo", SILENT, None)
-    for days, silence in ((1, SILENT), (2, None)):
+    for days, unreachable in ((1, SILENT), (2, None)):
         kept.clock.at = NOW + timedelta(days=days)
-        assert registered.load("demo").silence == silence
+        assert registered.load("demo").unreachable == unreachable
 
 
 def test_requests_are_pending_until_they_are_done(registered: ActionStore) -> None:
@@ -344,7 +344,7 @@ class TestControl:
 
     def test_it_survives_and_is_written_beside_an_unreadable_record(self, kept: Kept, registered: ActionStore) -> None:
         hold(registered, ControlRecord(live=True))
-        registered.save_settled("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
+        registered.save_steady("demo", SteadyState(at=NOW, seen={"a": "1"}), registered.load("demo").versions)
         kept.change("demo", "META", '{"colour": 1}')
         with pytest.raises(ConfigError):
             registered.load("demo")
@@ -357,7 +357,7 @@ class TestControl:
             registered.save_control("demo", ControlRecord(), before.versions)
         register_over(registered)
         after = registered.load("demo")
-        assert (after.control, after.settled) == (self.HELD, None)
+        assert (after.control, after.steady) == (self.HELD, None)
 
     def test_one_that_is_unreadable_fails_the_load_and_registering_again_keeps_what_is_paused(
         self, kept: Kept, registered: ActionStore
@@ -458,33 +458,33 @@ SETTLED = SteadyState(
 class TestSteadyState:
     def test_it_is_stored_beside_the_record_and_read_with_it(self, registered: ActionStore) -> None:
         assert registered.steady_clusters(["demo", "gone"]) == {}
-        registered.save_settled("demo", SETTLED, registered.load("demo").versions)
-        assert registered.load("demo").settled == SETTLED
+        registered.save_steady("demo", SETTLED, registered.load("demo").versions)
+        assert registered.load("demo").steady == SETTLED
         found = registered.steady_clusters(["demo", "gone", "demo"])
-        assert found == {"demo": SteadyCluster(record=registered.load("demo").record, settled=SETTLED)}
+        assert found == {"demo": SteadyCluster(record=registered.load("demo").record, steady=SETTLED)}
         ended = SteadyState(at=NOW + MINUTE, seen={})
-        registered.save_settled("demo", ended, registered.load("demo").versions)
-        assert (registered.steady_clusters(["demo"]), registered.load("demo").settled) == ({}, ended)
+        registered.save_steady("demo", ended, registered.load("demo").versions)
+        assert (registered.steady_clusters(["demo"]), registered.load("demo").steady) == ({}, ended)
 
     def test_of_any_number_of_clusters(self, registered: ActionStore) -> None:
         names = [f"c{number}" for number in range(120)]
         for name in names:
             register(registered, name)
-            registered.save_settled(name, SETTLED, registered.load(name).versions)
+            registered.save_steady(name, SETTLED, registered.load(name).versions)
         assert sorted(registered.steady_clusters(["demo", *names])) == sorted(names)
 
     def test_it_changes_no_version_and_any_write_of_the_record_ends_it(
         self, kept: Kept, registered: ActionStore
     ) -> None:
         stored = registered.load("demo")
-        registered.save_settled("demo", SETTLED, stored.versions)
+        registered.save_steady("demo", SETTLED, stored.versions)
         assert registered.load("demo").versions == stored.versions
         registered.save_record(stored.record, PAUSED, stored.versions)
         assert registered.steady_clusters(["demo"]) == {}
         with pytest.raises(StateConflictError):
-            registered.save_settled("demo", SETTLED, Versions({"META": 1}))
+            registered.save_steady("demo", SETTLED, Versions({"META": 1}))
         assert registered.load("demo").control == PAUSED
-        registered.save_settled("demo", SETTLED, registered.load("demo").versions)
+        registered.save_steady("demo", SETTLED, registered.load("demo").versions)
         kept.change("demo", "META", "{")
         assert registered.steady_clusters(["demo"]) == {}, "an unreadable record is not steady"
 
@@ -833,7 +833,7 @@ class TestTheTableItself:
             gone.offerings,
             lambda: gone.called("name"),
             lambda: gone.save_silence("demo", SILENT, None),
-            lambda: gone.save_settled("demo", SETTLED, Versions()),
+            lambda: gone.save_steady("demo", SETTLED, Versions()),
             lambda: gone.steady_clusters(["demo"]),
             lambda: gone.registered("demo"),
             lambda: gone.remove_record("demo", Versions()),
@@ -876,13 +876,13 @@ def test_state_and_decisions_are_read_in_one_query_unless_they_are_too_much(regi
     for id in ids[:2]:
         registered.save_decision("demo", id, done(NOW, id), NOW + timedelta(days=30))
     registered.save_decision("demo", ulid(NOW + 9 * MINUTE, bytes(10)), {"id": "over"}, NOW - timedelta(days=1))
-    remembered, decisions = registered.load_with_decisions("demo", ids[0])
-    assert remembered == registered.load("demo")
+    stored, decisions = registered.load_with_decisions("demo", ids[0])
+    assert stored == registered.load("demo")
     assert decisions == [done(NOW, ids[1])]
     for id in ids[2:]:
         registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
-    remembered, decisions = registered.load_with_decisions("demo", "")
-    assert remembered == registered.load("demo")
+    stored, decisions = registered.load_with_decisions("demo", "")
+    assert stored == registered.load("demo")
     assert decisions is None
     with pytest.raises(UnknownClusterError):
         registered.load_with_decisions("nobody", "")
@@ -947,24 +947,24 @@ class TestClusterHealth:
         versions = registered.load("demo").versions
         registered.save_cluster_health("demo", ClusterHealth().with_incidents([INCIDENT]), versions)
         kept.change("demo", "HEALTH", kept.text("demo", "HEALTH").replace('"kind":"missing"', '"kind":"haunted"'))
-        remembered = registered.load("demo")
-        assert remembered.cluster_health == ClusterHealth()
-        registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), remembered.versions)
+        stored = registered.load("demo")
+        assert stored.cluster_health == ClusterHealth()
+        registered.save_cluster_health("demo", ClusterHealth().with_incidents([INVALID]), stored.versions)
         assert registered.load("demo").cluster_health.incidents == (INVALID,)
 
 
 class TestChecks:
     def test_of_each_cluster_the_latest_counts_for_two_hours(self, kept: Kept, store: ActionStore) -> None:
-        store.save_looked_at(["blue", "green"], NOW)
-        store.save_looked_at(["blue"], NOW + MINUTE)
-        store.save_looked_at(["blue", "green"], NOW - MINUTE)  # a message that came late
-        assert store.looked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
-        store.save_looked_at(["blue", "green"], NOW + 2 * MINUTE)
-        assert store.looked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
+        store.save_checked_at(["blue", "green"], NOW)
+        store.save_checked_at(["blue"], NOW + MINUTE)
+        store.save_checked_at(["blue", "green"], NOW - MINUTE)  # a message that came late
+        assert store.checked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
+        store.save_checked_at(["blue", "green"], NOW + 2 * MINUTE)
+        assert store.checked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
         kept.clock.at = NOW + timedelta(hours=2, minutes=2)
-        assert store.looked_at() == {}
+        assert store.checked_at() == {}
 
     def test_they_hold_many_names(self, store: ActionStore) -> None:
         names = [f"{number:03}-{'x' * 96}" for number in range(50)]
-        store.save_looked_at(names, NOW)
-        assert set(store.looked_at()) == set(names)
+        store.save_checked_at(names, NOW)
+        assert set(store.checked_at()) == set(names)

@@ -39,7 +39,7 @@ def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
 
 
 @st.composite
-def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
+def checked_at(draw: st.DrawFn) -> tuple[World, Workload]:
     world = draw(clusters())
     members = tuple(
         replace(member, template=template()) if member.requested == 0 else member for member in world.observation.groups
@@ -65,7 +65,7 @@ def planned(world: World, workload: Workload | None, stage: DemandStage) -> Plan
 STAGES = st.sampled_from([DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.FULL])
 
 
-@given(looked_at())
+@given(checked_at())
 def test_advice_changes_no_plan(seen: tuple[World, Workload]) -> None:
     world, workload = seen
     with_pods = planned(world, workload, DemandStage.ADVISE)
@@ -73,7 +73,7 @@ def test_advice_changes_no_plan(seen: tuple[World, Workload]) -> None:
     assert bare == planned(world, None, DemandStage.ADVISE)
 
 
-@given(looked_at(), STAGES)
+@given(checked_at(), STAGES)
 def test_advice_stays_within_room_and_open_groups(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
     without = {pool.id: pool for pool in planned(seen[0], None, stage).pools}
@@ -91,11 +91,11 @@ def test_advice_stays_within_room_and_open_groups(seen: tuple[World, Workload], 
         assert not any(said.group in frozen for said in pool.demand.advice.nodes if said.needed is None)
 
 
-@given(looked_at(), STAGES)
+@given(checked_at(), STAGES)
 def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
     _, workload = seen
     found = planned(*seen, stage)
-    if found.demand.unread is not None or found.demand.look_again is not None:
+    if found.demand.unread is not None or found.demand.check_again is not None:
         return
     asked = [each for pool in found.pools if pool.demand.advice for each in pool.demand.advice.asked.pending]
     told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
@@ -105,7 +105,7 @@ def test_each_pending_pod_is_reported_once(seen: tuple[World, Workload], stage: 
     assert len(told) + found.demand.fit_already == len(waiting)
 
 
-@given(looked_at(), STAGES)
+@given(checked_at(), STAGES)
 def test_advice_has_complete_sentences(seen: tuple[World, Workload], stage: DemandStage) -> None:
     found = planned(*seen, stage)
     said = [document.says for pool in found.pools if (document := pool_demand(pool.demand.advice))]

@@ -12,7 +12,7 @@ from evenkeel.application.rebalancing.preview import Preview
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
 from evenkeel.record import ControlRecord
-from evenkeel.texts.english import problem_words, sentence, sentences
+from evenkeel.texts.english import problem_text, sentence, sentences
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
 
@@ -23,7 +23,7 @@ def preview_of(world: World) -> Preview:
     """The world as the operator function sees it. Its policy stands in the place of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
-    remembered = StoredCluster(
+    stored = StoredCluster(
         record=made,
         control=ControlRecord(),
         state=world.state,
@@ -32,7 +32,7 @@ def preview_of(world: World) -> Preview:
         versions=Versions(),
         fencing_token=0,
     )
-    return Preview.of(remembered, world.observation, world.plan())
+    return Preview.of(stored, world.observation, world.plan())
 
 
 def step(before: int | None, after: int | None) -> str:
@@ -57,13 +57,13 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
         known |= {n for one in pool.groups if one.group.bounds for n in (one.group.bounds.min, one.group.bounds.max)}
     else:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
-        top = min(top, group.owner.worker_range.max) if group.owner.worker_range else top
+        top = min(top, group.owner.allowed_replicas.max) if group.owner.allowed_replicas else top
         known |= {group.requested, plan.requested, group.running, group.annotations.zone_max, top - plan.requested}
         published = group.ours.published.bounds if group.ours.published else None
         for bounds in (
             group.bounds,
             plan.bounds,
-            group.owner.worker_range,
+            group.owner.allowed_replicas,
             published,
             pool.adopted.get(str(group.key)),
         ):
@@ -84,7 +84,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
         told = without(
-            " ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.report.problems]
+            " ".join(explain_pool(preview, pool)), [problem_text(problem) for problem in pool.report.problems]
         )
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
@@ -101,7 +101,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
 def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
     preview = preview_of(world)
     for pool in preview.plan.pools:
-        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.report.problems)
+        assert all(problem_text(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.report.problems)
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan)).lower()
             for reason in plan.reasons:
@@ -126,7 +126,7 @@ def test_growth_is_promised_where_the_plan_leaves_room(world: World) -> None:
         for plan in pool.groups:
             text = " ".join(explain_group(preview, pool, plan))
             limits, closed = (
-                plan.group.owner.worker_range,
+                plan.group.owner.allowed_replicas,
                 plan.group.template.closed_because is not None and not plan.requested,
             )
             denied, promised = "It cannot grow now" in text, re.search(r"It may grow by (\d+), to (\d+)", text)

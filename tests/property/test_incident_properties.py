@@ -202,4 +202,4 @@ def test_an_incident_names_all_its_zones_since_the_first(minutes: list[int | Non
     assert [(each.kind, each.since, each.zones) for each in found] == (
         [(kind, min(since.values()), tuple(since))] if since else []
     )
-    assert not found or found[0].said == (next(iter(since)) if kind is IncidentKind.REFUSED else ", ".join(since))
+    assert not found or found[0].message == (next(iter(since)) if kind is IncidentKind.REFUSED else ", ".join(since))

@@ -67,9 +67,9 @@ def test_levelling_only_raises_minima(world: World, went: int, minutes: int) -> 
         seen=MemberSnapshot(since=NOW - timedelta(hours=9), requested=before),
         held_until=NOW + timedelta(minutes=30 - minutes),
     )
-    remembered = replace(world.state, pools={POOL_ID: memory})
-    off = replace(world, state=remembered).pool()
-    on = replace(world, state=remembered, policy=replace(world.policy, level=Level.SHRINK)).pool()
+    stored = replace(world.state, pools={POOL_ID: memory})
+    off = replace(world, state=stored).pool()
+    on = replace(world, state=stored, policy=replace(world.policy, level=Level.SHRINK)).pool()
     for levelled, plain in zip(on.groups, off.groups, strict=True):
         assert levelled.requested == plain.requested
         assert levelled.state is plain.state
@@ -94,15 +94,15 @@ def test_a_hold_ends_half_an_hour_after_the_last_removal(
         # Time alone goes on first: whoever awaits something is looked at then.
         while (soon := pool.next_check()) is not None and 0 < soon < seconds:
             seconds -= int(soon) + 1
-            _check(pool, went_at, pool.look(int(soon) + 1).remembered, before)
+            _check(pool, went_at, pool.look(int(soon) + 1).next_state, before)
             before = pool.state.pools[POOL_ID]
         now = next(found for found in pool.groups if found.identity.zone == zone).requested
         after = max(0, now + change)
         if after < now:
             went_at = pool.now + timedelta(seconds=max(1, seconds))
         found = pool.look(max(1, seconds), **{zone: after})
-        _check(pool, went_at, found.remembered, before)
-        before = found.remembered
+        _check(pool, went_at, found.next_state, before)
+        before = found.next_state
 
 
 def _check(pool: Played, went_at: datetime, after: PoolState, before: PoolState | None) -> None:

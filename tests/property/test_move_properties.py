@@ -34,8 +34,8 @@ def failing(draw: st.DrawFn) -> World:
     first, *others = world.observation.groups
     others = others or [group("b", 1)]
     stuck = draw(st.integers(1, 5))
-    first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, worker_range=None)
-    others[0] = replace(others[0], frozen_because=None, worker_range=None, zone_max=None)
+    first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, allowed_replicas=None)
+    others[0] = replace(others[0], frozen_because=None, allowed_replicas=None, zone_max=None)
     found = (first, *others)
     groups = {**world.state.groups, first.key: in_backoff(FailureClass.CAPACITY)}
     groups.pop(others[0].key, None)
@@ -61,7 +61,7 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     held = known is not None and not known.failure_class.moves_elsewhere and not impaired
     if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
         return 0
-    least = group.owner.worker_range.min if group.owner.worker_range else 0
+    least = group.owner.allowed_replicas.min if group.owner.allowed_replicas else 0
     return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
 
 
@@ -111,7 +111,7 @@ def _owing(world: World, owed: int) -> World:
     """The same world after a move that gave up ``owed`` replicas and was interrupted before anybody took one."""
     (pool,) = world.plan().pools
     move = Move(id="interrupted", unplaced=owed, steps={})
-    state = replace(world.state, pools={pool.id: replace(pool.remembered, move=move)})
+    state = replace(world.state, pools={pool.id: replace(pool.next_state, move=move)})
     return replace(world, state=state)
 
 
@@ -142,7 +142,7 @@ def _stopped(world: World, pool: PoolPlan, done: int, move: Move) -> World:
             after_patch = replace(after_patch, move=move.id)
         patched[planned.group.key] = after_patch
     groups = tuple(patched.get(group.key, group) for group in world.observation.groups)
-    known: PoolState = replace(pool.remembered, adopted=pool.adopted, move=move)
+    known: PoolState = replace(pool.next_state, adopted=pool.adopted, move=move)
     state = ClusterState(groups=world.state.groups, pools={pool.id: known}, zones=world.state.zones)
     return World(Observation(groups=groups), state, world.policy)
 
@@ -158,7 +158,7 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
         (pool,) = now.plan().pools
         if not pool.moves:
             break
-        known = pool.remembered.move
+        known = pool.next_state.move
         owed = known.still_unplaced(planned.group for planned in pool.groups) if known else 0
         now = _stopped(now, pool, done, Move(id=f"move-{number}", unplaced=owed, steps=pool.moves))
     (last,) = now.plan().pools
@@ -168,7 +168,7 @@ def test_interruptions_do_not_change_the_sum_in_the_end(world: World, stops: lis
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
     # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
     if last.replicas.unplaced == 0:
-        known = last.remembered.move
+        known = last.next_state.move
         owed = known.still_unplaced(planned.group for planned in last.groups) if known else 0
         end = _stopped(now, last, 99, Move(id="last", unplaced=owed, steps=last.moves))
         assert sum(group.requested for group in end.observation.groups) == total

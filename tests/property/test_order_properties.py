@@ -17,7 +17,7 @@ from evenkeel.domain.model.workload import ZONE, Pod, TopologySpreadConstraint, 
 from tests.builders import NOW, key
 from tests.crashing import How, Life
 from tests.ordering import LOOK, Town
-from tests.property.test_advice_properties import looked_at, planned
+from tests.property.test_advice_properties import checked_at, planned
 from tests.property.worlds import World
 from tests.workloads import node, pod, pods, pool_offer, selector, template
 
@@ -115,7 +115,7 @@ def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...
     assert again.nodes == 0
 
 
-@given(looked_at(), ORDERS)
+@given(checked_at(), ORDERS)
 def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload], stage: DemandStage) -> None:
     world, _ = seen
     with_pods, plain = planned(*seen, stage), planned(world, None, stage)

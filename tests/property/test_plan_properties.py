@@ -123,7 +123,7 @@ def test_growth_keeps_to_zone_max(world: World) -> None:
 @given(pools())
 def test_replicas_stay_within_the_range_of_their_owner(world: World) -> None:
     for planned in world.pool().groups:
-        limits = planned.group.owner.worker_range
+        limits = planned.group.owner.allowed_replicas
         if limits is not None:
             assert planned.requested <= max(planned.group.requested, limits.max)
             assert planned.requested >= min(planned.group.requested, limits.min)
@@ -143,7 +143,7 @@ def test_balanced_maxima_add_up_to_the_pool_maximum(world: World) -> None:
         planned
         for planned in found.groups
         if planned.group.annotations.zone_max is None
-        and planned.group.owner.worker_range is None
+        and planned.group.owner.allowed_replicas is None
         and not _may_grow_a_little(planned)
     ]
     if any(planned.state is State.HEALTHY for planned in uncapped) and not found.moves:

@@ -126,8 +126,8 @@ def test_evenkeel_orders_all_while_the_autoscaler_is_away(
 
 
 def stop(outage: Outage, way: str) -> None:
-    remembered = outage.store.load("demo")
-    record, control = remembered.record, remembered.control
+    stored = outage.store.load("demo")
+    record, control = stored.record, stored.control
     match way:
         case "cluster paused":
             control = control.model_copy(update={"paused": True})
@@ -135,7 +135,7 @@ def stop(outage: Outage, way: str) -> None:
             control = control.model_copy(update={"paused_pools": {"workers": None}})
         case _:
             record = record.model_copy(update={"dry_run": True})
-    outage.store.save_record(record, control, remembered.versions)
+    outage.store.save_record(record, control, stored.versions)
 
 
 @settings(max_examples=20)

@@ -36,8 +36,8 @@ class Reliefs(RuleBasedStateMachine):
 
     @initialize(replicas=st.tuples(*[st.integers(0, 4)] * 3), minimum=st.integers(0, 2), more=st.integers(0, 4))
     def begin(self, replicas: tuple[int, int, int], minimum: int, more: int) -> None:
-        self.wish = max(least_that_keeps(replicas), minimum, 3) + more
-        self.seed = Seed(*replicas, minimum=minimum, maximum=self.wish)
+        self.user_max = max(least_that_keeps(replicas), minimum, 3) + more
+        self.seed = Seed(*replicas, minimum=minimum, maximum=self.user_max)
         self.asked = False  # people have set the number, and nodes may go for it
 
     @rule(minutes=st.integers(1, 20), dies=st.sampled_from(["", "", "before", "after"]))
@@ -50,17 +50,17 @@ class Reliefs(RuleBasedStateMachine):
         replicas = [max(seed.replicas[zone], seed.running[zone]) for zone in seed.zones]
         assert written >= least_that_keeps(replicas), "no node goes"
         if written < before:
-            assert written == self.wish, "lower than before is only what people want"
+            assert written == self.user_max, "lower than before is only what people want"
             assert not seed.dead, "and only when every zone is healthy"
             return
-        assert written > max(before, self.wish - 1)
+        assert written > max(before, self.user_max - 1)
         relief = next(iter(seed.state.pools.values())).relief
         assert written in relief.ours
         if written > seed.copied:  # else it is only taken up again, so that nodes stay
             dead = {zone for zone, since in relief.dead.items() if seed.now - since >= PATIENCE}
             alive = [index for index, zone in enumerate(seed.zones) if zone not in dead]
             left = sum(seed.running[zone] for zone in dead)
-            assert sum(shares(written, 3)[index] for index in alive) >= self.wish - left
+            assert sum(shares(written, 3)[index] for index in alive) >= self.user_max - left
 
     @rule(zones=st.sets(st.sampled_from("abc"), max_size=2))
     def die(self, zones: set[str]) -> None:
@@ -90,13 +90,13 @@ class Reliefs(RuleBasedStateMachine):
         if any(pool.relief is not None and number in pool.relief.ours for pool in pools):
             return  # by chance what we wrote: it is taken for ours, and that is the price
         self.asked = True
-        self.wish = self.seed.maximum = number
+        self.user_max = self.seed.maximum = number
 
     @invariant()
     def what_people_want_counts(self) -> None:
         """Whatever stands there. Before Gardener has followed, the number of before counts."""
         if hasattr(self, "seed") and self.seed.copied == self.seed.maximum:
-            assert self.seed.look().max == self.wish
+            assert self.seed.look().max == self.user_max
 
 
 Reliefs.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

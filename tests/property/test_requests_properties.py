@@ -33,7 +33,7 @@ def _only(world: World, chosen: list[bool]) -> frozenset[str]:
 def _cap(member: NodeGroup) -> int:
     caps = [
         member.annotations.zone_max,
-        member.owner.worker_range and member.owner.worker_range.max,
+        member.owner.allowed_replicas and member.owner.allowed_replicas.max,
         member.bounds and member.bounds.max,
     ]
     return min((cap for cap in caps if cap is not None), default=2**31)
@@ -151,7 +151,8 @@ def test_giving_back_keeps_minima_and_takes_fenced_zones_last(world: World, want
 
 def _floor(member: NodeGroup) -> int:
     return max(
-        member.bounds.min if member.bounds else 0, member.owner.worker_range.min if member.owner.worker_range else 0
+        member.bounds.min if member.bounds else 0,
+        member.owner.allowed_replicas.min if member.owner.allowed_replicas else 0,
     )
 
 

@@ -123,7 +123,7 @@ def test_a_hanging_drain_is_an_incident_and_blocks_its_pool() -> None:
     valley.live(30)
     assert valley.removed == [first]
     (incident,) = valley.store.load("demo").cluster_health.incidents
-    assert (incident.kind, incident.said) == (IncidentKind.DRAIN_HANGS, first)
+    assert (incident.kind, incident.message) == (IncidentKind.DRAIN_HANGS, first)
     valley.apps["web"].budget = 3
     valley.live(20)
     assert valley.store.load("demo").cluster_health.incidents == ()

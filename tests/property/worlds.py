@@ -133,7 +133,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         zone_max=None if plain else draw(maybe_counts),
         zone_min=None if plain else draw(maybe_counts),
         least_max=floor_max,
-        worker_range=None if plain else draw(maybe_limits),
+        allowed_replicas=None if plain else draw(maybe_limits),
         offering=None if plain else Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"),
     )
 

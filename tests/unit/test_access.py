@@ -188,7 +188,7 @@ class TestKubeconfig:
             (kubeconfig(contexts=5), "contexts has no entry of the name in current-context"),
             (kubeconfig(clusters=[{"name": "c"}]), "clusters has no entry that the context names"),
             (kubeconfig(users=[7, {"name": "u", "user": "text"}]), "users has no entry that the context names"),
-            (BOMB, "its aliases stand for more than 10000 values: write them out"),
+            (BOMB, "its aliases expand to more than 10000 values: write them out"),
         ],
     )
     def test_a_file_that_is_no_kubeconfig_is_one_line(self, config: object, says: str) -> None:

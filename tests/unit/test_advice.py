@@ -123,7 +123,7 @@ class TestGrowth:
         planned = look(groups(1, 1, 1), Workload(pods=(pod(created_at=NOW),)))
         assert the_pool(planned).demand.advice is None
         assert planned.demand is not None
-        assert planned.demand.look_again is not None
+        assert planned.demand.check_again is not None
 
 
 class TestNodes:

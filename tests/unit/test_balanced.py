@@ -269,5 +269,5 @@ def test_ties_do_not_always_go_to_the_first_zone(held) -> None:
 
 
 def test_the_last_free_node_stays_where_it_was_offered() -> None:
-    settled = [group(zone, n, bounds=(0, 4), published=offered(4)) for zone, n in zip("abc", (4, 4, 3), strict=True)]
-    assert not pool_plan(settled, numbers(0, 12)).changes
+    steady = [group(zone, n, bounds=(0, 4), published=offered(4)) for zone, n in zip("abc", (4, 4, 3), strict=True)]
+    assert not pool_plan(steady, numbers(0, 12)).changes

@@ -18,7 +18,7 @@ from evenkeel.application.errors import (
     TooLargeError,
 )
 from evenkeel.application.ports import CheckResult
-from evenkeel.application.rebalancing.plan import is_settled, plan_for
+from evenkeel.application.rebalancing.plan import is_steady, plan_for
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind, Notified
 from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
 from tests.builders import MINUTE, key, zones
@@ -129,35 +129,35 @@ class TestPendingChanges:
 
 
 class TestSettledClusters:
-    """A settled cluster gets quick checks: only its groups are read and compared."""
+    """A steady cluster gets quick checks: only its groups are read and compared."""
 
     @pytest.fixture
-    def settled(self, quiet: House) -> House:
+    def steady(self, quiet: House) -> House:
         many(quiet, 16)
-        assert self.is_settled(quiet)
+        assert self.is_steady(quiet)
         quiet.journal.entries.clear()
         return quiet
 
     @staticmethod
-    def is_settled(house: House) -> bool:
+    def is_steady(house: House) -> bool:
         return bool(house.store.steady_clusters(["demo"]))
 
-    def test_a_full_check_comes_every_fifteen_minutes(self, settled: House, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_full_check_comes_every_fifteen_minutes(self, steady: House, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
-            metrics = [settled.looks().metrics() for _ in range(45)]
-        entries = settled.journal.entries
+            metrics = [steady.looks().metrics() for _ in range(45)]
+        entries = steady.journal.entries
         assert (entries.count("glance"), entries.count("observe"), entries.count("load")) == (42, 3, 3)
-        assert (asked(settled), caplog.text) == ([], "")
+        assert (asked(steady), caplog.text) == ([], "")
         assert all(metric == metrics[0] for metric in metrics)
 
-    def test_a_quick_check_is_stored_as_a_check_of_its_chunk(self, settled: House) -> None:
-        settled.register_another("another", FakeCluster(zones((2, 2, 5), bounds=[(1, 9)] * 3)))
-        settled.looks("demo", "another")
-        assert (settled.journal.entries.count("glance"), settled.journal.entries.count("load")) == (1, 1)
-        looked_at = settled.store.looked_at()
-        assert settled.clock.at - looked_at["demo"] <= MINUTE
-        assert looked_at["another"] == looked_at["demo"]
-        assert settled.journal.entries.count(SEEN) == 1
+    def test_a_quick_check_is_stored_as_a_check_of_its_chunk(self, steady: House) -> None:
+        steady.register_another("another", FakeCluster(zones((2, 2, 5), bounds=[(1, 9)] * 3)))
+        steady.looks("demo", "another")
+        assert (steady.journal.entries.count("glance"), steady.journal.entries.count("load")) == (1, 1)
+        checked_at = steady.store.checked_at()
+        assert steady.clock.at - checked_at["demo"] <= MINUTE
+        assert checked_at["another"] == checked_at["demo"]
+        assert steady.journal.entries.count(SEEN) == 1
 
     @pytest.mark.parametrize(
         "cluster_health",
@@ -168,92 +168,92 @@ class TestSettledClusters:
         ],
         ids=["open incident", "its end not notified", "bus away"],
     )
-    def test_an_incident_or_a_notification_unsettles_it(self, settled: House, cluster_health: ClusterHealth) -> None:
-        stored, observation = settled.store.load("demo"), settled.cluster.observe()
-        plan = plan_for(stored, stored.policy, observation, settled.clock.at)
-        assert is_settled(stored, observation, plan)
-        assert not is_settled(replace(stored, cluster_health=cluster_health), observation, plan)
+    def test_an_incident_or_a_notification_unsettles_it(self, steady: House, cluster_health: ClusterHealth) -> None:
+        stored, observation = steady.store.load("demo"), steady.cluster.observe()
+        plan = plan_for(stored, stored.policy, observation, steady.clock.at)
+        assert is_steady(stored, observation, plan)
+        assert not is_steady(replace(stored, cluster_health=cluster_health), observation, plan)
 
-    def test_a_health_that_a_killed_run_has_stored_unsettles_the_cluster(self, settled: House) -> None:
-        settled.store.save_cluster_health("demo", ClusterHealth(outbox=(CLOSED,)), settled.store.load("demo").versions)
-        settled.run()
-        assert not self.is_settled(settled)
-        assert settled.store.load("demo").cluster_health == ClusterHealth()
+    def test_a_health_that_a_killed_run_has_stored_unsettles_the_cluster(self, steady: House) -> None:
+        steady.store.save_cluster_health("demo", ClusterHealth(outbox=(CLOSED,)), steady.store.load("demo").versions)
+        steady.run()
+        assert not self.is_steady(steady)
+        assert steady.store.load("demo").cluster_health == ClusterHealth()
 
     @pytest.mark.parametrize("change", [{"requested": 5}, {"running": 0}, {"pool_max": 1}, {"pool_label": "other"}])
-    def test_any_change_of_its_groups_gets_a_full_check_at_once(self, settled: House, change: dict[str, Any]) -> None:
-        settled.cluster.change(key("a"), **change)
-        settled.looks()
-        assert [why in ("scan", "a look is due") for why, _ in asked(settled)] == [True]
+    def test_any_change_of_its_groups_gets_a_full_check_at_once(self, steady: House, change: dict[str, Any]) -> None:
+        steady.cluster.change(key("a"), **change)
+        steady.looks()
+        assert [why in ("scan", "a check is due") for why, _ in asked(steady)] == [True]
 
     @pytest.mark.parametrize("change", ["failed", "fenced", "requested", "paused", "registered"])
-    def test_any_change_of_its_state_unsettles_it(self, settled: House, change: str) -> None:
-        CHANGES[change](settled)
+    def test_any_change_of_its_state_unsettles_it(self, steady: House, change: str) -> None:
+        CHANGES[change](steady)
         if change == "failed":
-            settled.run()
-        settled.carry_out()
-        assert not self.is_settled(settled)
+            steady.run()
+        steady.carry_out()
+        assert not self.is_steady(steady)
 
-    def test_a_cluster_settles_again_within_minutes_of_a_run(self, settled: House) -> None:
-        settled.scale("a", 3)
+    def test_a_cluster_settles_again_within_minutes_of_a_run(self, steady: House) -> None:
+        steady.scale("a", 3)
         minutes = 0
-        while minutes < 2 or not self.is_settled(settled):
-            settled.looks()
-            settled.carry_out()
-            settled.cluster.change(key("a"), running=3)
+        while minutes < 2 or not self.is_steady(steady):
+            steady.looks()
+            steady.carry_out()
+            steady.cluster.change(key("a"), running=3)
             minutes += 1
         assert minutes < 8
 
-    def test_a_run_that_fails_has_unsettled_the_cluster_before(self, settled: House) -> None:
-        settled.cluster.change(key("a"), requested=9)
+    def test_a_run_that_fails_has_unsettled_the_cluster_before(self, steady: House) -> None:
+        steady.cluster.change(key("a"), requested=9)
 
         def gone(_: object) -> None:
             raise StateUnavailableError("the table is away")
 
-        settled.cluster.before_apply = gone
+        steady.cluster.before_apply = gone
         with pytest.raises(StateUnavailableError):
-            settled.run()
-        assert not self.is_settled(settled)
+            steady.run()
+        assert not self.is_steady(steady)
 
-    def test_a_cluster_that_stops_answering_is_reported_at_once_and_unsettled(self, settled: House) -> None:
-        settled.cluster.unreadable = DARK
-        summary = settled.looks()
-        assert (asked(settled), summary.metrics()["ClustersUnreachable"]) == ([(str(DARK), CheckResult.SILENT)], 1)
-        settled.carry_out()
-        assert not self.is_settled(settled)
+    def test_a_cluster_that_stops_answering_is_reported_at_once_and_unsettled(self, steady: House) -> None:
+        steady.cluster.unreadable = DARK
+        summary = steady.looks()
+        assert (asked(steady), summary.metrics()["ClustersUnreachable"]) == ([(str(DARK), CheckResult.SILENT)], 1)
+        steady.carry_out()
+        assert not self.is_steady(steady)
 
     @pytest.mark.parametrize("refusal", [TooLargeError("too large"), AccessRefusedError("403"), AccessError("no")])
-    def test_a_quick_check_that_is_refused_becomes_a_full_check(self, settled: House, refusal: Exception) -> None:
-        settled.cluster.unreadable = refusal
-        settled.journal.entries.clear()
-        settled.looks("demo", "another")
-        assert [entry for entry in settled.journal.entries if entry in ("glance", "observe")] == ["glance", "observe"]
+    def test_a_quick_check_that_is_refused_becomes_a_full_check(self, steady: House, refusal: Exception) -> None:
+        steady.cluster.unreadable = refusal
+        steady.journal.entries.clear()
+        steady.looks("demo", "another")
+        assert [entry for entry in steady.journal.entries if entry in ("glance", "observe")] == ["glance", "observe"]
 
-    def test_capacity_reports_about_its_zones_get_it_full_checks(self, settled: House) -> None:
+    def test_capacity_reports_about_its_zones_get_it_full_checks(self, steady: House) -> None:
         offering = Offering("aws", "eu-west-1", "a", "m5.large", "on-demand")
-        report = CapacityReport(failed_at=settled.clock.at, until=settled.clock.at + 60 * MINUTE)
-        settled.ask("register", record={**RECORD, "dry_run": False, "zone_ids": {"a": "a"}})
-        many(settled, 16)
-        settled.store.save_offering(offering, OfferingState(reports={"0" * 16: report}), None)
-        settled.journal.entries.clear()
+        report = CapacityReport(failed_at=steady.clock.at, until=steady.clock.at + 60 * MINUTE)
+        steady.ask("register", record={**RECORD, "dry_run": False, "zone_ids": {"a": "a"}})
+        many(steady, 16)
+        steady.store.save_offering(offering, OfferingState(reports={"0" * 16: report}), None)
+        steady.journal.entries.clear()
         for _ in range(3):
-            settled.looks()
-        assert "glance" not in settled.journal.entries
+            steady.looks()
+        assert "glance" not in steady.journal.entries
 
     @pytest.mark.parametrize("change", [{"pool_max": 1}, {"requested": 3}], ids=["invalid", "awaits a node"])
     def test_an_invalid_pool_or_an_ordered_node_unsettles_it(self, quiet: House, change: dict[str, int]) -> None:
         quiet.cluster.change(key("a"), **change)
         quiet.settle()
         many(quiet, 30)
-        assert not self.is_settled(quiet)
+        assert not self.is_steady(quiet)
 
-    def test_objects_that_change_without_effect_request_one_run_an_hour(self, settled: House) -> None:
+    def test_objects_that_change_without_effect_request_one_run_an_hour(self, steady: House) -> None:
         runs = 0
         for minute in range(360):
-            settled.cluster.change(key("a"), labels={"touched": str(minute)})
-            settled.looks()
-            runs += len(asked(settled))
-            settled.carry_out()
+            steady.cluster.change(key("a"), labels={"touched": str(minute)})
+            steady.looks()
+            runs += len(asked(steady))
+            steady.carry_out()
         assert runs == 6
 
     def test_runs_that_store_the_settled_state_of_many_clusters_are_spread_over_minutes(self) -> None:
@@ -273,13 +273,13 @@ class TestSettledClusters:
         assert sum(minutes) == len(house.store.steady_clusters(names)) == 150
         assert max(minutes) < 25
 
-    def test_a_settled_state_of_another_release_is_ignored(self, settled: House) -> None:
-        item = settled.store._items["demo"][META]
-        settled.store._items["demo"][META] = replace(item, settled='{"at": "yesterday"}')
-        assert not self.is_settled(settled)
-        settled.journal.entries.clear()
-        settled.looks()
-        assert "observe" in settled.journal.entries
+    def test_a_settled_state_of_another_release_is_ignored(self, steady: House) -> None:
+        item = steady.store._items["demo"][META]
+        steady.store._items["demo"][META] = replace(item, steady='{"at": "yesterday"}')
+        assert not self.is_steady(steady)
+        steady.journal.entries.clear()
+        steady.looks()
+        assert "observe" in steady.journal.entries
 
 
 class TestChunks:
@@ -332,7 +332,7 @@ class TestChunks:
         assert chunk.queue.clusters == ["well-0"]
         assert [(look.clusters, look.delay) for look in chunk.queue.looks] == [(("demo",), 0)]
         chunk.looks("demo")
-        assert ("too large for a look", CheckResult.UNSEEN) in asked(chunk), "alone, it is a run's"
+        assert ("too large for a check", CheckResult.UNSEEN) in asked(chunk), "alone, it is a run's"
 
     def test_a_chunk_that_returns_to_the_queue_is_split(self, chunk: House) -> None:
         chunk.look.split(self.NAMES)
@@ -340,7 +340,7 @@ class TestChunks:
 
     def test_the_metrics_of_a_chunk_are_sums_over_its_clusters(self, chunk: House) -> None:
         metrics = chunk.looks("well-0", "well-1", "demo").metrics()
-        assert (metrics["ClustersLookedAt"], metrics["Imbalance"]) == (3, 3)
+        assert (metrics["ClustersChecked"], metrics["Imbalance"]) == (3, 3)
 
 
 class Dark:
@@ -384,7 +384,7 @@ class TestAccess:
         quiet.cluster.unreadable = AccessRefusedError("GET /apis of demo: 403 forbidden")
         quiet.looks()
         quiet.looks()
-        assert asked(quiet) == [("looks are refused", CheckResult.UNSEEN)] * 2
+        assert asked(quiet) == [("checks are refused", CheckResult.UNSEEN)] * 2
         quiet.cluster.unreadable = None
         assert quiet.run().plan is not None
 
@@ -400,7 +400,7 @@ class TestAccess:
         assert quiet.looks().failed == 1
         assert quiet.store.steady_clusters(["demo"])
         assert quiet.run().unreachable
-        assert (asked(quiet), quiet.store.load("demo").silence, quiet.queue.looks) == ([], None, [])
+        assert (asked(quiet), quiet.store.load("demo").unreachable, quiet.queue.looks) == ([], None, [])
 
 
 class TestSilence:
@@ -436,7 +436,7 @@ class TestSilence:
         dark.pass_minutes(9)
         dark.house.cluster.unreadable = None
         assert dark.pass_minutes(6)[0] <= 5
-        assert dark.house.store.load("demo").silence.is_over  # type: ignore[union-attr]
+        assert dark.house.store.load("demo").unreachable.is_over  # type: ignore[union-attr]
         assert sorted(set(dark.pass_minutes(3))) == [0, 1, 2]  # and a run that remembers it as settled
         assert asked(dark.house) == []
 
@@ -448,9 +448,9 @@ class TestSilence:
     def test_a_check_without_answer_that_is_delivered_twice_counts_once(self, dark: Dark) -> None:
         for _ in range(3):
             dark.house.rebalance("demo", "does not answer", plenty, CheckResult.SILENT)
-        silence = dark.house.store.load("demo").silence
-        assert silence is not None
-        assert (silence.looks, len(dark.house.queue.looks)) == (1, 1)
+        unreachable = dark.house.store.load("demo").unreachable
+        assert unreachable is not None
+        assert (unreachable.looks, len(dark.house.queue.looks)) == (1, 1)
 
     def test_registering_it_again_checks_it_at_once(self, dark: Dark) -> None:
         dark.pass_minutes(9)

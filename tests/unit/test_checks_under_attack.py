@@ -146,8 +146,8 @@ def test_a_check_reads_the_offering_of_a_machine_class_as_a_run_does() -> None:
 
 
 def test_a_cluster_may_have_the_name_shard() -> None:
-    body = json.dumps({"cluster": "shard", "reason": "second look after a write"})
-    assert read_recheck(body) == Request(cluster="shard", reason="second look after a write")
+    body = json.dumps({"cluster": "shard", "reason": "second check after a write"})
+    assert read_recheck(body) == Request(cluster="shard", reason="second check after a write")
 
 
 def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
@@ -157,7 +157,7 @@ def test_a_failed_write_keeps_fields_of_a_newer_release() -> None:
     entry = records.entry(f"POOL#{pool}", StoredPool(id=pool, state=PoolState()), None, NOW)
     text = json.dumps({**json.loads(entry.text), "from_tomorrow": 1})
     items = {META: Stored(text=registration, version=1), f"POOL#{pool}": Stored(text=text, version=1)}
-    versions = records.remembered("demo", items, 0, NOW).versions
+    versions = records.stored_cluster("demo", items, 0, NOW).versions
     for attempt in range(2):  # of the first, the table takes nothing: a timeout, a lost lease
         value = StoredPool(id=pool, state=PoolState(digest=f"d{attempt}"))
         written = records.entry(f"POOL#{pool}", value, versions, NOW)

@@ -447,7 +447,7 @@ class TestBadInput:
             ('{"apiVersion": 1, "kind": "MachineSet"}', "apiVersion is missing"),
             ("when: 2026-99-99", "not YAML or JSON"),
             ("!!python/object/apply:os.system ['true']", "not YAML or JSON"),
-            ("&a [*a]", "an alias leads nowhere or to what it stands in (line 1, column 5)"),
+            ("&a [*a]", "an alias leads nowhere or to an object around it (line 1, column 5)"),
             ("[" * 10_000, "not YAML or JSON"),
             (b"\xff\xfe\x00", "not UTF-8 text"),
         ],

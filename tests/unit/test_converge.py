@@ -32,7 +32,7 @@ SETTLED = 601
 PRESERVES_A = "no machine of a may be drained: keeps 1 replica of machines that Gardener preserves"
 
 
-def settled(*counts: int, workload: Callable[[Home], Workload] | None = None, **policy: object) -> Home:
+def steady(*counts: int, workload: Callable[[Home], Workload] | None = None, **policy: object) -> Home:
     """A pool whose zones have differed for long enough, as far as its first checks know."""
     home = Home(counts, convergence(**policy), workload)  # type: ignore[arg-type]
     home.look()
@@ -42,7 +42,7 @@ def settled(*counts: int, workload: Callable[[Home], Workload] | None = None, **
 
 def begun(*counts: int, **policy: object) -> Home:
     """A pool that has ordered the machine of its first step."""
-    home = settled(*counts, **policy)
+    home = steady(*counts, **policy)
     assert home.memory.step is not None
     return home
 
@@ -107,11 +107,11 @@ def test_a_step_launches_before_it_drains_and_the_next_one_follows_at_once() -> 
 
 @pytest.mark.parametrize("level", [Level.OFF, Level.SHRINK])
 def test_the_levels_off_and_shrink_move_nothing(level: Level) -> None:
-    assert settled(0, 4, 5, level=level).requested == (0, 4, 5)
+    assert steady(0, 4, 5, level=level).requested == (0, 4, 5)
 
 
 def test_a_full_pool_moves_nothing_unless_the_record_allows_a_surge() -> None:
-    home = settled(1, 4, 4, maximum=9)
+    home = steady(1, 4, 4, maximum=9)
     assert home.requested == (1, 4, 4)
     assert home.why.startswith("9 of PoolMaximum 9 are requested, and a replacement must arrive before")
     home = begun(1, 4, 4, maximum=9, surge=1)
@@ -130,7 +130,7 @@ def test_the_budget_of_an_hour_delays_the_next_step() -> None:
 
 
 def test_a_step_waits_for_the_next_window() -> None:
-    home = settled(0, 4, 5, windows=(Window.read("22:00-06:00"),))
+    home = steady(0, 4, 5, windows=(Window.read("22:00-06:00"),))
     assert home.why == "the record's next window opens at 2026-01-15T22:00:00Z"
     home.look(10 * 60 * 60)
     assert home.memory.step is not None
@@ -275,7 +275,7 @@ def test_a_failed_launch_that_is_preserved_is_not_cancelled() -> None:
     whole = Plan(now=home.now, pools=(pool,), skipped=(), states={})
     incidents = evaluate(ClusterHealth(), whole, home.state.groups, timedelta(0)).incidents
     (incident,) = (each for each in incidents if each.kind is IncidentKind.STEP_HANGS)
-    assert (incident.zones, incident.said) == (("a", "c"), kept.name)
+    assert (incident.zones, incident.message) == (("a", "c"), kept.name)
     set_machines(home, "a", preserved=False)
     home.look(60)
     home.look(60)
@@ -624,7 +624,7 @@ def partly(home: Home) -> Workload:
 
 
 def with_unneeded(*counts: int, demand: DemandStage = DemandStage.ADVISE, autoscaler: bool = True) -> Home:
-    return settled(*counts, workload=partly, blind=False, demand=demand, autoscaler=autoscaler)
+    return steady(*counts, workload=partly, blind=False, demand=demand, autoscaler=autoscaler)
 
 
 def test_no_successor_is_ordered_for_a_node_that_an_autoscaler_finds_unneeded() -> None:
@@ -667,7 +667,7 @@ def test_where_evenkeel_removes_nodes_it_takes_an_unneeded_one_and_orders_none()
 
 
 def test_a_step_keeps_both_nodes_until_the_pods_of_the_source_have_room() -> None:
-    home = settled(0, 4, 5, workload=full, blind=False)
+    home = steady(0, 4, 5, workload=full, blind=False)
     assert home.requested == (1, 4, 5)  # there is room for a full node's pods where the new one comes
     home.boot()
     for _ in range(30):  # and none once pods that waited have been put there
@@ -899,7 +899,7 @@ def test_a_requested_pass_ends_where_demand_is_bound_to_a_source() -> None:
 
 
 def test_without_a_view_of_the_pods_nothing_is_moved() -> None:
-    home = settled(0, 4, 5, blind=False)
+    home = steady(0, 4, 5, blind=False)
     assert home.requested == (0, 4, 5)
     assert "its pods are unknown" in home.why
     assert home.last is not None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.groups import Machine, MachineFailure
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from tests.fakes import NOW
 
 TIMEOUT = timedelta(minutes=15)
@@ -66,8 +66,8 @@ def test_a_machine_from_the_future_is_late() -> None:
 
 def test_a_mark_is_removed_once_machines_match_replicas() -> None:
     gone = machine("g", 5, deleting=True)
-    assert nobody_goes([NEW, READY, gone], 2)
-    assert not nobody_goes([NEW, READY, gone], 1)
+    assert no_surplus([NEW, READY, gone], 2)
+    assert not no_surplus([NEW, READY, gone], 1)
 
 
 _machines = st.lists(

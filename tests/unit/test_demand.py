@@ -117,11 +117,11 @@ def test_pods_that_have_ended_do_not_count(phase: str) -> None:
 def test_pods_wait_for_two_seconds_and_gpu_pods_for_half_a_minute() -> None:
     young = pod("young", created_at=NOW - SECOND)
     answer = look(young)
-    assert (answer.nodes, answer.look_again) == (0, NOW + SECOND)
+    assert (answer.nodes, answer.check_again) == (0, NOW + SECOND)
     assert look(young, pod("old")).nodes == 1
     assert look(pod(created_at=NOW - 2 * SECOND)).nodes == 1
     gpu = pod("gpu", created_at=NOW - 20 * SECOND, containers=(container(nvidia_com__gpu=1),))
-    assert look(gpu, pod("old")).look_again == NOW + 10 * SECOND
+    assert look(gpu, pod("old")).check_again == NOW + 10 * SECOND
 
 
 @pytest.mark.parametrize("ahead", [SECOND, 10 * MINUTE, timedelta(days=400)])
@@ -131,7 +131,7 @@ def test_a_pod_from_the_future_gets_its_node_at_once(ahead: timedelta, resource:
     gpu = pool_offer(template=template(nvidia_com__gpu="1"))
     new = pod(created_at=NOW + ahead, containers=(container(**{resource: 1}),))
     answer = look(new, pools=(gpu,))
-    assert (answer.nodes, answer.look_again) == (1, None)
+    assert (answer.nodes, answer.check_again) == (1, None)
     assert look(new, pod("young", created_at=NOW - SECOND), pools=(gpu,)).nodes >= 1
 
 

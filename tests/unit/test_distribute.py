@@ -78,10 +78,10 @@ def test_any_other_value_is_refused(value) -> None:
 
 def test_the_shares_are_reported_with_the_plan_and_not_written() -> None:
     rolling = Rolling(1, 0)
-    settled = pool_plan([group("a", 1, rolling=rolling), group("b", 1, rolling=rolling)], numbers(0, 2))
+    steady = pool_plan([group("a", 1, rolling=rolling), group("b", 1, rolling=rolling)], numbers(0, 2))
     again = pool_plan(
         [group("a", 1, rolling=rolling, bounds=(0, 1)), group("b", 1, rolling=rolling, bounds=(0, 1))], numbers(0, 2)
     )
-    assert [plan.rolling for plan in settled.groups] == [rolling, rolling]
-    assert "maxSurge 1, maxUnavailable 0 (reported, not written)" in reasons(settled, "a")
+    assert [plan.rolling for plan in steady.groups] == [rolling, rolling]
+    assert "maxSurge 1, maxUnavailable 0 (reported, not written)" in reasons(steady, "a")
     assert not again.changes

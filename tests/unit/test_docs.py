@@ -226,7 +226,7 @@ def test_every_incident_kind_and_failure_class_has_a_runbook() -> None:
 def test_the_incident_event_shown_has_the_fields_of_one() -> None:
     ((_, text),) = blocks(ROOT / "docs" / "trouble.md", "json")
     event = json.loads(text)
-    given = {"pool": event["pool"], "zones": tuple(event["zones"]), "said": event["said"]}
+    given = {"pool": event["pool"], "zones": tuple(event["zones"]), "message": event["said"]}
     counts = {"missing": 3, "requested": 9, "failure_class": FailureClass.CAPACITY}
     made = incident_json(Incident(kind=IncidentKind.MISSING, since=NOW, **given, **counts), "blue", NOW, "NAME")
     assert set(event) == {*made, "key", "news", "cluster", "at", "order"}

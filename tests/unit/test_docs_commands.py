@@ -154,7 +154,7 @@ class Week(Stack):
                 self.house.ask("register", name, record=RECORD)
                 self.house.rebalance(name, "scan", plenty)
         self.store.save_group("green", key("a", namespace="prod"), GroupState(bounds_applied_by="argocd"), None)
-        self.store.save_looked_at(list(self.house.clusters.by_id), NOON)
+        self.store.save_checked_at(list(self.house.clusters.by_id), NOON)
         self.house.queue.requests.clear()
 
 

@@ -308,8 +308,8 @@ def test_events_of_a_foreign_account_are_ignored_and_change_nothing(name: str, a
     assert "event_accounts" in heard.message
     assert OURS in heard.message
     assert house.asked == []
-    remembered = house.store.load("demo-cluster-api")
-    assert (remembered.state.groups, remembered.scale_requests, remembered.zones) == ({}, {}, {})
+    stored = house.store.load("demo-cluster-api")
+    assert (stored.state.groups, stored.scale_requests, stored.zones) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)

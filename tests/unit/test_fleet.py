@@ -123,7 +123,7 @@ def cut_off_after(patched: pytest.MonkeyPatch, fleet: Fleet, requests: int) -> N
         return sent
 
     patched.setattr(fleet.store, "_asked", counted(fleet.store._asked))
-    for name in ("request", "look_again"):
+    for name in ("request", "check_again"):
         patched.setattr(fleet.queue, name, counted(getattr(fleet.queue, name)))
 
 
@@ -184,7 +184,7 @@ class TestLabels:
 
     def test_a_selector_leaves_out_and_reports_an_unreadable_record(self, fleet: Fleet) -> None:
         fleet.register_labelled()
-        fleet.store.save_looked_at(["red"], fleet.clock.now())
+        fleet.store.save_checked_at(["red"], fleet.clock.now())
         assert fleet.ask("status", None, selector="env=test")["incident"] is False
         fleet.store.plant("bare", "{}")
         for action, fields in (("pause", {"list": True}), ("validate", {}), ("export", {}), ("status", {})):
@@ -371,9 +371,11 @@ class TestUnregister:
         fleet.apply(blue=given())
         fleet.run_cluster("blue")
         listed = fleet.list("unregister", clusters=["blue"])["blue"]
-        assert listed["message"] == "blue: bounds of ours stand in pool workers"
+        assert listed["message"] == "blue: Evenkeel's bounds are still set in pool workers"
         refusal = fleet.refused("unregister", cluster="blue")
-        assert refusal.startswith("blue is not unregistered: bounds of ours stand in pool workers: restore it first")
+        assert refusal.startswith(
+            "blue is not unregistered: Evenkeel's bounds are still set in pool workers: restore it first"
+        )
         fleet.ask("restore", "blue")
         assert "restore it first" in fleet.refused("unregister", cluster="blue")
         cluster = fleet.clusters.by_id["blue"]
@@ -413,7 +415,7 @@ class TestUnregister:
             monkeypatch.undo()
             fleet.run_cluster("blue")
 
-        monkeypatch.setattr(fleet.queue, "look_again", answer_late)
+        monkeypatch.setattr(fleet.queue, "check_again", answer_late)
         with pytest.raises(StateConflictError):
             fleet.ask("unregister", "blue")
         assert fleet.clusters.by_id["blue"].applied
@@ -456,7 +458,7 @@ class TestUnregister:
         lasted = fleet.clock.at - began
         if away is None:
             assert timedelta(days=1) <= lasted < timedelta(days=1, hours=1)
-            assert caplog.text.count("the bus has not taken it for a day: unregister it again") == 1
+            assert caplog.text.count("the bus has not accepted it for a day: unregister it again") == 1
             fleet.bus.away = False
             fleet.ask("unregister", "blue")
             fleet.carry_out()
@@ -493,11 +495,13 @@ class TestUnregister:
         fleet.operate({"action": "unregister", **scope}, lambda: 60.0)
         ((_, _, seconds),) = fleet.queue.second_looks
         assert seconds > 60
-        assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
+        assert (
+            "blue is not registered; the end of its incidents is reported" in fleet.ask("unregister", "blue")["message"]
+        )
 
     def test_an_unreadable_record_needs_force_and_an_unknown_id_is_refused(self, fleet: Fleet) -> None:
         fleet.store.plant("bare", "{}")
-        assert "cannot be known" in fleet.refused("unregister", cluster="bare")
+        assert "is unknown" in fleet.refused("unregister", cluster="bare")
         assert "did you mean bare?" in fleet.refused("unregister", cluster="baer")
         fleet.ask("unregister", "bare", force=True)
         assert fleet.registered == {}
@@ -865,7 +869,7 @@ class TestCommands:
         laptop.meanwhile = lambda: laptop.fleet.apply({"verify": False}, **theirs)
         ran = laptop.run_in_folder(command)
         assert (ran.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green", "teal"})
-        assert "green is not as it was shown: somebody changed it at the same time" in ran.output
+        assert "green is not as it was shown: another writer changed it at the same time" in ran.output
         assert laptop.fleet.registered["green"].scan_interval == 120
 
     @pytest.mark.parametrize("command", ["apply -f {} --prune --yes", "unregister --all --yes"])
@@ -954,7 +958,7 @@ class TestCommands:
     def test_a_duplicate_key_is_an_error(self, laptop: Laptop, text: str) -> None:
         laptop.write_text("one.yaml", text)
         done = laptop.apply("--prune", "--force", "--yes")
-        assert (done.exit_code, "stands twice" in done.stderr) == (2, True)
+        assert (done.exit_code, "occurs twice" in done.stderr) == (2, True)
 
     def test_one_fault_and_nothing_is_stored(self, laptop: Laptop) -> None:
         laptop.fleet.clusters.by_id["green"] = AccessError("closed")
@@ -986,7 +990,7 @@ class TestCommands:
     @pytest.mark.parametrize("options", [[], ["--live"]])
     def test_status_reports_an_incident_for_unreadable_labels(self, laptop: Laptop, options: list[str]) -> None:
         laptop.fleet.register_labelled()
-        laptop.fleet.store.save_looked_at(["blue", "green"], laptop.fleet.clock.now())
+        laptop.fleet.store.save_checked_at(["blue", "green"], laptop.fleet.clock.now())
         command = ("status", "--selector", "env=prod", *options)
         assert laptop.run(*command).exit_code == 0
         laptop.fleet.store.plant("bare", "{}")

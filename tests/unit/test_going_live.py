@@ -159,7 +159,7 @@ class TestPrecedence:
         for _ in range(15):  # one of these minutes is the cluster's own
             house.looks()
             house.carry_out()
-        assert house.store.load("demo").settled is not None
+        assert house.store.load("demo").steady is not None
 
 
 class Dry(House):
@@ -420,7 +420,7 @@ class Fleet:
     def look(self) -> None:
         seen = [name for name in self.names if name not in self.dark]
         if seen:
-            self.store.save_looked_at(seen, self.clock.at)
+            self.store.save_checked_at(seen, self.clock.at)
 
     def begin(self, **fields: Any) -> dict[str, Any]:
         return self.house.ask("rollout", None, **{"clusters": self.names, "wave": "10%", "by": "jane", **fields})
@@ -616,7 +616,7 @@ class TestWaves:
             asked = {name for chunk in fleet.queue.looks for name in chunk.clusters}
             fleet.queue.looks.clear()
             if asked:
-                fleet.store.save_looked_at(sorted(asked), fleet.clock.at)
+                fleet.store.save_checked_at(sorted(asked), fleet.clock.at)
             fleet.advance_rollouts(plenty)
         assert fleet.live == set(fleet.names)
 

@@ -126,7 +126,7 @@ class TestMissingNodes:
         house.runs(3)
         (incident,) = cluster_health(house)
         assert (incident.missing, incident.untaken, incident.failure_class) == (2, 1, FailureClass.QUOTA)
-        assert incident.said == "the quota is used up"
+        assert incident.message == "the quota is used up"
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered the 1 released" in detail["headline"]
         assert "If the record has workload, Evenkeel orders them" not in detail["todo"]
@@ -148,8 +148,8 @@ class TestMissingNodes:
     ) -> None:
         release = Release(at=NOW - minutes * MINUTE, replicas=2)
         planned = plan_of(zones((2, 2, 2)), numbers(1, 12))
-        remembered = replace(planned.pools[0].remembered, release=release)
-        pool = replace(planned.pools[0], untaken=2, taker_due=NOW, remembered=remembered)
+        stored = replace(planned.pools[0].next_state, release=release)
+        pool = replace(planned.pools[0], untaken=2, taker_due=NOW, next_state=stored)
         incidents = evaluate(ClusterHealth(), replace(planned, pools=(pool,)), {}, 5 * MINUTE).incidents
         assert [(each.missing, each.since) for each in incidents] == [(number, release.at) for number in missing]
 
@@ -172,7 +172,7 @@ class TestMissingNodes:
         (incident,) = cluster_health(house)
         assert (incident.kind, incident.pool, incident.missing) == (IncidentKind.MISSING, WORKERS, 3)
         assert (incident.requested, incident.running, incident.zones) == (9, 6, ("a", "c"))
-        assert (incident.failure_class, incident.said) == (FailureClass.CAPACITY, "no room")
+        assert (incident.failure_class, incident.message) == (FailureClass.CAPACITY, "no room")
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Incident")]
         assert (detail_type, event["key"], event["missing"]) == ("Incident Opened", MISSING, 3)
         assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
@@ -383,7 +383,7 @@ class TestIncidentDetails:
     def test_another_node_that_hangs_or_writer_is_a_change_and_another_message_is_not(
         self, kind: IncidentKind, is_news: bool
     ) -> None:
-        first, second = (Incident(kind=kind, since=NOW, pool=WORKERS, said=said) for said in ("one", "another"))
+        first, second = (Incident(kind=kind, since=NOW, pool=WORKERS, message=said) for said in ("one", "another"))
         reported = replace(with_pending_changes(ClusterHealth().with_incidents([first])), outbox=())
         news = pending_changes(reported.with_incidents([second]))
         assert [each.change for each in news] == ([Change.CHANGED] if is_news else [])
@@ -391,7 +391,7 @@ class TestIncidentDetails:
     def test_a_failure_with_a_reason_precedes_a_timeout_of_more_nodes(self) -> None:
         classes = {"a": FailureClass.TIMEOUT, "b": FailureClass.CAPACITY, "c": FailureClass.TIMEOUT}
         incident = missing_of(SHORT, {zone: failed(zone, failure) for zone, failure in classes.items()})
-        assert (incident.failure_class, incident.said) == (FailureClass.CAPACITY, "b")
+        assert (incident.failure_class, incident.message) == (FailureClass.CAPACITY, "b")
 
     def test_it_began_with_the_first_missing_node(self) -> None:
         incident = missing_of(zones((3, 3, 2), (2, 2, 2), machines=()), {"a": waiting(7), "b": waiting(10)})
@@ -408,7 +408,7 @@ class TestIncidentDetails:
             ("no room, request 2", FailureClass.CAPACITY, "no room, request 1"),
             ("over quota", FailureClass.QUOTA, "over quota"),
         ):
-            assert missing_of(SHORT, {zone: failed(message, failure) for zone in "abc"}, before).said == said
+            assert missing_of(SHORT, {zone: failed(message, failure) for zone in "abc"}, before).message == said
 
 
 class TestChecksThatDoNotKnow:
@@ -495,7 +495,7 @@ class TestRollouts:
         fail(house, "a")
         house.runs(7)
         (incident,) = cluster_health(house)
-        assert (incident.missing, incident.said) == (2, "no room")
+        assert (incident.missing, incident.message) == (2, "no room")
 
     def test_a_rollout_in_which_machines_are_replaced_is_none(self) -> None:
         house = House()
@@ -533,7 +533,7 @@ class TestOtherIncidents:
         house = House(zones((2, 2, 9), bounds=[(1, 9)] * 3))
         house.answer_writes(RejectedError("admission webhook denied it"), "workers-a")
         house.run()
-        assert [(incident.kind, incident.said) for incident in cluster_health(house)] == [
+        assert [(incident.kind, incident.message) for incident in cluster_health(house)] == [
             (IncidentKind.REFUSED, "admission webhook denied it")
         ]
         house.answer_writes(None)
@@ -557,7 +557,7 @@ class TestOtherIncidents:
         house.store.save_group("demo", key("a"), state, versions)
         house.run()
         (incident,) = cluster_health(house)
-        assert (incident.kind, incident.said, incident.zones) == (IncidentKind.CONTESTED, "argocd", ("a",))
+        assert (incident.kind, incident.message, incident.zones) == (IncidentKind.CONTESTED, "argocd", ("a",))
 
     def test_more_than_pool_maximum_is_an_incident_once_it_has_lasted(self) -> None:
         house = House(zones((6, 6, 6), bounds=[(1, 9)] * 3))
@@ -582,7 +582,7 @@ class TestClustersThatCannotBeRead:
         assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.INVALID]
         house.runs(4)
         assert [incident.kind for incident in cluster_health(house)] == [IncidentKind.UNREACHABLE, IncidentKind.INVALID]
-        assert cluster_health(house)[0].said == str(DARK)
+        assert cluster_health(house)[0].message == str(DARK)
         house.cluster.unreadable = None
         house.clock.at += 10 * MINUTE
         house.run()
@@ -614,7 +614,7 @@ class TestClustersThatCannotBeRead:
             house.looks()
             house.carry_out()
         assert changes(house) == [("Opened", "demo/invalid-record")]
-        assert "not JSON" in house.store.cluster_health("demo")[0].incidents[0].said
+        assert "not JSON" in house.store.cluster_health("demo")[0].incidents[0].message
 
 
 class TestPublishing:
@@ -654,11 +654,11 @@ class TestStatusOfAll:
     def test_a_cluster_without_a_check_is_not_well(self) -> None:
         house = House()
         answer = house.ask("status", None)
-        assert answer["message"] == "clusters: 1; 0 in trouble, 1 not looked at yet, 0 well"
+        assert answer["message"] == "clusters: 1; 0 with incidents, 1 not checked yet, 0 well"
         assert answer["incident"] is True
         house.looks()
         answer = house.ask("status", None)
-        assert (answer["message"], answer["incident"]) == ("clusters: 1; 0 in trouble, 1 well", False)
+        assert (answer["message"], answer["incident"]) == ("clusters: 1; 0 with incidents, 1 well", False)
         assert answer["others"]["well"] == ["demo"]
 
     def test_a_cluster_without_recent_checks_has_an_incident(self) -> None:
@@ -760,7 +760,7 @@ class TestTheCommand:
 
         monkeypatch.setattr(actions, "sleep", sleep)
         result = self.status(house, monkeypatch, "--watch")
-        assert result.output.splitlines() == ["1 cluster: 1 not looked at yet", *["1 cluster: 1 well"] * 2]
+        assert result.output.splitlines() == ["1 cluster: 1 not checked yet", *["1 cluster: 1 well"] * 2]
         assert result.exit_code == 0
 
     def test_status_of_one_cluster_shows_the_cloud_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -775,7 +775,7 @@ class TestOneCluster:
     def test_status_begins_with_the_incidents(self) -> None:
         answer = short(failing="abc").ask("status")
         assert answer["message"] == (
-            "demo: on, in trouble: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
+            "demo: on, incident: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
         )
         assert answer["incident"] is True
 
@@ -796,9 +796,9 @@ class TestOneCluster:
 
     def test_status_and_explain_of_an_unreadable_cluster_say_why_and_write_nothing(self) -> None:
         house = House()
-        assert house.ask("explain")["message"] == "Nothing is in trouble in demo."
+        assert house.ask("explain")["message"] == "demo has no incident."
         house.cluster.unreadable = DARK
-        assert house.ask("status")["message"].startswith("demo: on, in trouble: unreachable for 0 min")
+        assert house.ask("status")["message"].startswith("demo: on, incident: unreachable for 0 min")
         assert cluster_health(house) == ()
         text = house.ask("explain")["message"]
         assert "demo cannot be read: demo does not answer: not within 8 s." in text

@@ -36,8 +36,8 @@ def test_an_open_move_stays_open_under_a_plan_that_moves_nothing() -> None:
 
 
 def test_adopted_bounds_are_stored_once() -> None:
-    remembered = PoolState(adopted={str(key("a")): Bounds(1, 2)})
-    pool = replace(MOVING, remembered=remembered)
+    stored = PoolState(adopted={str(key("a")): Bounds(1, 2)})
+    pool = replace(MOVING, next_state=stored)
     before = {str(plan.group.key): plan.group.bounds for plan in MOVING.groups}
     assert opened(pool, ID).adopted == {**before, str(key("a")): Bounds(1, 2)}
 
@@ -51,7 +51,7 @@ def test_a_scale_request_is_carried_by_the_move() -> None:
 def test_a_plan_that_writes_nothing_opens_nothing() -> None:
     quiet = pool_plan([replace(plan.group, bounds=plan.bounds, requested=plan.requested) for plan in MOVING.groups])
     assert not quiet.changes
-    assert opened(quiet, ID) is quiet.remembered
+    assert opened(quiet, ID) is quiet.next_state
 
 
 def test_a_completed_move_is_removed() -> None:

@@ -22,8 +22,8 @@ def closed(**fields: Any) -> House:
         close(house, zone)
     pools = house.state.pools
     ((id, pool),) = pools.items()
-    remembered = house.store.load("demo")
-    house.store.save_pool("demo", id, replace(pool, closed_at=house.clock.at), remembered.versions)
+    stored = house.store.load("demo")
+    house.store.save_pool("demo", id, replace(pool, closed_at=house.clock.at), stored.versions)
     house.queue.requests.clear()
     house.queue.second_looks.clear()
     return house
@@ -55,9 +55,9 @@ def scan(house: House) -> None:
 
 
 def dry_run_by_record(house: House) -> None:
-    remembered = house.store.load("demo")
-    record = remembered.record.model_copy(update={"dry_run": True})
-    house.store.save_record(record, remembered.control, remembered.versions)
+    stored = house.store.load("demo")
+    record = stored.record.model_copy(update={"dry_run": True})
+    house.store.save_record(record, stored.control, stored.versions)
 
 
 def dry_run_of_pool(house: House) -> None:

@@ -49,7 +49,7 @@ def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
     assert minima(pool.look(29 * 60)) == (3, 3, 3)
     found = pool.look(30, a=4)
     assert minima(found) == (0, 0, 0)
-    assert found.remembered.held_until is None
+    assert found.next_state.held_until is None
     assert minima(pool.look(60, a=6, b=6)) == (0, 0, 0)
     assert minima(pool.look(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
 

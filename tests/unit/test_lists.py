@@ -73,9 +73,9 @@ def test_a_check_reads_the_same_without_needless_metadata(items: list[Object]) -
             return item
         return {**item, "metadata": {key: metadata[key] for key in ("name", "labels", "uid") if key in metadata}}
 
-    whole, looked_at = (received(page(items), whole=whole).objects() for whole in (True, False))
+    whole, checked_at = (received(page(items), whole=whole).objects() for whole in (True, False))
     whole.sort(key=name_of)
-    assert [said(without(item)) for item in whole] == [said(without(item)) for item in looked_at]
+    assert [said(without(item)) for item in whole] == [said(without(item)) for item in checked_at]
 
 
 def test_a_check_sorts_objects_by_name() -> None:

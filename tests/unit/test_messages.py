@@ -71,7 +71,7 @@ def client() -> Client:
 
 
 def queue(client: Client) -> SqsQueue:
-    return SqsQueue(client, QueueUrls(rebalance="r.fifo", recheck="c", looks="l", dead_letters="d.fifo"))
+    return SqsQueue(client, QueueUrls(rebalance="r.fifo", recheck="c", checks="l", dead_letters="d.fifo"))
 
 
 class TestReading:
@@ -115,10 +115,10 @@ class TestReading:
 
     def test_a_delayed_message_is_a_run_or_the_rest_of_a_shard(self, client: Client) -> None:
         queue(client).scan_on("7", "cluster-9", NOW)
-        queue(client).look_again("demo", "a look is due", 5)
+        queue(client).check_again("demo", "a check is due", 5)
         rest, run = [read_recheck(sent["MessageBody"]) for sent in client.sent]
         assert rest == ScanRequest(shard="7", after="cluster-9", at=NOW)
-        assert run == Request(cluster="demo", reason="a look is due")
+        assert run == Request(cluster="demo", reason="a check is due")
 
     def test_a_message_of_the_worker_is_a_run_or_a_rollout(self, client: Client) -> None:
         queue(client).advance_rollouts("01", NOW)
@@ -197,7 +197,7 @@ class TestSending:
 
     @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
     def test_a_second_check_is_delayed_within_the_limit_of_sqs(self, client: Client, seconds: int, delay: int) -> None:
-        queue(client).look_again("demo", "second look", seconds)
+        queue(client).check_again("demo", "second look", seconds)
         assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
 
     def test_chunks_go_in_batches_of_ten_each_with_its_own_delay(self) -> None:
@@ -249,7 +249,7 @@ class TestSending:
     def test_an_error_of_the_queue_is_reported(self, error: Exception) -> None:
         calls = (
             lambda q: q.request("demo", "scan", "1"),
-            lambda q: q.look_again("demo", "scan", 1),
+            lambda q: q.check_again("demo", "scan", 1),
             lambda q: q.dead_letter("x", "y", "1"),
             lambda q: q.request_checks([Chunk(clusters=("demo",))]),
             lambda q: q.scan_on("7", "demo", NOW),

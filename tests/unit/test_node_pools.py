@@ -194,7 +194,7 @@ def pinnable(zone: str, wanted: int, running: int, *, pinned: bool = False, **fi
     )  # fmt: skip
 
 
-def remembered(*zones: str, ours: Bounds) -> dict[Any, PoolState]:
+def stored(*zones: str, ours: Bounds) -> dict[Any, PoolState]:
     id = plan_for([pinnable("a", 0, 0), pinnable("b", 1, 1)]).id
     desired_bounds = {f"uid-{zone}": DesiredBounds(bounds=Bounds(0, 10), ours=(ours,)) for zone in zones}
     return {id: PoolState(desired_bounds=desired_bounds)}
@@ -250,7 +250,7 @@ def test_the_last_scaled_pool_is_not_pinned() -> None:
 @pytest.mark.parametrize(("switch", "state"), [(True, {"probing": ("a",)}), (False, {"fenced": ("a",)}), (True, {})])
 def test_a_pin_ends_with_the_fence_or_the_switch(switch: bool, state: dict[str, Any]) -> None:
     groups = [pinnable("a", 2, 2, pinned=True), pinnable("b", 2, 2), pinnable("c", 2, 2)]
-    known = remembered("a", ours=Bounds(0, 2))
+    known = stored("a", ours=Bounds(0, 2))
     found = plan_for(groups, switch=switch, adopted=known, **state)
     assert (found.groups[0].pins, found.groups[0].group.ours.pinned) == (False, True)
     assert found.groups[0].changes
@@ -260,7 +260,7 @@ def test_a_pin_ends_with_the_fence_or_the_switch(switch: bool, state: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "known", [{}, remembered("a", ours=Bounds(0, 5)), remembered("b", ours=Bounds(0, 2))], ids=["none", "5", "b"]
+    "known", [{}, stored("a", ours=Bounds(0, 5)), stored("b", ours=Bounds(0, 2))], ids=["none", "5", "b"]
 )
 def test_a_copy_of_our_pin_is_frozen(known: dict[Any, PoolState]) -> None:
     groups = [pinnable("a", 2, 2, pinned=True), pinnable("b", 2, 2), pinnable("c", 2, 2)]
@@ -321,8 +321,8 @@ def test_the_next_run_without_the_switch_ends_the_pin() -> None:
     found.run()
     at_owners(found)
     record = found.store.load("demo").record.model_copy(update={"node_pool_fence": None})
-    remembered = found.store.load("demo")
-    found.store.save_record(record, remembered.control, remembered.versions)
+    stored = found.store.load("demo")
+    found.store.save_record(record, stored.control, stored.versions)
     found.run()
     assert stand(found)[0] == (False, 2, Bounds(0, 2))
 

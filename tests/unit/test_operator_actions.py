@@ -43,9 +43,9 @@ def two_pools() -> list[NodeGroup]:
     return [group(zone, 2, pool=pool, **fields) for pool in ("workers", "other") for zone in "ab"]
 
 
-def impair(house: House, zone: str, said_at: datetime) -> None:
+def impair(house: House, zone: str, stated_at: datetime) -> None:
     """Impair the zone for half an hour, as an operator does."""
-    impaired = ZoneRecord(words={"operator": ZoneStatement(until=NOW + 30 * MINUTE, said_at=said_at)})
+    impaired = ZoneRecord(words={"operator": ZoneStatement(until=NOW + 30 * MINUTE, stated_at=stated_at)})
     house.store.save_zone("demo", "-", zone, impaired, None)
 
 
@@ -129,9 +129,9 @@ class TestStatus:
 
     def test_the_message_counts_held_groups_and_names_the_cluster_mode(self, house: House) -> None:
         impair(house, "b", NOW)  # nothing is remembered of the groups of an impaired zone
-        assert house.ask("status")["message"] == "demo: on, nothing in trouble; node groups: 1 fenced"
+        assert house.ask("status")["message"] == "demo: on, no incident; node groups: 1 fenced"
         house.ask("pause", pool="workers")
-        assert house.ask("status")["message"] == "demo: on, nothing in trouble; node groups: 3 frozen"
+        assert house.ask("status")["message"] == "demo: on, no incident; node groups: 3 frozen"
         house.ask("pause", until="2026-01-15T13:00:00Z")
         assert house.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
         house.ask("restore")
@@ -219,7 +219,7 @@ class TestSinglePools:
             pools.ask("pause", **fields)
         assert pools.ask("resume")["message"].endswith("still paused: pool other, workers")
         answer = pools.ask("resume", pool="workers")
-        assert answer["message"] == "pool workers of demo is resumed and looked at now; still paused: pool other"
+        assert answer["message"] == "pool workers of demo is resumed and checked now; still paused: pool other"
         assert pools.control == ControlRecord(paused_pools={"other": None})
 
     @pytest.mark.parametrize(
@@ -333,8 +333,8 @@ class TestResumeAfterRestore:
 
     def test_a_pause_after_a_restore_is_an_ordinary_pause(self, pools: House) -> None:
         """A release before ends the pause, and keeps the word that it does not know."""
-        remembered = pools.store.load("demo")
-        pools.store.save_record(remembered.record, ControlRecord(restored=True), remembered.versions)
+        stored = pools.store.load("demo")
+        pools.store.save_record(stored.record, ControlRecord(restored=True), stored.versions)
         pools.ask("pause")
         pools.ask("resume")
         assert pools.control == ControlRecord()
@@ -418,7 +418,7 @@ class TestExplain:
         ("fields", "says"),
         [
             ({"zone_max": 2}, "evenkeel.dev/zone-max is 2"),
-            ({"worker_range": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
+            ({"allowed_replicas": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
             ({"pool_max": 6}, f"{REQUESTS} 6: PoolMaximum has to rise, or another zone to shrink."),
             ({"pool_max": 5}, f"{REQUESTS} 5: what is beyond it has to go first, or PoolMaximum has to rise."),
         ],
@@ -426,7 +426,7 @@ class TestExplain:
     def test_what_limits_a_group_is_explained(self, fields: dict[str, Any], says: str) -> None:
         house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
         assert f"It cannot grow now: {says}" in self.text(house, group="workers-a")
-        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), worker_range=Bounds(0, 3)))
+        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), allowed_replicas=Bounds(0, 3)))
         assert "It may grow by 1, to 3." in self.text(house, group="workers-a")
 
     @pytest.mark.parametrize(
@@ -537,7 +537,7 @@ class TestValidate:
     def test_valid_numbers_are_no_finding(self) -> None:
         answer = House().ask("validate")
         assert (answer["pools"], answer["diff"]) == ([], [])
-        assert answer["message"] == "demo: pools looked at: 1, invalid: 0, with warnings: 0"
+        assert answer["message"] == "demo: pools checked: 1, invalid: 0, with warnings: 0"
 
     def test_an_unknown_pool_in_expander_order_is_a_finding(self) -> None:
         answer = House(expander="order", expander_order=["gone", "workers"]).ask("validate")
@@ -564,7 +564,7 @@ class TestValidate:
     def test_apply_lets_the_worker_write_the_fix(self) -> None:
         house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0), bounds=[(0, 1)] * 3)[1:]])
         answer = house.ask("validate", apply=True)
-        assert "changes: 1, of which the next look writes to objects: 1" in answer["message"]
+        assert "changes: 1, of which the next check writes to objects: 1" in answer["message"]
         assert house.journal.count("write pool-max") == 0
         assert house.queue.clusters == ["demo"]
         house.run()

@@ -28,7 +28,7 @@ from evenkeel.domain.model.workload import (
     Volume,
     Workload,
 )
-from evenkeel.texts.incidents import incident_words
+from evenkeel.texts.incidents import incident_text
 from tests.builders import MINUTE, NOW
 from tests.parts import replace
 from tests.workloads import group_key, node, offer, pod, pods, pool_offer, requirement, selector, taint, template
@@ -428,12 +428,12 @@ def incident(*names: str, node: str = "n1") -> Incident:
 
 
 def test_the_incident_names_pods_node_and_rule() -> None:
-    words = incident_words(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
+    words = incident_text(incident("prod/web-1", "prod/web-2", "prod/web-3", "prod/web-4"), NOW + 5 * MINUTE)
     assert words == (
         "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2, prod/web-3 "
         "and 1 more wait; node n1 was ordered and does not help: it does not tolerate taint team=red:NoSchedule"
     )
-    assert "prod/web-1 waits; node" in incident_words(incident("prod/web-1"), NOW)
+    assert "prod/web-1 waits; node" in incident_text(incident("prod/web-1"), NOW)
 
 
 AGENT = pod("agent", cpu="1500m", namespace="kube-system", owner=Owner("DaemonSet", "agent"))
@@ -476,7 +476,7 @@ def test_an_incident_about_daemon_sets_is_described() -> None:
         claims=("1500m",),
         why=Reason(Rule.TOO_LITTLE_FREE, {"resource": "cpu", "asked": "3", "free": "2500m", "allocatable": "4"}),
     )
-    assert incident_words(replace(incident(), problems=(problem,)), NOW + 5 * MINUTE) == (
+    assert incident_text(replace(incident(), problems=(problem,)), NOW + 5 * MINUTE) == (
         "workers: new nodes do not help pending pods for 5 min in eu-central-1a: prod/web-1, prod/web-2 wait; a new "
         "node does not help with its DaemonSets kube-system/agent (1500m): it requests 3 of cpu, and 2500m of 4 are "
         "free"

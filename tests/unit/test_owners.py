@@ -20,7 +20,7 @@ from evenkeel.domain.rebalancing.bounds.gep24 import ADAPTIVE, LAX_GREEDY
 from evenkeel.domain.rebalancing.membership.numbers import Change
 from evenkeel.record import ClusterFile
 from evenkeel.texts.english import texts
-from evenkeel.texts.pool_numbers import MOST_NAMED, command_words
+from evenkeel.texts.pool_numbers import MOST_NAMED, command_text
 from evenkeel.validation import ConfigError, read_model
 from tests import objects
 from tests.builders import NOW, group, key, numbers, owned, pool_plan, problems_of
@@ -374,7 +374,7 @@ def owner(ref: OwnerRef, field: str) -> OwnerNumbers:
     ],
 )
 def test_the_command_changes_the_owners_own_field(ref: OwnerRef, field: str, command: str) -> None:
-    assert command_words(Change(owner=owner(ref, field), before=2, after=3)) == command
+    assert command_text(Change(owner=owner(ref, field), before=2, after=3)) == command
 
 
 def test_every_kind_of_owner_has_a_text_about_its_readers() -> None:
@@ -526,7 +526,7 @@ def test_an_invalid_option_is_a_note_and_changes_nothing(option: str, value: str
 
 
 def test_the_desired_maximum_during_relief_is_the_one_before() -> None:
-    relief = Relief(owner="uid-a", wish=6, ours=(9,))
+    relief = Relief(owner="uid-a", user_max=6, ours=(9,))
     for stands, wanted in ((Bounds(2, 9), Bounds(2, 6)), (Bounds(2, 7), Bounds(2, 7)), (Bounds(8, 9), Bounds(8, 8))):
         assert desired_bounds_of(owned("a", stands, takes_ours=False), PoolState(relief=relief)) == wanted
 

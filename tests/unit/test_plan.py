@@ -236,7 +236,7 @@ class TestHalfAList:
         bare = tuple(replace(group, owner=None, bounds=None, two_objects=False) for group in groups)
         (pool,) = plan(Observation(groups=bare), state, policy, NOW + MINUTE).pools
         assert pool.awaits_check
-        waited = replace(state, pools={pool.id: pool.remembered})
+        waited = replace(state, pools={pool.id: pool.next_state})
         (pool,) = plan(Observation(groups=bare), waited, policy, NOW + 2 * MINUTE).pools
         assert not pool.awaits_check
 
@@ -246,5 +246,5 @@ class TestHalfAList:
         empty = plan(Observation(groups=()), state, numbers(0, 20), NOW + MINUTE)
         (pool,) = empty.pools
         assert (pool.awaits_check, pool.groups, empty.check_at) == (True, (), NOW + 2 * MINUTE)
-        waited = replace(state, pools={pool.id: pool.remembered})
+        waited = replace(state, pools={pool.id: pool.next_state})
         assert plan(Observation(groups=()), waited, numbers(0, 20), NOW + 2 * MINUTE).pools == ()

@@ -176,7 +176,7 @@ def test_an_agreed_fix_counts_as_written_in_live_pools(
     for name in ("workers-a", "other-a"):
         found.cluster.change(next(each for each in found.cluster.groups if each.name == name), pool_min=0, pool_max=2)
     answer = found.ask("validate", apply=True)
-    assert f"of which the next look writes to objects: {written}" in answer["message"]
+    assert f"of which the next check writes to objects: {written}" in answer["message"]
     assert answer.get("plannedOnly", []) == planned
     found.settle()
     reported = [one["pool"]["name"] for one in found.decisions() if "mended" in one and one["dryRun"]]

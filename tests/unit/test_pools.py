@@ -329,9 +329,9 @@ def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes
     a, b, c = (alike(zone, 2) for zone in "abc")
     before = plan_of([a, b, c], policy).pools[0]
     gave_up = Move(id="m", steps={str(b.key): -3, str(c.key): 3})
-    assert before.remembered.seen is not None
-    twice_absent = replace(before.remembered.seen, few_since=NOW - timedelta(minutes=1))
-    known = {before.id: replace(before.remembered, move=gave_up, seen=twice_absent)}
+    assert before.next_state.seen is not None
+    twice_absent = replace(before.next_state.seen, few_since=NOW - timedelta(minutes=1))
+    known = {before.id: replace(before.next_state, move=gave_up, seen=twice_absent)}
     renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
     (after,) = plan_of(renamed, policy, adopted=known).pools
     assert after.replicas.unplaced_before == 3
@@ -345,7 +345,7 @@ def test_a_relabelled_pool_keeps_its_state() -> None:
     before = pool_plan(zones((2, 2, 2)), numbers_of_both)
     gave_up = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
     adopted = {str(key(zone)): Bounds(1, 4) for zone in "abc"}
-    known = {before.id: replace(before.remembered, move=gave_up, adopted=adopted)}
+    known = {before.id: replace(before.next_state, move=gave_up, adopted=adopted)}
     members = [replace(found, pool_label="nodes") for found in zones((2, 2, 2))]
     (after,) = plan_of([replace(members[0], move="m"), *members[1:]], numbers_of_both, adopted=known).pools
     assert (after.id.name, after.known_as) == ("nodes", before.id)

@@ -243,7 +243,7 @@ class TestBounds:
     def test_the_worker_limits_the_replicas_of_each_zone_of_its_pool(self) -> None:
         pool = [objects.gardener(zone, 1) for zone in ZONES]
         found = read("gardener", *pool, objects.worker(4, 10)).values()
-        assert [one.group.owner.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+        assert [one.group.owner.allowed_replicas for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
 
     def test_the_worker_precedes_the_copy_of_the_shoot(self) -> None:
         workers = [{"name": "main", "minimum": 1, "maximum": 3, "zones": list(ZONES)}]
@@ -275,12 +275,12 @@ class TestBounds:
 
     def test_a_pool_without_replicas_whose_worker_has_a_minimum_is_hibernated(self) -> None:
         owner = Worker([objects.worker(4, 10)], [])
-        pool = [replace(group(zone, 0), pool_label="main", worker_range=Bounds(2, 4)) for zone in "ab"]
+        pool = [replace(group(zone, 0), pool_label="main", allowed_replicas=Bounds(2, 4)) for zone in "ab"]
         frozen = owner.frozen(pool)
         assert {reason.rule for reason in frozen.values()} == {Rule.HIBERNATED}
         assert frozen.keys() == {each.key for each in pool}
         assert owner.frozen([replace(pool[0], requested=1), pool[1]]) == {}
-        assert owner.frozen([replace(each, worker_range=Bounds(0, 4)) for each in pool]) == {}
+        assert owner.frozen([replace(each, allowed_replicas=Bounds(0, 4)) for each in pool]) == {}
 
     @pytest.mark.parametrize("target", [None, {}, [], {"name": {}}, {"name": ["a"]}, {"name": 5}, "text", 7])
     def test_a_machine_autoscaler_that_points_nowhere_owns_nothing(self, target: Any) -> None:

@@ -54,8 +54,8 @@ class Delayed(FakeQueue):
         self.clock = clock
         self.due: list[tuple[str, datetime]] = []
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        super().look_again(cluster, reason, seconds)
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
+        super().check_again(cluster, reason, seconds)
         self.due.append((cluster, self.clock.at + seconds * SECOND))
 
 

@@ -78,7 +78,7 @@ RELEASED = [
         id="in an impaired zone whatever failed",
     ),
     pytest.param(
-        *([replace(A, worker_range=Bounds(3, 9)), B], ANY, FENCED, (3, 3), "the Worker requires 3 in this zone"),
+        *([replace(A, allowed_replicas=Bounds(3, 9)), B], ANY, FENCED, (3, 3), "the Worker requires 3 in this zone"),
         id="down to the minimum of the Worker",
     ),
     pytest.param([aged(A, 14, 15, 16), B], ANY, FENCED, (3, 3), "", id="after the provision timeout"),
@@ -106,7 +106,7 @@ TAKEN_BACK = [
     pytest.param([aged(OVER_A, 3, 4), aged(OVER_B, 1, 2)], numbers(0, 10), {}, (6, 4), "", id="the newest of one"),
     pytest.param([aged(OVER_A, 1, 1), aged(OVER_B)], numbers(0, 10), {}, (6, 4), "", id="no machine is the newest"),
     pytest.param(
-        *([replace(WITHIN_A, running=2, worker_range=Bounds(5, 9)), WITHIN_B], numbers(0, 8), {}, (5, 4), ""),
+        *([replace(WITHIN_A, running=2, allowed_replicas=Bounds(5, 9)), WITHIN_B], numbers(0, 8), {}, (5, 4), ""),
         id="down to the minimum of the Worker",
     ),
     pytest.param(
@@ -212,7 +212,7 @@ def limited(*limits: dict[str, Any]) -> list[NodeGroup]:
 @pytest.mark.parametrize(
     ("groups", "policy", "state", "expected", "starved"),
     [
-        (limited({"zone_max": 1}, {"worker_range": Bounds(0, 2)}, {}), numbers(9, 12), {}, (1, 2, 6), 0),
+        (limited({"zone_max": 1}, {"allowed_replicas": Bounds(0, 2)}, {}), numbers(9, 12), {}, (1, 2, 6), 0),
         (zones((0, 0), zone_max=1), numbers(5, 12), {}, (1, 1), 3),
         (zones((4, 4, 4), running=(0, 4, 4)), numbers(12, 12), FENCED, (0, 6, 6), 0),
         (zones((1, 1, 0)), numbers(5, 12), {"probing": "abc"}, (2, 2, 1), 0),

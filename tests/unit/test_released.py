@@ -436,7 +436,7 @@ class TestMemory:
     def test_a_planned_release_is_not_stored(self) -> None:
         groups = zones((3, 3, 3), running=(0, 3, 3))
         play = Played(groups, numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
-        assert play.look().remembered.release is None
+        assert play.look().next_state.release is None
 
     def test_a_second_release_adds_to_what_is_left_of_the_first(self) -> None:
         play = released(waiting=4)

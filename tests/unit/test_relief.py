@@ -29,7 +29,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.rebalancing.bounds.balanced import BALANCED
 from evenkeel.domain.rebalancing.relief import PATIENCE, refused, shares, shoots_asked_for
 from evenkeel.record import ClusterFile
-from evenkeel.texts.english import problem_words, sentence
+from evenkeel.texts.english import problem_text, sentence
 from evenkeel.validation import read_model
 from evenkeel_cli.objects import read_objects
 from tests.builders import NOW, POOL, group
@@ -75,7 +75,7 @@ class Seed:
                     key=GroupKey("gardener", SEED, f"{POOL}-z{index + 1}"),
                     zone_index=index,
                     owner=owner,
-                    worker_range=Bounds(min(low[index], high[index]), high[index]),
+                    allowed_replicas=Bounds(min(low[index], high[index]), high[index]),
                     bounds_are_read=False,
                 ),
                 **self.group_fields.get(zone, {}),
@@ -107,7 +107,7 @@ class Seed:
         shoots = {SEED: self.unread or self.shoot} if SEED in asked_for else {}
         self.seen = plan(Observation(groups=tuple(groups), shoots=shoots), self.state, self.policy, self.now)
         (pool,) = self.seen.pools
-        self.state = replace(self.state, pools={pool.id: pool.remembered})
+        self.state = replace(self.state, pools={pool.id: pool.next_state})
         return pool
 
     def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
@@ -186,7 +186,7 @@ def test_a_raised_maximum_is_written_once_and_is_no_desired_bound() -> None:
     for _ in range(3):
         pool = seed.look(3)
         assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
-    assert [share.wish for origin in pool.report.origins for share in origin.owners] == [0, 9]
+    assert [share.desired for origin in pool.report.origins for share in origin.owners] == [0, 9]
 
 
 def test_the_shoot_is_read_only_for_a_zone_dead_for_long_or_a_raised_maximum() -> None:
@@ -208,7 +208,7 @@ def test_switched_off_nothing_is_stored() -> None:
     seed.outage("a")
     for _ in range(3):
         pool = seed.look(10)
-        assert (pool.relief, pool.remembered.relief, notes(pool)) == (None, None, [])
+        assert (pool.relief, pool.next_state.relief, notes(pool)) == (None, None, [])
 
 
 @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION, None])
@@ -220,7 +220,7 @@ def test_quota_configuration_and_a_zone_shift_are_not_relieved(kind: FailureClas
         seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
     seed.look()
     pool = seed.look(30)
-    assert (pool.relief, kind or pool.remembered.relief) == (None, kind)
+    assert (pool.relief, kind or pool.next_state.relief) == (None, kind)
 
 
 def test_a_healthy_check_starts_the_wait_again() -> None:
@@ -351,7 +351,7 @@ def test_the_maximum_returns_once_every_zone_is_healthy_and_no_node_is_lost() ->
     before = dict(seed.replicas)
     seed.follow()
     assert seed.replicas == before
-    assert seed.look(1).remembered.relief is None
+    assert seed.look(1).next_state.relief is None
 
 
 def test_nodes_that_join_before_the_lower_maximum_is_carried_out_are_kept() -> None:
@@ -370,7 +370,7 @@ def test_a_new_desired_maximum_is_reported_once_and_obeyed() -> None:
     seed.maximum = 10
     pool = seed.look(6)
     assert pool.relief is None
-    assert [problem_words(problem) for problem in pool.new_intents] == [
+    assert [problem_text(problem) for problem in pool.new_intents] == [
         "Shoot garden-demo/main now has 0 to 10, which Evenkeel did not write: it counts from now on"
     ]
     seed.follow()
@@ -394,7 +394,7 @@ def test_a_maximum_that_was_set_back_is_left_until_the_next_outage() -> None:
     seed.follow()
     assert notes(seed.look(60)) == [Rule.RELIEF_PUT_BACK]
     seed.dead = {}
-    assert seed.look(1).remembered.relief is None
+    assert seed.look(1).next_state.relief is None
     seed.outage("a")
     seed.look(1)
     assert seed.write(5) == 12
@@ -423,7 +423,7 @@ def test_switched_off_the_maximum_returns_without_waiting_for_the_zones() -> Non
     seed.policy = OFF
     assert seed.write(6) == 9
     seed.follow()
-    assert seed.look(1).remembered.relief is None
+    assert seed.look(1).next_state.relief is None
 
 
 def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
@@ -433,7 +433,7 @@ def test_a_restore_returns_the_maximum_and_is_done_only_then() -> None:
     assert notes(seed.look(6)) == [Rule.RELIEF_KEEPS]
     seed.replicas["b"] = 3
     assert seed.write(1) == 9
-    relief = seed.look(1).remembered.relief
+    relief = seed.look(1).next_state.relief
     assert relief is None or not relief.is_left
 
 
@@ -445,7 +445,7 @@ def test_a_raised_maximum_without_access_to_the_garden_is_reported() -> None:
     assert (notes(pool), pool.max) == ([Rule.RELIEF_LEFT], 9)
     seed.maximum = seed.copied = 9
     (pool,) = plan(Observation(groups=tuple(seed.groups())), seed.state, OFF, now).pools
-    assert pool.remembered.relief is None
+    assert pool.next_state.relief is None
 
 
 def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
@@ -454,7 +454,7 @@ def test_a_recreated_shoot_ends_relief_and_a_frozen_zone_keeps_it() -> None:
     frozen.group_fields = {"c": {"frozen_because": Reason.of(Rule.ROLLING_SETS, sets=2)}}
     recreated.shoot_fields = {"ref": replace(SHOOT, uid="another")}
     assert notes(frozen.look(10)) == [Rule.RELIEF_STANDS]
-    assert recreated.look(10).remembered.relief is None
+    assert recreated.look(10).next_state.relief is None
 
 
 def test_plan_from_files_shows_relief() -> None:
@@ -472,8 +472,8 @@ def test_plan_from_files_shows_relief() -> None:
     health = GroupState(
         failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
     )
-    remembered = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
-    state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
+    stored = PoolState(relief=Relief(dead={str(first.identity.zone): NOW - PATIENCE}))
+    state = ClusterState(groups={first.key: health}, pools={pool.id: stored})
     reported = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
     assert len(notes(reported)) == 1
     assert notes(reported) != [Rule.RELIEF_NO_WORKER]

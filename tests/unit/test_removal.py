@@ -65,7 +65,7 @@ def test_an_interrupted_removal_is_not_resumed() -> None:
     done = [replace(one, move=ID, requested=4) if one.key == key("a") else one for one in zones([5, 5, 5])]
     assert journal.still_unplaced(done) == 0
     again = Move(id=ID, unplaced=-1, steps={str(key("a")): -1}, request=UNNEEDED_NODES)
-    state = ClusterState(pools={pool.id: replace(pool.remembered, move=again)})
+    state = ClusterState(pools={pool.id: replace(pool.next_state, move=again)})
     for members in (done, zones([5, 5, 5])):
         (left,) = plan(Observation(groups=tuple(members)), state, numbers(0, 100), NOW).pools
         assert [one.requested for one in left.groups] == [one.requested for one in members]

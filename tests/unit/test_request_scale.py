@@ -50,7 +50,7 @@ def test_one_id_is_not_reused_for_another_request(ask: Any) -> None:
     [
         ({"paused": True}, "demo is paused: it waits, for an hour at most"),
         ({"leaving": True}, "demo is being restored: it waits, for an hour at most"),
-        ({"paused_pools": {"workers": None}}, "demo is looked at now"),
+        ({"paused_pools": {"workers": None}}, "demo is checked now"),
     ],
 )
 def test_the_answer_says_whether_the_cluster_is_checked(ask: Any, fields: dict[str, Any], said: str) -> None:
@@ -130,7 +130,7 @@ class TestOperator:
         answer = house.ask(action, pool="workers", nodes=2, only=["workers-a"])
         kept = house.store.load("demo").scale_requests[answer["request"]]
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
-        assert "demo is looked at now" in answer["message"]
+        assert "demo is checked now" in answer["message"]
 
     def test_status_has_the_result_of_a_request(self, house: House) -> None:
         done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})

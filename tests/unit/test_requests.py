@@ -21,7 +21,7 @@ from evenkeel.domain.rebalancing.journal import closed, opened
 from evenkeel.domain.rebalancing.membership.pools import find_pools
 from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates
 from evenkeel.domain.rebalancing.replicas.request_queue import RequestQueue
-from evenkeel.texts.english import problem_words, sentences
+from evenkeel.texts.english import problem_text, sentences
 from tests.builders import (
     MINUTE,
     NOW,
@@ -141,7 +141,7 @@ class TestRequests:
         (pool,), (refusal,) = plan.pools, plan.refusals
         assert (sum(requested(pool)), pool.request.current) == (4, oldest)
         assert refusal.waits
-        assert problem_words(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
+        assert problem_text(refusal.problem) == "request r2 for 2 nodes: it waits for request r4 of the same pool"
 
     def test_two_pools_are_served_in_one_check(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
@@ -168,13 +168,13 @@ class TestRequests:
         found = planned(zones((0, 0)), scale_request)
         assert sum(requested(found.pools[0])) == 0
         (refusal,) = found.refusals
-        assert why in problem_words(refusal.problem)
+        assert why in problem_text(refusal.problem)
         assert not refusal.waits
 
     def test_an_ambiguous_name_is_refused_with_both_pools(self) -> None:
         twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
         (refusal,) = planned([*zones((0, 0)), twin], ask(2)).refusals
-        assert "cluster-api/default/workers, cluster-api/other/workers" in problem_words(refusal.problem)
+        assert "cluster-api/default/workers, cluster-api/other/workers" in problem_text(refusal.problem)
 
     def test_a_request_for_an_invalid_pool_waits(self) -> None:
         found = planned(
@@ -254,7 +254,7 @@ class TestAfterACrash:
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)
         (refusal,) = found.refusals
-        assert "it began in pool cluster-api/default/old, which no longer exists" in problem_words(refusal.problem)
+        assert "it began in pool cluster-api/default/old, which no longer exists" in problem_text(refusal.problem)
         assert not refusal.waits
 
 
@@ -367,7 +367,7 @@ class TestUnplaceablePods:
         found = self.given_back(2, reads=False, unread="no right to list pods")
         (pool,), (refusal,) = found.pools, found.refusals
         assert (requested(pool), pool.request.current, refusal.waits) == ((3,), None, True)
-        assert "it waits: pods cannot be read" in problem_words(refusal.problem)
+        assert "it waits: pods cannot be read" in problem_text(refusal.problem)
 
     def test_a_waiting_request_does_not_delay_another(self) -> None:
         found = self.given_back(2, ask(3, at=timedelta(0)), reads=False, unread="no right to list pods")

@@ -155,7 +155,7 @@ class TestCluster:
         stay.leave()
         assert picture(stay.scene) == stay.before
         assert (stay.control.paused, stay.control.restoring) == (True, False)
-        assert stay.scene.run().message == "demo: paused, nothing looked at"
+        assert stay.scene.run().message == "demo: paused, not checked"
         stay.ask("restore")
         assert stay.scene.run().written == 0
         assert picture(stay.scene) == stay.before
@@ -329,7 +329,7 @@ class TestPlans:
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
     """Return what restore plans for the only pool, with ``move`` remembered; fenced: every group is in backoff."""
     policy = numbers(0, 12)
-    remembered = {pool_plan(groups, policy).id: PoolState(move=move)}
-    state = ClusterState(pools=remembered, groups={one.key: in_backoff() for one in groups} if fenced else {})
+    stored = {pool_plan(groups, policy).id: PoolState(move=move)}
+    state = ClusterState(pools=stored, groups={one.key: in_backoff() for one in groups} if fenced else {})
     (pool,) = plan_of(Observation(groups=tuple(groups)), state, replace(policy, restoring=True), NOW).pools
     return pool

@@ -160,6 +160,6 @@ class TestByHand:
 
 
 def test_a_due_run_is_one_message_for_its_cluster(stage: Stage) -> None:
-    stage.scan.look_again("minute", "second look after a write", "m-1")
-    stage.scan.look_again("minute", "second look after a write", "m-1")
-    assert stage.queue.requests == {"again-m-1": ("minute", "second look after a write")}
+    stage.scan.check_again("minute", "second check after a write", "m-1")
+    stage.scan.check_again("minute", "second check after a write", "m-1")
+    assert stage.queue.requests == {"again-m-1": ("minute", "second check after a write")}

@@ -37,7 +37,7 @@ def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> lis
     ]
 
 
-def settled(*names: str) -> "Fleet":
+def steady(*names: str) -> "Fleet":
     """A fleet of these clusters after a first check of each."""
     fleet = Fleet(*names)
     fleet.check()
@@ -103,7 +103,7 @@ class Fleet:
 
 
 def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> None:
-    fleet = settled("blue", "green", "red")
+    fleet = steady("blue", "green", "red")
     assert fleet.rooms() == [2, 2, 2]
     fleet.fails("blue")
     fleet.check()
@@ -120,7 +120,7 @@ def test_one_clusters_failure_throttles_the_others_until_a_machine_arrives() -> 
 
 @pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
 def test_clocks_of_clusters_may_differ_by_minutes(ahead: int) -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue", ahead=ahead)
     fleet.check("green")
     assert fleet.room("green") == 1
@@ -132,7 +132,7 @@ def test_clocks_of_clusters_may_differ_by_minutes(ahead: int) -> None:
 
 
 def test_two_clusters_reports_fence_a_third() -> None:
-    fleet = settled("blue", "green", "red")
+    fleet = steady("blue", "green", "red")
     fleet.fails("blue")
     fleet.fails("green")
     fleet.check("red")
@@ -155,7 +155,7 @@ def test_two_clusters_reports_fence_a_third() -> None:
     ],
 )
 def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureClass, message: str) -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue", message, failure=failure)
     fleet.check("green")
     assert fleet.store.offerings() == {}
@@ -163,7 +163,7 @@ def test_only_a_lack_of_capacity_is_reported_to_other_clusters(failure: FailureC
 
 
 def test_a_clusters_own_report_does_not_throttle_it() -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue")
     fleet.check()
     assert fleet.store.load("blue").state.groups[key("a")].throttled_requested is None
@@ -180,7 +180,7 @@ def test_without_reports_nothing_is_written_or_read() -> None:
 
 
 def test_a_lasting_failure_is_reported_once() -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue")
     for _ in range(3):
         fleet.check()
@@ -237,7 +237,7 @@ def test_two_records_of_one_server_count_once() -> None:
 
 
 def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     broken: list[str] = []
 
     def conflict(sort_key: str) -> None:
@@ -257,7 +257,7 @@ def test_a_report_that_was_not_written_is_written_by_the_next_check() -> None:
 
 @pytest.mark.parametrize("known", [[], ["red"]])
 def test_a_concurrent_report_of_another_cluster_stays(known: list[str]) -> None:
-    fleet = settled("blue")
+    fleet = steady("blue")
     reports = {name: CapacityReport(failed_at=NOW, until=NOW + 5 * MINUTE, cluster=name) for name in (*known, "green")}
     if known:
         fleet.store.save_offering(IN_A, OfferingState(reports={name: reports[name] for name in known}), None)
@@ -274,7 +274,7 @@ def test_a_concurrent_report_of_another_cluster_stays(known: list[str]) -> None:
 
 
 def test_an_arrival_that_was_not_written_is_written_by_the_next_check() -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue")
     fleet.check("green")
     fleet.grows("green")
@@ -291,7 +291,7 @@ def broken(*_: object) -> None:
 
 
 def test_unreadable_reports_keep_every_throttle() -> None:
-    fleet = settled("blue", "green")
+    fleet = steady("blue", "green")
     fleet.fails("blue")
     fleet.check("green")
     before = fleet.store.load("green").state.groups
@@ -308,7 +308,7 @@ def throttled() -> Any:
 
 def test_a_hundred_failing_clusters_write_three_reports() -> None:
     names = [f"cluster-{i}" for i in range(100)]
-    fleet = settled(*names)
+    fleet = steady(*names)
     fleet.store.journal.entries.clear()
     for name in names:
         fleet.fails(name)

@@ -70,7 +70,7 @@ def test_a_check_requests_the_run_that_writes_the_status() -> None:
     assert len(house.cluster.quote) == 1
     house.looks()
     assert len(house.cluster.quote) == 1
-    assert not any(found is None for found in house.queue.settled.values()), "it is no news any more"
+    assert not any(found is None for found in house.queue.steady.values()), "it is no news any more"
 
 
 def test_a_cluster_with_a_status_settles() -> None:
@@ -81,7 +81,7 @@ def test_a_cluster_with_a_status_settles() -> None:
         for _ in range(40):
             house.looks()
             house.carry_out()
-        rests.append(house.store.load("demo").settled is not None)
+        rests.append(house.store.load("demo").steady is not None)
     assert rests == [True, True]
 
 
@@ -132,7 +132,7 @@ def test_a_status_is_written_again_for_another_place() -> None:
 
 def test_incidents_have_no_text_of_the_cloud_and_change_rarely() -> None:
     def incident(missing: int) -> Incident:
-        fields = {"zones": ("a",), "failure_class": FailureClass.CAPACITY, "said": "token=abc"}
+        fields = {"zones": ("a",), "failure_class": FailureClass.CAPACITY, "message": "token=abc"}
         return Incident(kind=IncidentKind.MISSING, since=NOW, pool="ns/workers", missing=missing, **fields)  # type: ignore[arg-type]
 
     health = with_pending_changes(ClusterHealth().with_incidents([incident(8)]))

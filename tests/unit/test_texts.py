@@ -127,7 +127,7 @@ def test_data_files_are_in_the_wheel_and_in_the_plugin() -> None:
 @pytest.mark.parametrize("kind", IncidentKind)
 def test_every_kind_of_incident_has_words_remedy_and_command(kind: IncidentKind) -> None:
     incident = Incident(kind=kind, since=NOW, pool="" if kind.of_cluster else "cluster-api/prod/workers", missing=3)
-    assert incidents.incident_words(incident, NOW)
+    assert incidents.incident_text(incident, NOW)
     assert not incidents.todo(incident).endswith(".")
     arguments = shlex.split(incidents.command_line(incident, "blue", "evenkeel"))
     assert arguments[:2] == ["evenkeel", arguments[1]]
@@ -188,7 +188,7 @@ def plans() -> Iterator[dict[str, Any]]:
                     plan = pool_plan(groups, policy, fenced=fenced)
                     yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
     yield {"plan": pool_json(pool_plan(zones((1, 1)), numbers(9, 3))), "writes": []}
-    for limited in ({"worker_range": Bounds(0, 2)}, {"least_max": 1}, {"frozen_because": stated("it is rolling")}):
+    for limited in ({"allowed_replicas": Bounds(0, 2)}, {"least_max": 1}, {"frozen_because": stated("it is rolling")}):
         plan = pool_plan(zones((0, 1, 3), **limited), numbers(0, 3))
         yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
 
@@ -199,17 +199,17 @@ def replace_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(english, "texts", lambda: changed)
 
 
-def without_words(value: Any) -> Any:
+def without_text(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: without_words(part) for name, part in value.items() if name not in SENTENCES}
-    return [without_words(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: without_text(part) for name, part in value.items() if name not in SENTENCES}
+    return [without_text(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def test_other_texts_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(plans())
     replace_texts(monkeypatch)
     after = list(plans())
-    assert without_words(after) == without_words(before)
+    assert without_text(after) == without_text(before)
     assert after != before
     reasons = [text for plan in after for group in plan["plan"]["groups"] for text in group["reasons"]]
     assert reasons
@@ -241,4 +241,4 @@ def test_other_texts_change_nothing_that_a_stack_does(monkeypatch: pytest.Monkey
     after = story()
     assert len(before[1]) > 2
     assert "noise fence" in str(after)
-    assert without_words(after) == without_words(before)
+    assert without_text(after) == without_text(before)

@@ -118,7 +118,7 @@ def test_nodes_above_the_pool_maximum_stay_in_groups_with_held_bounds() -> None:
     assert requested(pool) == (4, 2)
     assert pool.mode.valid
     assert [problem.kind for problem in pool.report.problems] == [ProblemKind.BOUNDS_HELD, ProblemKind.OVER_COMMITTED]
-    assert pool.remembered.desired_bounds == {}
+    assert pool.next_state.desired_bounds == {}
 
 
 def test_room_in_held_bounds_is_taken_from_the_other_groups() -> None:

@@ -72,9 +72,9 @@ def check(
     """One check; the clocks of all nodes have run for an hour unless said otherwise."""
     policy = parts.pop("policy", DemandPolicy())
     memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
-    remembered = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
+    stored = ScaleDownState(clocks=LONG if clocks is None else clocks, **memory)
     workload = Workload(nodes=nodes, pods=running, **parts)
-    return scale_down(workload, (three(),) if pools is None else pools, remembered, policy, now)
+    return scale_down(workload, (three(),) if pools is None else pools, stored, policy, now)
 
 
 def one_pool(*groups: GroupOffer, **fields: Any) -> tuple[PoolOffer, ...]:

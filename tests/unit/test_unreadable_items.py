@@ -131,8 +131,8 @@ class House:
         store.save_cluster_health(
             cluster, ClusterHealth(incidents=(Incident(kind=IncidentKind.ACCESS, since=NOW),)), None
         )
-        store.save_looked_at([cluster], NOW)
-        store.save_settled(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
+        store.save_checked_at([cluster], NOW)
+        store.save_steady(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
         store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
         words_of = {"api": CapacityReport(failed_at=NOW, until=until, cluster=cluster)}
         store.save_offering(OFFERINGS[cluster], OfferingState(reports=words_of), None)
@@ -175,7 +175,7 @@ class House:
         found |= _apart("registrations", store.registrations())
         found |= _apart("at rest", store.steady_clusters(CLUSTERS).items())
         found |= _apart("verdicts", store.cluster_healths().items())
-        found |= _apart("looked at", store.looked_at().items())
+        found |= _apart("looked at", store.checked_at().items())
         offerings = store.offerings()
         found |= _apart("offerings", ((id, offerings.get(offering)) for id, offering in OFFERINGS.items()))
         for action in () if not asks else ("status", "history", "readiness", "validate"):

@@ -83,7 +83,7 @@ class TestRebalance:
         assert (decision["cluster"], decision["cause"], decision["dryRun"]) == ("demo", "a test", False)
         assert house.outcomes() == ["written"] * 3
         assert house.bus.published == [("Node Groups Rebalanced", decision)]
-        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
+        assert house.queue.second_looks == [("demo", "second check after a write", 15)]
 
     def test_a_run_without_changes_reads_once_and_writes_nothing(self, house: House) -> None:
         house.settle()
@@ -118,7 +118,7 @@ class TestRebalance:
 
     def test_a_paused_cluster_is_not_read_until_the_pause_ends(self) -> None:
         house = House(paused=True, paused_until=NOW + 2 * MINUTE)
-        assert house.run().message == "demo: paused, nothing looked at"
+        assert house.run().message == "demo: paused, not checked"
         assert house.cluster.looks == 0
         assert house.run().written == 3
 
@@ -143,7 +143,7 @@ class TestRebalance:
             house.clusters.by_id["demo"] = error
         outcome = house.run()
         assert outcome.unreachable
-        assert outcome.message == f"demo: not looked at: {error}"
+        assert outcome.message == f"demo: not checked: {error}"
         assert outcome.metrics()["ClustersUnreachable"] == 1
         assert house.journal.count("apply") == 0
         assert house.queue.second_looks == []
@@ -316,7 +316,7 @@ class TestRebalanceRefused:
         house.answer_writes(ClusterUnavailableError("no answer"))
         outcome = house.run()
         assert (outcome.written, outcome.doubtful) == (0, True)
-        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
+        assert house.queue.second_looks == [("demo", "second check after a write", 15)]
 
     @pytest.mark.parametrize("error", [ClusterUnavailableError("connection reset"), AccessError("secret is gone")])
     def test_a_cluster_lost_during_the_writes_is_reported_and_completed(self, error: EvenkeelError) -> None:

@@ -305,6 +305,6 @@ class Evenkeel(_Port):
         """Return the simulated workload cluster."""
         return WorkloadView(self._world)
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Request a check after this many seconds."""
         self._check_again(seconds)

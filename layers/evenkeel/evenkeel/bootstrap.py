@@ -151,7 +151,7 @@ class Container:
             QueueUrls(
                 rebalance=self.settings.rebalance_queue_url,
                 recheck=self.settings.recheck_queue_url,
-                looks=self.settings.checks_queue_url,
+                checks=self.settings.checks_queue_url,
                 dead_letters=self.settings.rebalance_dlq_url,
             ),
         )

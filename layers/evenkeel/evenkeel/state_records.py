@@ -16,7 +16,7 @@ class ZoneStatement(Strict):
     """The last statement of one source about a zone."""
 
     until: Moment  # impaired until then; a past time: healthy again
-    said_at: Moment | None = None  # a later statement of the source replaces an earlier one
+    stated_at: Moment | None = None  # a later statement of the source replaces an earlier one
 
 
 class ZoneRecord(Strict):
@@ -38,14 +38,16 @@ class ZoneRecord(Strict):
 
     def since(self, now: datetime) -> datetime | None:
         """Return the time of the first statement that fences the zone now."""
-        return min((statement.said_at for statement in self.holding(now).values() if statement.said_at), default=None)
+        return min(
+            (statement.stated_at for statement in self.holding(now).values() if statement.stated_at), default=None
+        )
 
     def merged(self, other: Self) -> Self:
         """Return the statements of both records; of each source the later one."""
         statements = dict(self.words)
         for source, statement in other.words.items():
             earlier = statements.get(source)
-            if earlier is None or (statement.said_at or _LONG_AGO) > (earlier.said_at or _LONG_AGO):
+            if earlier is None or (statement.stated_at or _LONG_AGO) > (earlier.stated_at or _LONG_AGO):
                 statements[source] = statement
         return self.model_copy(update={"words": statements})
 

@@ -12,7 +12,7 @@ from typing import Any
 _DEEPEST = 200
 # A few lines of aliases can expand to more than the memory. People repeat a dozen lines.
 _MOST_REPEATED = 10_000
-_TWICE = "a name stands twice in one object, and only one of the two would count: keep one"
+_TWICE = "a name occurs twice in one object, and only one of the two would count: keep one"
 
 
 class UnreadableError(ValueError):
@@ -96,11 +96,11 @@ def _fault_of(events: Iterable[Any], *, once: bool) -> str | None:
             return f"{_TWICE}{_at(event.start_mark)}"
         if isinstance(event, yaml.AliasEvent):
             if anchor not in sizes:
-                return f"an alias leads nowhere or to what it stands in{_at(event.start_mark)}"
+                return f"an alias leads nowhere or to an object around it{_at(event.start_mark)}"
             size = sizes[anchor]
             repeated += size
             if repeated > _MOST_REPEATED:
-                return f"its aliases stand for more than {_MOST_REPEATED} values: write them out"
+                return f"its aliases expand to more than {_MOST_REPEATED} values: write them out"
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_) > _DEEPEST:
                 return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"

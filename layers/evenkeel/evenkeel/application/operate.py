@@ -21,7 +21,7 @@ from evenkeel.application.ports import Executor, Remaining, sequentially
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, quote
 from evenkeel.texts.english import rfc3339
-from evenkeel.texts.pool_numbers import unknown_words
+from evenkeel.texts.pool_numbers import unknown_text
 from evenkeel.validation import ConfigError, read_model
 
 _LONGEST_ID = 100  # as ClusterId
@@ -82,7 +82,7 @@ class Operate(ActionPorts):
         )
         answer = {"ok": True, "action": action.name, **self._answer(action, scope, call, fields, event)}
         if unknown := call.unknown():
-            answer |= {"unknown": unknown, "message": f"{answer['message']}; {unknown_words(unknown)}"}
+            answer |= {"unknown": unknown, "message": f"{answer['message']}; {unknown_text(unknown)}"}
         return answer
 
     def _answer(self, action: Action, scope: str, call: Call, fields: Fields, event: Mapping[str, Any]) -> Answer:
@@ -175,7 +175,11 @@ class Operate(ActionPorts):
 def answer_of_error(error: Exception) -> Answer:
     """Return the answer to an event that failed. ``retry``: the same event may succeed later."""
     if isinstance(error, StateConflictError):
-        return {"ok": False, "retry": True, "message": f"{error}: somebody changed it at the same time, try again"}
+        return {
+            "ok": False,
+            "retry": True,
+            "message": f"{error}: another writer changed it at the same time, try again",
+        }
     return {"ok": False, "retry": not isinstance(error, BadRequestError | ConfigError), "message": str(error)}
 
 

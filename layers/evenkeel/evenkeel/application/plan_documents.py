@@ -18,7 +18,7 @@ from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
-from evenkeel.texts.english import outcome_words, rfc3339
+from evenkeel.texts.english import outcome_text, rfc3339
 from evenkeel.validation import ConfigError, Count, Moment, read_model
 
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
@@ -182,7 +182,7 @@ class ClusterDemandDocument(Document):
     unmet: tuple[UnfitDocument, ...] = ()  # no pool can serve them
     not_counted: tuple[UnfitDocument, ...] = ()
     fit_already: Count = 0
-    look_again: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
+    check_again: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
     says: tuple[str, ...] = ()
 
 
@@ -338,4 +338,4 @@ def problem_json(problem: Problem) -> dict[str, Any]:
 
 def outcome_json(outcome: Outcome) -> dict[str, str]:
     """Return the outcome of one write: a sentence, and the result for programs."""
-    return {"outcome": outcome_words(outcome), "result": outcome.result.value}
+    return {"outcome": outcome_text(outcome), "result": outcome.result.value}

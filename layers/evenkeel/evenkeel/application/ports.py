@@ -92,14 +92,14 @@ class Queue(Protocol):
         reason: str,
         deduplication: str,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> None:
         """Request a run. Requests with one deduplication id within five minutes are one request.
 
-        ``settled``: what the run stores if it has nothing to do either.
+        ``steady``: what the run stores if it has nothing to do either.
         """
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Request a run after a delay."""
 
     def request_checks(self, chunks: Sequence[Chunk]) -> None:
@@ -140,9 +140,9 @@ class StoredCluster:
     expired: Sequence[str] = ()  # items for `RunStore.forget`, by the store's names
     timer: Timer | None = None  # the next check besides the scans
     event_check: EventCheckRecord | None = None  # the last check that an event requested
-    silence: Unreachable | None = None  # set if the last check got no answer
+    unreachable: Unreachable | None = None  # set if the last check got no answer
     cluster_health: ClusterHealth = field(default_factory=ClusterHealth)
-    settled: SteadyState | None = None  # set if the last full check found nothing to do
+    steady: SteadyState | None = None  # set if the last full check found nothing to do
 
     @property
     def policy(self) -> Policy:
@@ -161,7 +161,7 @@ class StoredCluster:
     @property
     def is_unreachable(self) -> bool:
         """Return whether the cluster did not answer the last check."""
-        return self.silence is not None and not self.silence.is_over
+        return self.unreachable is not None and not self.unreachable.is_over
 
     def is_dry(self, default: bool) -> bool:
         """Return whether a run writes nothing; ``default``: the stack's setting.

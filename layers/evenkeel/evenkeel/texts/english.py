@@ -40,7 +40,7 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def clock_words(skew: timedelta) -> str:
+def clock_text(skew: timedelta) -> str:
     """Return how far an API server's clock is from ours; empty if they agree."""
     minutes = round(abs(skew).total_seconds() / 60, 1)
     return f"is {minutes:g} min {'ahead of' if skew > timedelta(0) else 'behind'} ours" if skew else ""
@@ -82,7 +82,7 @@ def counted(number: int, noun: str = "node", plural: str = "") -> str:
     return f"{abs(number)} {noun if abs(number) == 1 else plural or f'{noun}s'}"
 
 
-def taken_off_words(taken: TakenOff) -> str:
+def taken_off_text(taken: TakenOff) -> str:
     """Return the answer to a request to remove nodes that were not added yet."""
     off = Counter(taken.before) + Counter(taken.nodes)
     stay = -taken.scale_request.nodes - sum(off.values())
@@ -110,12 +110,12 @@ def sentences(reasons: Iterable[Reason]) -> list[str]:
     return [sentence(reason) for reason in reasons]
 
 
-def problem_words(problem: Problem) -> str:
+def problem_text(problem: Problem) -> str:
     """Return the sentence of a problem, without a full stop."""
     return fill(texts()["problems"][problem.kind.value], problem.facts)
 
 
-def outcome_words(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """Return the result of a write, and the answer that stopped it."""
     return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.model.incidents import Incident, IncidentKind
-from evenkeel.texts.english import counted, fill, lasting, problem_words, texts
+from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
 
 _RUNBOOK = "docs/trouble.md"
 
 
-def incident_words(incident: Incident, now: datetime) -> str:
+def incident_text(incident: Incident, now: datetime) -> str:
     """Return an incident in one line: the pool, the state, since when, where and why."""
-    problems = [problem_words(problem).removeprefix("over-committed: ") for problem in incident.problems]
+    problems = [problem_text(problem).removeprefix("over-committed: ") for problem in incident.problems]
     facts = {
         "lasting": lasting(now - incident.since),
         "zones": _zones(incident.zones),
-        "said": incident.said,
+        "said": incident.message,
         "class": incident.failure_class.value if incident.failure_class else "",
         "missing": incident.missing,
         "total": counted(incident.requested),
@@ -32,7 +32,7 @@ def incident_words(incident: Incident, now: datetime) -> str:
 
 def incident_headline(incident: Incident, now: datetime) -> str:
     """Return the same line without the message of the cloud or of the API server."""
-    return incident_words(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, said=""), now)
+    return incident_text(incident if incident.kind is IncidentKind.CONTESTED else replace(incident, message=""), now)
 
 
 def todo(incident: Incident) -> str:

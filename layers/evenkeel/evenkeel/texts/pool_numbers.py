@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
+from evenkeel.domain.model.groups import UNNAMED, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.rebalancing.membership.numbers import Change, Fix, Unfixable
 from evenkeel.texts.english import fill, texts
@@ -12,7 +12,7 @@ from evenkeel.texts.english import fill, texts
 MOST_NAMED = 12
 
 
-def origin_words(origin: Origin) -> str:
+def origin_text(origin: Origin) -> str:
     """Return where a pool's number comes from."""
     cap = origin.cut_by
     cut = "" if cap is None else f"; cut to {origin.value}: {cap.field} of {cap.ref} is {cap.nodes}"
@@ -21,7 +21,7 @@ def origin_words(origin: Origin) -> str:
 
 def _source(origin: Origin) -> str:
     if origin.source is Source.ANNOTATION:
-        return f"annotation {origin.field} on {some_names([object_words(group) for group in origin.groups])}"
+        return f"annotation {origin.field} on {some_names([object_text(group) for group in origin.groups])}"
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     if origin.source is Source.ADOPTION:
@@ -29,7 +29,7 @@ def _source(origin: Origin) -> str:
     if len(origin.owners) == 1 and not origin.groups:
         owner = origin.owners[0].owner
         return f"{_field(owner, origin)} of {owner.ref}"
-    added = [f"{share.wish} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
+    added = [f"{share.desired} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
     rest = ["what members without an owner had at adoption"] if origin.groups else []
     return f"the sum of {some_names([*added, *rest])}"
 
@@ -39,7 +39,7 @@ def some_names(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
-def unknown_words(clusters: Sequence[str]) -> str:
+def unknown_text(clusters: Sequence[str]) -> str:
     """Return the warning about clusters whose labels are unknown because their records cannot be read."""
     return f"left out, since their labels cannot be read: {some_names(clusters)}"
 
@@ -52,7 +52,7 @@ def _field(owner: OwnerNumbers, origin: Origin) -> str:
     return owner.min_field if origin.field == POOL_MIN else owner.max_field
 
 
-def chain_words(origin: Origin) -> list[str]:
+def chain_text(origin: Origin) -> list[str]:
     """Return a sentence for each owner of a number: its value, its last writer and its reader.
 
     Scalables that own their bounds have one sentence for both numbers, with PoolMaximum.
@@ -68,7 +68,7 @@ def _own_link(group: NodeGroup, bounds: Bounds) -> str:
         reader = "karpenter-provider-cluster-api reads it, and no min"
     else:
         reader = "cluster-autoscaler reads it" if group.owner.bounds_are_read else "no autoscaler reads it"
-    by = "" if group.managers.bounds_by == SOMEBODY else f", last set by {group.managers.bounds_by}"
+    by = "" if group.managers.bounds_by == UNNAMED else f", last set by {group.managers.bounds_by}"
     return f"{group.owner.bounds_field} is {bounds.max}{by}: {reader}."
 
 
@@ -76,8 +76,8 @@ def _link(share: OwnerShare, origin: Origin) -> str:
     owner = share.owner
     value = owner.bounds.min if origin.field == POOL_MIN else owner.bounds.max
     text = f"{_field(owner, origin)} of {owner.ref} is {value}"
-    if value != share.wish:
-        text += f", which Evenkeel wrote; its owner wants {share.wish}"
+    if value != share.desired:
+        text += f", which Evenkeel wrote; its owner wants {share.desired}"
     if owner.set_by:
         text += f", last set by {owner.set_by}"
     if owner.besides:
@@ -85,7 +85,7 @@ def _link(share: OwnerShare, origin: Origin) -> str:
     return f"{text}: {texts()['readers'][owner.ref.kind]}."
 
 
-def object_words(group: NodeGroup) -> str:
+def object_text(group: NodeGroup) -> str:
     """Return the kind, namespace and name of a group's object."""
     return f"{group.identity.kind} {group.key.namespace}/{group.key.name}"
 
@@ -93,7 +93,7 @@ def object_words(group: NodeGroup) -> str:
 def diff(change: Change) -> tuple[str, ...]:
     """Return a change of PoolMaximum as the lines of a diff."""
     if change.group is not None:
-        place, line = object_words(change.group), f'{POOL_MAX}: "{{}}"'
+        place, line = object_text(change.group), f'{POOL_MAX}: "{{}}"'
     elif change.owner is not None:
         place, line = str(change.owner.ref), f"{change.owner.max_field}: {{}}"
     else:
@@ -102,7 +102,7 @@ def diff(change: Change) -> tuple[str, ...]:
     return (f"--- {place}", f"+++ {place}", *old_lines, f"+{line.format(change.after)}")
 
 
-def command_words(change: Change) -> str:
+def command_text(change: Change) -> str:
     """Return the kubectl command that changes the number of an owner that Evenkeel does not write."""
     owner = change.owner
     if owner is None:
@@ -134,7 +134,7 @@ def _shoot(ref: OwnerRef) -> tuple[str, str]:
     return ref.name, "garden-<project>" if place is None else place[0]
 
 
-def unfixable_words(fix: Fix) -> str:
+def unfixable_text(fix: Fix) -> str:
     """Return why an operator must fix a fault; empty if Evenkeel can."""
     reasons = texts()["unfixable"]
     if fix.unfixable in (Unfixable.AMBIGUOUS, Unfixable.CUT):

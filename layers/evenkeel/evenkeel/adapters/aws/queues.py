@@ -40,7 +40,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 def _steady_state(data: object) -> SteadyState:
-    return read_as(SteadyState, data, "settled")
+    return read_as(SteadyState, data, "steady")
 
 
 class Request(Message):
@@ -49,7 +49,7 @@ class Request(Message):
     cluster: ClusterId
     reason: str = Field(max_length=200)
     found: CheckResult | None = None
-    settled: Annotated[SteadyState, PlainValidator(_steady_state)] | None = None
+    steady: Annotated[SteadyState, PlainValidator(_steady_state)] | None = None
 
 
 class CheckRequest(Message):
@@ -121,7 +121,7 @@ class QueueUrls:
 
     rebalance: str
     recheck: str
-    looks: str
+    checks: str
     dead_letters: str
 
 
@@ -138,14 +138,14 @@ class SqsQueue:
         reason: str,
         deduplication: str,
         found: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> None:
         """One message group per cluster: one worker at a time, and a slow cluster delays no other."""
         body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
         if found is not None:
             body["found"] = found.value
-        if settled is not None:
-            body["settled"] = dump_plain(settled)
+        if steady is not None:
+            body["steady"] = dump_plain(steady)
         self._call(
             "send_message",
             self._urls.rebalance,
@@ -154,7 +154,7 @@ class SqsQueue:
             MessageDeduplicationId=_deduplication(deduplication),
         )
 
-    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Send to the standard queue, whose messages have a delay each."""
         body = json.dumps({"cluster": cluster, "reason": reason[:200]})
         self._call("send_message", self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
@@ -187,11 +187,11 @@ class SqsQueue:
             ]
             refused = self._send_batch(entries)
             if refused and (refused := self._send_batch([e for e in entries if e["Id"] in refused])):
-                raise QueueUnavailableError(f"queue {self._urls.looks}: {'; '.join(sorted(set(refused.values())))}")
+                raise QueueUnavailableError(f"queue {self._urls.checks}: {'; '.join(sorted(set(refused.values())))}")
 
     def _send_batch(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Return the reasons of the messages that SQS has refused, by id."""
-        answer = self._call("send_message_batch", self._urls.looks, Entries=entries)
+        answer = self._call("send_message_batch", self._urls.checks, Entries=entries)
         return {entry["Id"]: str(entry.get("Message") or entry["Code"]) for entry in answer.get("Failed", [])}
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:

@@ -73,7 +73,7 @@ class Stored:
     text: str
     version: int | None
     expires: datetime | None = None
-    settled: str = ""  # the steady state of a cluster, which its record's item has as well
+    steady: str = ""  # the steady state of a cluster, which its record's item has as well
     fault: str = ""  # why it cannot be read; its text is then empty
 
     def has_expired(self, now: datetime) -> bool:
@@ -175,7 +175,7 @@ def record_entries(
     return meta, entry(CONTROL, control, versions, now)
 
 
-def remembered(cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
+def stored_cluster(cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> StoredCluster:
     """Return the values of a cluster's items by sort key, without its lease and its decisions.
 
     An item that has expired has no effect; its version is still needed for the next write.
@@ -210,9 +210,9 @@ def remembered(cluster: str, items: Mapping[str, Stored], fencing_token: int, no
         scale_requests=scale_requests,
         timer=read(Timer, TIMER).get(TIMER),
         event_check=read(EventCheckRecord, EVENT_LOOK).get(EVENT_LOOK),
-        silence=read(Unreachable, SILENCE).get(SILENCE),
+        unreachable=read(Unreachable, SILENCE).get(SILENCE),
         cluster_health=cluster_health_of(cluster, items.get(HEALTH))[0],
-        settled=_settled(items[META].settled),
+        steady=_steady(items[META].steady),
         versions=versions,
         expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
         fencing_token=fencing_token,
@@ -229,11 +229,11 @@ def registration_of(cluster: str, item: Stored) -> Registration | str:
 
 def steady_clusters(cluster: str, item: Stored) -> SteadyCluster | None:
     """Return a cluster's steady state; None if it is not steady, or its record cannot be read."""
-    settled = _settled(item.settled)
-    if settled is None or not settled.seen:
+    steady = _steady(item.steady)
+    if steady is None or not steady.seen:
         return None
     registration = registration_of(cluster, item)
-    return None if isinstance(registration, str) else SteadyCluster(record=registration.record, settled=settled)
+    return None if isinstance(registration, str) else SteadyCluster(record=registration.record, steady=steady)
 
 
 def registered(cluster: str, items: Mapping[str, Stored]) -> Registered | None:
@@ -311,10 +311,10 @@ def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
     return zones
 
 
-def _settled(text: str) -> SteadyState | None:
+def _steady(text: str) -> SteadyState | None:
     """Return the steady state; None if it cannot be read: the next check is then a full one."""
     with _dropped():
-        return read_stored(SteadyState, text, "settled") if text else None
+        return read_stored(SteadyState, text, "steady") if text else None
     return None
 
 

@@ -26,7 +26,7 @@ One query with ``sk >= "G"`` reads everything but the decisions.
 
 Items that events lead to (GROUP#, GROWTH#, HEARD, ZONE#) have the attributes ``state`` and ``revision``, all others
 ``record`` and ``version``. So a policy on attributes keeps the function that receives events from writing a record.
-The attribute ``settled`` of META holds the steady state; every write of the record removes it.
+The attribute ``steady`` of META holds the steady state; every write of the record removes it.
 """
 
 import hashlib
@@ -130,7 +130,7 @@ class DynamoStore:
     def _remembered(self, cluster: str, items: Sequence[Item]) -> StoredCluster:
         lease = next((item for item in items if item["sk"]["S"] == _LEASE and {"fence", "ends"} & item.keys()), None)
         fencing_token = whole(lease, "fence") if lease and seconds(lease, "ends") else 0
-        return records.remembered(cluster, _by_key(items), fencing_token, self._now())
+        return records.stored_cluster(cluster, _by_key(items), fencing_token, self._now())
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Store the state of a pool. Raises StateConflictError if it has changed."""
@@ -156,9 +156,9 @@ class DynamoStore:
         """Store when the next check is due besides the scans. Raises StateConflictError if it has changed."""
         self._save(cluster, records.TIMER, timer, versions)
 
-    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Store that the cluster does not answer, or answers again. Raises StateConflictError if it has changed."""
-        self._save(cluster, records.SILENCE, silence, versions)
+        self._save(cluster, records.SILENCE, unreachable, versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete the item, unless it has been written since."""
@@ -188,7 +188,7 @@ class DynamoStore:
         condition = unchanged("version", versions.get(META, 0))
         update = {
             "Key": key(_pk(cluster), META),
-            "UpdateExpression": "SET version = :next REMOVE settled",
+            "UpdateExpression": "SET version = :next REMOVE steady",
             **condition,
             "ExpressionAttributeValues": {
                 **condition["ExpressionAttributeValues"],
@@ -259,22 +259,22 @@ class DynamoStore:
                     steady[cluster] = state
         return steady
 
-    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
+    def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
         """Set an attribute of the record as it was read. The record's version stays."""
         condition = unchanged("version", versions.get(META, 0))
-        values = {**condition["ExpressionAttributeValues"], ":settled": {"S": dump_stored(settled)}}
+        values = {**condition["ExpressionAttributeValues"], ":steady": {"S": dump_stored(steady)}}
         self._table.call(
             "update_item",
             Key=key(_pk(cluster), META),
-            UpdateExpression="SET settled = :settled",
+            UpdateExpression="SET steady = :steady",
             **condition | {"ExpressionAttributeValues": values},
         )
 
-    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """Replace the item without a condition: the latest check counts, and a moment more or less does not matter."""
         self._table.call("put_item", **self._put_of(LOOKED_AT, records.looked_at_entry(clusters, at)))
 
-    def looked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> Mapping[str, datetime]:
         """One eventually consistent query."""
         return records.last_looks(_by_key(self._table.query(_OF_PK, {":pk": LOOKED_AT})), self._now())
 
@@ -477,8 +477,8 @@ def _stored(sort_key: str, item: Item) -> Stored:
     except ConfigError as error:
         _log.error("not read: %s", error)
         fault = str(error)
-    settled = item.get("settled", {}).get("S", "") if sort_key == META else ""
-    return Stored(text=body, version=version, expires=expires, settled=settled, fault=fault)
+    steady = item.get("steady", {}).get("S", "") if sort_key == META else ""
+    return Stored(text=body, version=version, expires=expires, steady=steady, fault=fault)
 
 
 def _can_be_listed(name: str) -> bool:

@@ -30,14 +30,14 @@ def headline(page: Page, fleet: Fleet) -> str:
     if missing := sum(section.missing for section in failing):
         parts[0] += f", {counted(missing)} missing"
     if out := sum(section.outages for section in failing):
-        parts.append(outage_words(out))
+        parts.append(outage_text(out))
     parts += [f"{counts[state]} {text}" for state, text in _STATES.items() if counts[state]]
     if fleet.dry_run:
         parts.append(f"{fleet.dry_run} in dry run")
     return "; ".join(parts)
 
 
-def outage_words(pools: int) -> str:
+def outage_text(pools: int) -> str:
     """Return the text for pools whose zones are all fenced or probing."""
     return f"outage: no zone is known to deliver for {counted(pools, 'pool')}"
 

@@ -335,7 +335,7 @@ def _status_section(cluster: _Status) -> Section:
         else cluster.unread,
         is_read=not cluster.unread,
         pools=tuple(_pool_view(pool, cluster.incidents) for pool in cluster.pools),
-        remembered=groups,
+        last_groups=groups,
         fences=tuple(
             Fence(zone=name, until=zone.until, why=f"reported by {zone.by or 'an event'}")
             for name, zone in cluster.zones.items()

@@ -78,7 +78,7 @@ def summary(page: Page) -> str:
     fenced |= {group.zone for pool in of_pools for group in pool.groups if group.state is State.FENCED}
     counts = [counted(len(of_pools), "pool")]
     if out := sum(pool.is_out for pool in of_pools):
-        counts.append(fleet.outage_words(out))
+        counts.append(fleet.outage_text(out))
     if missing := sum(section.missing for section in page.sections):
         counts.append(f"{counted(missing)} missing")
     if fenced or not out:

@@ -150,7 +150,7 @@ class Section:
     is_read: bool = True  # False: the answer lists no pools
     unread: str = ""  # the error that kept the cluster from being read
     pools: tuple[PoolView, ...] = ()
-    remembered: tuple[GroupView, ...] = ()  # node groups of the table, if the cluster cannot be read
+    last_groups: tuple[GroupView, ...] = ()  # node groups of the table, if the cluster cannot be read
     fences: tuple[Fence, ...] = ()
     decisions: tuple[Decision, ...] = ()
     histories: tuple[History, ...] = ()

@@ -178,13 +178,13 @@ class Call:
         try:
             preview = preview_of(self.ports.clusters, stored, self.now, left, with_demand=with_demand)
         except EvenkeelError as error:
-            silence = stored.silence
-            since = silence.since if silence is not None and not silence.is_over else self.now
+            unreachable = stored.unreachable
+            since = unreachable.since if unreachable is not None and not unreachable.is_over else self.now
             health = evaluate_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Evaluated(stored=stored, cluster_health=health, now=self.now, unread=str(error))
         health = evaluate(known, preview.plan, {**stored.state.groups, **preview.plan.states}, after)
         if not stored.control.is_paused(self.now):  # reading it now does not prove that checks do
-            checked_at = self.ports.store.looked_at().get(self.cluster)
+            checked_at = self.ports.store.checked_at().get(self.cluster)
             health = with_stopped(health, stored.record.scan_interval, checked_at, self.now)
         return Evaluated(stored=stored, cluster_health=health, now=preview.now, preview=preview)
 
@@ -237,7 +237,7 @@ class Call:
         if not record.demand_stage.orders:
             return None
         ask = partial(self.ports.clusters.autoscaler_at, record, within_check(self.remaining))
-        at = contained(record.id, "another autoscaler was looked for", ask)
+        at = contained(record.id, "another autoscaler was sought", ask)
         return Reason.of(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, self.now) else None
 
     def refused_rights(self, record: ClusterRecord, *, writes: bool) -> Sequence[str]:

@@ -33,9 +33,9 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
-from evenkeel.texts.english import ago, problem_words, rfc3339, sentence
-from evenkeel.texts.incidents import command_line, explains, incident_words, runbook, todo
-from evenkeel.texts.pool_numbers import chain_words, origin_words
+from evenkeel.texts.english import ago, problem_text, rfc3339, sentence
+from evenkeel.texts.incidents import command_line, explains, incident_text, runbook, todo
+from evenkeel.texts.pool_numbers import chain_text, origin_text
 from evenkeel.validation import ConfigError
 
 _DECISIONS_TOLD = 3
@@ -68,7 +68,7 @@ class Explanation(Document):
 
 @action(ExplainFields, Right.READ)
 def explain(call: Call, fields: ExplainFields) -> Answer:
-    """What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are."""
+    """The incidents, and what to do; or the reasons for the bounds and replicas of a group or pool."""
     if fields.group is not None and fields.pool is not None:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
@@ -99,7 +99,7 @@ def _explain_incidents(call: Call) -> Answer:
     keys = {key for incident in incidents for key in (incident.pool, *incident.groups)}
     about = [f"{call.cluster} cannot be read: {evaluated.unread}."] if evaluated.unread is not None else []
     about += [line for incident in incidents for line in _what_to_do(call, incident)]
-    about = about or [f"Nothing is in trouble in {call.cluster}."]
+    about = about or [f"{call.cluster} has no incident."]
     groups: dict[str, list[str]] = {}
     if (preview := evaluated.preview) is not None:
         about += [line for pool in preview.plan.pools if str(pool.id) in keys for line in explain_pool(preview, pool)]
@@ -130,7 +130,7 @@ def _explain_invalid_record(call: Call, fault: str) -> Answer:
 def _what_to_do(call: Call, incident: Incident) -> list[str]:
     """Return the incident, and what to do; without the command if that is `explain` itself."""
     command = "" if explains(incident) else f": {command_line(incident, call.cluster, call.ports.stack)}"
-    words = incident_words(incident, call.now)
+    words = incident_text(incident, call.now)
     return [
         words if words.endswith("…") else f"{words}.",
         f"What to do: {todo(incident)}{command} ({runbook(incident)}).",
@@ -203,16 +203,16 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     for origin in planned.report.origins:
         name = "PoolMaximum" if origin.field == POOL_MAX else "PoolMinimum"
-        sentences.append(f"{name} is {origin.value}: {origin_words(origin)}.")
-        sentences += chain_words(origin)
+        sentences.append(f"{name} is {origin.value}: {origin_text(origin)}.")
+        sentences += chain_text(origin)
     sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.report.notes)]
     if planned.mode.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.stored.control.restores(planned.id):
-        sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
+        sentences.append("It is being restored, in dry run too: what is listed below is written with the next check.")
     if not planned.mode.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    sentences += [f"Problem: {problem_words(problem)}." for problem in planned.report.problems]
+    sentences += [f"Problem: {problem_text(problem)}." for problem in planned.report.problems]
     level = pool_level(planned.convergence.report)
     sentences += level.says if level else ()
     of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand.advice)
@@ -285,7 +285,7 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         )
     if options := list(_scale_down_options(group)):
         sentences.append(f"Its own scale-down options: {', '.join(options)}.")
-    if group.ours.has_adopted or str(group.key) in pool.remembered.adopted:
+    if group.ours.has_adopted or str(group.key) in pool.next_state.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
         sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
@@ -325,7 +325,7 @@ def _lines_of(entry: Mapping[str, Any], keys: Collection[str], now: datetime) ->
     elif entry["cause"] == UNREADABLE:
         yield f"At {when}: {entry['what']}."
     else:
-        yield f"At {when}: {entry['cause']}, asked for by {entry['by'] or 'nobody named'}."
+        yield f"At {when}: {entry['cause']}, asked for by {entry['by'] or 'an unnamed caller'}."
 
 
 def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -> Iterator[str]:
@@ -352,11 +352,11 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     closed = unseen if plan.requested == 0 else []
     obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
     if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.unreadable.faults):
-        return f"Nobody can read its bounds: {'; '.join(holds)}."
+        return f"Its bounds cannot be read: {'; '.join(holds)}."
     if top is None and not closed:
-        return "It can grow as far as whoever orders machines likes: it has no bounds."
-    if top is not None and group.owner.worker_range is not None:
-        top = min(top, group.owner.worker_range.max)
+        return "It has no bounds: nothing limits its growth."
+    if top is not None and group.owner.allowed_replicas is not None:
+        top = min(top, group.owner.allowed_replicas.max)
     more = 0 if top is None else top - plan.requested
     if more <= 0 or closed:
         return f"It cannot grow now: {'; '.join(closed + holds + obstacles) or _spent(plan)}."
@@ -381,9 +381,9 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     if group.annotations.zone_max is not None and plan.requested >= group.annotations.zone_max:
         obstacles.append(f"evenkeel.dev/zone-max is {group.annotations.zone_max}")
     reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
-    if group.owner.worker_range is not None and reach >= group.owner.worker_range.max:
+    if group.owner.allowed_replicas is not None and reach >= group.owner.allowed_replicas.max:
         owner = "bounds that are held allow" if group.owner.bounds_held else "Worker allows"
-        obstacles.append(f"its {owner} {group.owner.worker_range.max} in this zone")
+        obstacles.append(f"its {owner} {group.owner.allowed_replicas.max} in this zone")
     return obstacles
 
 

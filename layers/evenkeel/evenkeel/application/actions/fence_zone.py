@@ -146,7 +146,7 @@ def _zone_of_id(call: Call, id: str, stored: StoredCluster) -> str:
         problems.append(str(error))
     if problems:
         raise ClusterUnavailableError(
-            f"zone_id is {quote(id)}: nobody could say what {record.id} calls that zone ({'; '.join(problems)}): "
+            f"zone_id is {quote(id)}: the name of that zone in {record.id} could not be read ({'; '.join(problems)}): "
             "name it in its zone_ids, or fence it by its zone's name"
         )
     raise BadRequestError(

@@ -10,7 +10,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Right,
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import StoredCluster
 from evenkeel.application.rollout.readiness import KEPT, Asked, Known, Readiness, readiness_of
-from evenkeel.application.rollout.summary import hindrance_words, readiness_words
+from evenkeel.application.rollout.summary import hindrance_text, readiness_text
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.rollout.readiness import NEEDED
 from evenkeel.texts.english import rfc3339, sentence
@@ -26,7 +26,7 @@ class ReadinessFields(Fields):
         BeforeValidator(length),
         Field(alias="for", description="How long its dry run must have lasted: 3d, 12h."),
     ] = NEEDED
-    live: Flag = Field(default=False, description="Look at the cluster now: what is skipped, which rights are missing.")
+    live: Flag = Field(default=False, description="Read the cluster now: what is skipped, which rights are missing.")
 
 
 @action(ReadinessFields, Right.READ, of_all=True)
@@ -35,7 +35,7 @@ def readiness(call: Call, fields: ReadinessFields) -> Answer:
     if fields.lasting > KEPT:
         raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.ports.store, call.cluster, call.now)  # one query for each cluster
-    stored = known.remembered
+    stored = known.stored
     if not call.is_dry(stored.record, stored.control):
         return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
     ask = partial(_ask, call, stored) if fields.live else None
@@ -45,10 +45,10 @@ def readiness(call: Call, fields: ReadinessFields) -> Answer:
         "ready": result.is_ready,
         **_facts(result),
         "hindrances": [
-            {"rule": hindrance.value, "says": hindrance_words(hindrance, result, stored, fields.lasting, call.now)}
+            {"rule": hindrance.value, "says": hindrance_text(hindrance, result, stored, fields.lasting, call.now)}
             for hindrance in result.hindrances
         ],
-        "message": readiness_words(result, stored, fields.lasting, call.now),
+        "message": readiness_text(result, stored, fields.lasting, call.now),
     }
 
 
@@ -100,7 +100,7 @@ class LiveFields(Fields):
 
 def _live_touches(call: Call, fields: LiveFields) -> str | None:
     known = Known.of(call.ports.store, call.cluster, call.now)
-    is_dry = call.is_dry(known.remembered.record, known.remembered.control)
+    is_dry = call.is_dry(known.stored.record, known.stored.control)
     return _result(call, known, fields) if is_dry else None
 
 
@@ -108,24 +108,24 @@ def _live_touches(call: Call, fields: LiveFields) -> str | None:
 def live(call: Call, fields: LiveFields) -> Answer:
     """Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for."""
     known = Known.of(call.ports.store, call.cluster, call.now)
-    stored = known.remembered
+    stored = known.stored
     if not call.is_dry(stored.record, stored.control):
         return {"done": False, "message": f"{call.cluster} is live already"}
     _result(call, known, fields)
     control = call.change_control(stored, {"live": True, "rollout": ""})
     call.request_run("live")
-    return {"message": f"{call.cluster} is live: it is looked at now, and written{call.still_held(control)}"}
+    return {"message": f"{call.cluster} is live: it is checked now, and written{call.still_held(control)}"}
 
 
 def _result(call: Call, known: Known, fields: LiveFields) -> str:
     """Return the result of its dry run. Raises BadRequestError if it may not go live."""
-    stored = known.remembered
+    stored = known.stored
     if stored.record.dry_run is not None:
         raise BadRequestError(
             f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
         )
     result = readiness_of(call.ports.store, known, NEEDED, call.now)
-    words = readiness_words(result, stored, NEEDED, call.now)
+    words = readiness_text(result, stored, NEEDED, call.now)
     if not result.is_ready and not fields.force:
         raise BadRequestError(words)
     return words
@@ -138,7 +138,7 @@ def _dry_run_touches(call: Call, _fields: Fields) -> str | None:
 
 @action(Fields, Right.WRITE, touches=_dry_run_touches, spares="in dry run already")
 def dry_run(call: Call, _fields: Fields) -> Answer:
-    """Have nothing written to a cluster any more; what stands there stays.
+    """Stop writes to a cluster; its objects stay as they are.
 
     The id of a rollout that enabled writes stays, so that it does not do so again.
     """
@@ -150,4 +150,6 @@ def dry_run(call: Call, _fields: Fields) -> Answer:
     if stored.control.live is False or stored.record.dry_run:
         return {"done": False, "message": f"{call.cluster} is in dry run already"}
     call.change_control(stored, {"live": False})
-    return {"message": f"{call.cluster} is in dry run: nothing is written to it any more; what stands there stays"}
+    return {
+        "message": f"{call.cluster} is in dry run: Evenkeel no longer writes to it, and leaves its objects as they are"
+    }

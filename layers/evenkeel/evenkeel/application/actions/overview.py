@@ -35,7 +35,7 @@ class ClusterSummary(Document):
     ok: bool = True
     state: str
     dry_run: bool
-    looked_at: Timestamp | None
+    checked_at: Timestamp | None
     message: str
     incidents: list[dict[str, Any]]
     places: dict[str, str]
@@ -104,8 +104,8 @@ class _StoredCluster:
             cluster=self.cluster,
             state=self.state,
             dry_run=self.is_dry,
-            looked_at=self.checked_at,
-            message=f"{incidents[0]['message']}{more}" if incidents else "not looked at yet",
+            checked_at=self.checked_at,
+            message=f"{incidents[0]['message']}{more}" if incidents else "not checked yet",
             incidents=incidents,
             places=self._places(),
         )
@@ -120,7 +120,7 @@ class _StoredCluster:
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Return the state of all clusters."""
-    cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.looked_at()
+    cluster_healths, checked_at = call.ports.store.cluster_healths(), call.ports.store.checked_at()
     registrations = call.registrations()
     places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     by_state: dict[str, list[_StoredCluster]] = {"incident": [], "unseen": [], "paused": [], "well": []}
@@ -177,7 +177,7 @@ def _fitting(clusters: list[_StoredCluster]) -> list[dict[str, Any]]:
 
 
 def _headline(counts: Mapping[str, int]) -> str:
-    words = {"incident": "in trouble", "unseen": "not looked at yet", "paused": "paused", "well": "well"}
+    words = {"incident": "with incidents", "unseen": "not checked yet", "paused": "paused", "well": "well"}
     return f"clusters: {counts['clusters']}; " + ", ".join(
         f"{counts[state]} {word}" for state, word in words.items() if counts[state] or state in ("incident", "well")
     )

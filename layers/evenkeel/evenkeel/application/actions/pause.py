@@ -128,7 +128,7 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
         if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
             call.ports.store.save_group(call.cluster, key, group.uncontested(), stored.versions)
     call.request_run("resumed")
-    return {"message": f"{_subject(call, pool)} is resumed and looked at now{call.still_held(control)}"}
+    return {"message": f"{_subject(call, pool)} is resumed and checked now{call.still_held(control)}"}
 
 
 def _resumed(call: Call, before: ControlRecord, fields: ResumeFields) -> Mapping[str, Any]:

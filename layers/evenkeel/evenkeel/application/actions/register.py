@@ -41,7 +41,7 @@ class ExportFields(Fields):
 
 @action(RegisterFields, Right.ADMINISTER)
 def register(call: Call, fields: RegisterFields) -> Answer:
-    """Store a cluster's record, and look at the cluster now."""
+    """Store a cluster's record, and check the cluster now."""
     registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
     if registration.id != call.cluster:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")

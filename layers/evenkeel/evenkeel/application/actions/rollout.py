@@ -27,13 +27,13 @@ class RolloutFields(Fields):
         timedelta,
         BeforeValidator(partial(length, field="soak")),
         Field(
-            description="How long a wave must stand without trouble before the next: 15m, 1h. At least longer than the "
+            description="How long a wave must run without an incident before the next: 15m, 1h. Longer than the "
             "largest trouble_after of its clusters."
         ),
     ] = timedelta(minutes=15)
     abort: Flag = Field(
         default=False,
-        description="Halt it; the present wave goes back to dry run. One that trouble has halted is given up.",
+        description="Halt it; the present wave goes back to dry run. One that an incident has halted is abandoned.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, GroupName, Name, PoolName, Right, action
-from evenkeel.application.convergence.summary import course_words
+from evenkeel.application.convergence.summary import course_text
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
 from evenkeel.application.rebalancing.decisions import pool_json
 from evenkeel.application.rebalancing.events import EventResult, ScaleRequestEvent
@@ -110,7 +110,7 @@ def level(call: Call, fields: LevelFields) -> Answer:
         return {**answer, "done": False, "message": f"{subject}: its zones are level: no node has to be moved"}
     waits = "" if converging.why is None else f"; it waits: {sentence(converging.why)}"
     under_way = "a step is under way, then " if converging.step is not None and not converging.begins else ""
-    steps = f"{under_way}{counted(len(course), 'step')}{': ' if course else ''}{course_words(converging)}{waits}"
+    steps = f"{under_way}{counted(len(course), 'step')}{': ' if course else ''}{course_text(converging)}{waits}"
     if fields.dry_run:
         return {**answer, "done": False, "message": f"{subject}: dry run: {steps}"}
     call.change_control(stored, {"convergence_requested": asked})

@@ -30,7 +30,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.rebalancing.health.backoff import state_at
 from evenkeel.record import ControlRecord
 from evenkeel.state_records import ScaleRequestRecord, ZoneRecord
-from evenkeel.texts.english import ago, clock_words, counted, rfc3339, sentences
+from evenkeel.texts.english import ago, clock_text, counted, rfc3339, sentences
 from evenkeel.texts.incidents import incident_headline
 
 _DECISIONS_SHOWN = 10
@@ -40,7 +40,7 @@ _REQUESTS_SHOWN = 10  # the newest
 class StatusFields(Fields):
     """A status is of the whole cluster."""
 
-    live: Flag = Field(default=False, description="Without a cluster: look at each of them now, one after the other.")
+    live: Flag = Field(default=False, description="Without a cluster: read each of them now, one after the other.")
 
 
 class StoredGroup(Document):
@@ -60,7 +60,7 @@ class ZoneWord(Document):
 
     by: str
     until: Timestamp
-    said_at: Timestamp | None
+    stated_at: Timestamp | None
     holds: bool
 
 
@@ -139,7 +139,7 @@ class StatusDocument(ModeStatus):
 
 @action(StatusFields, Right.READ, of_all=True, overview=overview, looks_with="live")
 def status(call: Call, _fields: StatusFields) -> Answer:
-    """Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions."""
+    """The incidents of all clusters; of one its pools and zones, each hold with its reason, and the last decisions."""
     evaluated = call.evaluate(with_demand=True)
     stored, preview, incidents = evaluated.stored, evaluated.preview, evaluated.cluster_health.incidents
     control, dry_run = stored.control, call.is_dry(stored.record, stored.control)
@@ -197,7 +197,7 @@ def _headline(call: Call, evaluated: Evaluated, decisions: Sequence[Mapping[str,
             _last_decision(decisions, call.now),
             f"; being restored: pool {', '.join(restoring)}" if restoring else "",
             _pending_pods(preview),
-            f"; its API server's clock {clock_words(skew)}" if skew else "",
+            f"; its API server's clock {clock_text(skew)}" if skew else "",
         )
     )
 
@@ -205,10 +205,10 @@ def _headline(call: Call, evaluated: Evaluated, decisions: Sequence[Mapping[str,
 def _worst_incident(evaluated: Evaluated) -> str:
     health = evaluated.cluster_health
     if not health.incidents:
-        return "nothing in trouble"
+        return "no incident"
     words = incident_headline(health.unread or health.incidents[0], evaluated.now)
     more = len(health.incidents) - 1
-    return f"in trouble: {words}" + (f" (+{more})" if more else "")
+    return f"incident: {words}" + (f" (+{more})" if more else "")
 
 
 def _unusual_states(evaluated: Evaluated, now: datetime) -> str:
@@ -271,7 +271,7 @@ def _zone(record: ZoneRecord, now: datetime) -> ZoneStatus:
         impaired=record.impaired_until > now,
         by=", ".join(holding or record.words),
         words=[
-            ZoneWord(by=source, until=statement.until, said_at=statement.said_at, holds=source in holding)
+            ZoneWord(by=source, until=statement.until, stated_at=statement.stated_at, holds=source in holding)
             for source, statement in sorted(record.words.items())
         ],
     )

@@ -23,7 +23,9 @@ _LEASE = timedelta(seconds=15)
 class UnregisterFields(Fields):
     """The cluster itself is not read."""
 
-    force: Annotated[Flag, Field(description="Also while bounds of ours stand, which nobody then puts back.")] = False
+    force: Annotated[
+        Flag, Field(description="Also while Evenkeel's bounds are still set. Nothing restores them afterwards.")
+    ] = False
     before: Digests
 
 
@@ -38,13 +40,13 @@ def _unregister_touches(call: Call, _fields: UnregisterFields) -> Answer | None:
         return None
     except ConfigError:
         return {**before, "message": f"{call.cluster}: its record cannot be read"}
-    held = f": bounds of ours stand in pool {', '.join(pools)}" if pools else ""
+    held = f": Evenkeel's bounds are still set in pool {', '.join(pools)}" if pools else ""
     return {**before, "message": f"{call.cluster}{held}"}
 
 
 @action(UnregisterFields, Right.ADMINISTER, touches=_unregister_touches)
 def unregister(call: Call, fields: UnregisterFields) -> Answer:
-    """Forget a cluster's record; refused while bounds of ours stand there.
+    """Forget a cluster's record; refused while Evenkeel's bounds are set there.
 
     The record is deleted under the lease, so that no run writes bounds after the check for them.
     """
@@ -56,14 +58,14 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
                 raise
             return {"done": False, "message": f"{call.cluster} is not registered any more"}
         call.request_run(UNREGISTERED)
-        return {"done": False, "message": f"{call.cluster} is not registered; its trouble is told to have ended"}
+        return {"done": False, "message": f"{call.cluster} is not registered; the end of its incidents is reported"}
     except ConfigError as error:
         return _unregister_unread(call, fields, error)
     _refuse_changed(call, fields, stored.record)
     pools = _pools_with_our_bounds(stored)
     if pools and not fields.force:
         raise BadRequestError(
-            f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
+            f"{call.cluster} is not unregistered: Evenkeel's bounds are still set in pool {', '.join(pools)}: "
             "restore it first, or leave them for good with force"
         )
     _refuse_closed(call, stored)
@@ -89,7 +91,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
     """Delete a record that cannot be read. No run uses it, and whether bounds of ours remain is unknown."""
     if not fields.force:
         raise BadRequestError(
-            f"{call.cluster} is not unregistered: whether bounds of ours stand cannot be known: {error}: "
+            f"{call.cluster} is not unregistered: whether Evenkeel's bounds are still set is unknown: {error}: "
             "mend its record, or unregister with force"
         )
     registered = call.ports.store.registered(call.cluster)
@@ -98,7 +100,7 @@ def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError)
         _request_run_afterwards(call)
         call.ports.store.remove_record(call.cluster, registered.versions)
     call.request_run(UNREGISTERED)
-    return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
+    return {"message": f"{call.cluster} is not registered any more; the state of its objects is unknown"}
 
 
 def _was_registered(call: Call) -> bool:
@@ -126,7 +128,7 @@ def _request_run_afterwards(call: Call) -> None:
 
     It is requested before the record is deleted. If the record is still there, it is a run like any other.
     """
-    call.ports.queue.look_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
+    call.ports.queue.check_again(call.cluster, UNREGISTERED, ceil(call.of_invocation()) + 1)
 
 
 def _pools_with_our_bounds(stored: StoredCluster) -> Sequence[str]:

@@ -13,8 +13,8 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, unknown_in
 from evenkeel.domain.rebalancing.membership.numbers import Change, fix_for
 from evenkeel.record import ClusterRecord, FixEntry
-from evenkeel.texts.english import problem_words
-from evenkeel.texts.pool_numbers import command_words, diff, unfixable_words
+from evenkeel.texts.english import problem_text
+from evenkeel.texts.pool_numbers import command_text, diff, unfixable_text
 
 
 class ValidateFields(Fields):
@@ -22,7 +22,7 @@ class ValidateFields(Fields):
 
     pool: PoolName = None
     fix: Annotated[Flag, Field(description="Show what would mend the numbers.")] = False
-    apply: Annotated[Flag, Field(description="Have it written with the next look.")] = False
+    apply: Annotated[Flag, Field(description="Write it with the next check.")] = False
 
 
 @action(ValidateFields, Right.READ, of_all=True, rights_with={"apply": Right.ADMINISTER})
@@ -34,7 +34,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     findings = _findings(preview, fields.pool)
     fix = fields.fix or fields.apply
     message = (
-        f"{call.cluster}: pools looked at: {len(preview.pools) if fields.pool is None else 1}, "
+        f"{call.cluster}: pools checked: {len(preview.pools) if fields.pool is None else 1}, "
         f"invalid: {findings.invalid}, with warnings: {len(findings.pools) - findings.invalid}"
     )
     refused = _refused(call, preview.record)
@@ -102,7 +102,7 @@ class _Findings:
     def commands(self, record: ClusterRecord) -> list[str]:
         """Return the commands for all other changes."""
         theirs = (change for _, change in self.changes if change.owner is not None and not _may_write(change, record))
-        return list(dict.fromkeys(command_words(change) for change in theirs))
+        return list(dict.fromkeys(command_text(change) for change in theirs))
 
 
 def _may_write(change: Change, record: ClusterRecord) -> bool:
@@ -116,7 +116,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
         if name is not None and name not in pool.id.names:
             continue
         problems = pool.problems if isinstance(pool, InvalidPool) else ()
-        warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
+        warnings = [*map(problem_text, pool.warnings), *_overshoot(pool)]
         if not problems and not warnings:
             continue
         fix = fix_for(pool)
@@ -126,10 +126,10 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
                 "name": pool.id.name,
                 "id": str(pool.id),
                 "valid": not problems,
-                "problems": [problem_words(problem) for problem in problems],
+                "problems": [problem_text(problem) for problem in problems],
                 "warnings": warnings,
                 "fix": [line for change in fix.changes for line in diff(change)],
-                "left": unfixable_words(fix) or None,
+                "left": unfixable_text(fix) or None,
             }
         )
     return _Findings(pools=pools, changes=tuple(changes))
@@ -152,7 +152,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> tuple[str, dict
     dry = {str(pool.id): pool.id.name for pool in call.dry_pools(preview.stored, preview.plan.pools)}
     planned = [dry[entry.pool] for entry in entries if entry.pool in dry]
     agreed = (
-        f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries) - len(planned)}"
+        f"changes: {len(findings.changes)}, of which the next check writes to objects: {len(entries) - len(planned)}"
     )
     if not planned:
         return agreed, {}

@@ -33,7 +33,7 @@ def _step(report: Converging, step: Step) -> StepDocument:
     )
 
 
-def course_words(report: Converging) -> str:
+def course_text(report: Converging) -> str:
     """Return source and destination of each step until the zones are level."""
     return some_names([f"{source} to {destination}" for source, destination in report.course])
 
@@ -53,6 +53,6 @@ def _says(report: Converging) -> Iterator[str]:
     if report.hangs_since is not None:
         yield f"It should have ended at {rfc3339(report.hangs_since)}. No other step starts before it ends."
     if report.course:
-        yield f"{counted(len(report.course), _noun(report))} would bring the zones level: {course_words(report)}."
+        yield f"{counted(len(report.course), _noun(report))} would bring the zones level: {course_text(report)}."
     if report.course or report.step is not None:
         yield f"The budget allows {counted(report.left, 'more step')} in this hour."

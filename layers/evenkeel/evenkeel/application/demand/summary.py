@@ -44,7 +44,7 @@ def cluster_demand(advice: Advice | None) -> ClusterDemandDocument | None:
         unmet=tuple(map(_unfit, advice.unmet)),
         not_counted=tuple(_not_counted(advice.not_counted)),
         fit_already=advice.fit_already,
-        look_again=advice.look_again,
+        check_again=advice.check_again,
         says=tuple(_cluster_sentences(advice)),
     )
 
@@ -130,8 +130,8 @@ def _cluster_sentences(advice: Advice) -> Iterator[str]:
         yield f"{text[:1].upper()}{text[1:]}."
     for name in advice.unknown_order:
         yield f"{unknown_in_order(name)}."
-    if advice.look_again is not None:
-        yield f"Pending pods are too new to act on before {rfc3339(advice.look_again)}."
+    if advice.check_again is not None:
+        yield f"Pending pods are too new to act on before {rfc3339(advice.check_again)}."
     if advice.fit_already:
         verb = "fits" if advice.fit_already == 1 else "fit"
         yield f"{counted(advice.fit_already, 'pending pod')} {verb} on existing or upcoming nodes."

@@ -117,6 +117,6 @@ class Scan:
             self.queue.request_checks(chunks_of(requested))
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
 
-    def look_again(self, cluster: str, reason: str, message_id: str) -> None:
+    def check_again(self, cluster: str, reason: str, message_id: str) -> None:
         """Request a run that has become due."""
         self.queue.request(cluster, reason, f"again-{message_id}")

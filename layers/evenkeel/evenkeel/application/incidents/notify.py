@@ -15,8 +15,8 @@ from evenkeel.application.plan_documents import problem_json
 from evenkeel.application.ports import NAMELESS, DetailType, Versions
 from evenkeel.domain.incidents.health import with_pending_changes
 from evenkeel.domain.model.incidents import Change, ClusterHealth, Incident, IncidentChange, IncidentKind
-from evenkeel.texts.english import problem_words, rfc3339
-from evenkeel.texts.incidents import command_line, incident_headline, incident_words, runbook, todo
+from evenkeel.texts.english import problem_text, rfc3339
+from evenkeel.texts.incidents import command_line, incident_headline, incident_text, runbook, todo
 
 # The reason of a run for a cluster that has no record any more.
 UNREGISTERED = "unregistered"
@@ -103,11 +103,11 @@ def incident_json(incident: Incident, cluster: str, now: datetime, stack: str = 
         "outage": incident.is_outage,
         "rollout": incident.is_rollout,
         "class": incident.failure_class.value if incident.failure_class else None,
-        "said": incident.said or None,
+        "said": incident.message or None,
         "problems": [problem_json(problem) for problem in incident.problems],
-        "says": [problem_words(problem) for problem in incident.problems],
+        "says": [problem_text(problem) for problem in incident.problems],
         "headline": incident_headline(incident, now),
-        "message": incident_words(incident, now),
+        "message": incident_text(incident, now),
         "todo": todo(incident),
         "command": command_line(incident, cluster, stack),
         "runbook": runbook(incident),

@@ -25,7 +25,7 @@ class FleetHealthStore(HealthStore, Protocol):
     def cluster_healths(self) -> Mapping[str, ClusterHealth]:
         """Read the health of all clusters that ever had an incident: one query (and one more per MiB)."""
 
-    def looked_at(self) -> Mapping[str, datetime]:
+    def checked_at(self) -> Mapping[str, datetime]:
         """Read when each cluster was last read, if within the last hours: one query."""
 
 

@@ -37,12 +37,12 @@ def read_offerings(store: OfferingStore) -> Offerings | None:
         return None
 
 
-def with_reports(remembered: StoredCluster, offerings: Offerings | None) -> StoredCluster:
+def with_reports(stored: StoredCluster, offerings: Offerings | None) -> StoredCluster:
     """Return the stored data of a cluster with the reports of other clusters, if its record shares offerings."""
-    if not remembered.record.shares_offerings:
+    if not stored.record.shares_offerings:
         offerings = {}
-    others = None if offerings is None else _of_others(remembered.record, offerings)
-    return replace(remembered, state=replace(remembered.state, offerings=others), offerings=offerings or {})
+    others = None if offerings is None else _of_others(stored.record, offerings)
+    return replace(stored, state=replace(stored.state, offerings=others), offerings=offerings or {})
 
 
 def _of_others(record: ClusterRecord, offerings: Offerings) -> Mapping[Offering, OfferingState]:
@@ -127,13 +127,13 @@ def _with(shared: SharedOffering, record: ClusterRecord, experience: Experience,
     return changes(shared.state, voice_of(record), replace(experience, report=report), now)
 
 
-def publish_reports(store: OfferingStore, remembered: StoredCluster, plan: Plan) -> None:
+def publish_reports(store: OfferingStore, stored: StoredCluster, plan: Plan) -> None:
     """Publish what this check changes for other clusters. The next check retries failed writes."""
-    record, nothing = remembered.record, SharedOffering(state=OfferingState(), version=None)
-    if not record.shares_offerings or remembered.state.offerings is None:
+    record, nothing = stored.record, SharedOffering(state=OfferingState(), version=None)
+    if not record.shares_offerings or stored.state.offerings is None:
         return
     for offering, experience in plan.experiences.items():
-        if _with(remembered.offerings.get(offering, nothing), record, experience, plan.now) is None:
+        if _with(stored.offerings.get(offering, nothing), record, experience, plan.now) is None:
             continue
         try:
             _publish(store, record, offering, experience, plan.now)

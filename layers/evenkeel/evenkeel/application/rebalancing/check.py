@@ -44,7 +44,7 @@ class CheckSummary:
 
     alone: bool  # one cluster, without neighbors
     offerings: Offerings | None  # the reports of all clusters; None: unknown
-    looked: list[RunSummary] = field(default_factory=list)  # full checks
+    full_checks: list[RunSummary] = field(default_factory=list)  # full checks
     steady_clusters: dict[str, SteadyState] = field(default_factory=dict)  # quick checks that found no change
     failed: int = 0  # checks that failed because of the stack itself
     cluster_healths: dict[str, ClusterHealth] = field(default_factory=dict)  # with incidents, as last stored
@@ -53,13 +53,13 @@ class CheckSummary:
     def metrics(self) -> dict[str, int]:
         """Return the stack's metrics. What a requested run does, the run itself counts."""
         names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
-        single = [summary.metrics() for summary in self.looked]
+        single = [summary.metrics() for summary in self.full_checks]
         sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
-        sums["Headroom"] += sum(settled.headroom for settled in self.steady_clusters.values())
+        sums["Headroom"] += sum(steady.headroom for steady in self.steady_clusters.values())
         imbalances = [metrics["Imbalance"] for metrics in single]
-        imbalances += [settled.imbalance for settled in self.steady_clusters.values()]
+        imbalances += [steady.imbalance for steady in self.steady_clusters.values()]
         return {
-            "ClustersLookedAt": len(self.looked) + len(self.steady_clusters),
+            "ClustersChecked": len(self.full_checks) + len(self.steady_clusters),
             "RunsFailed": self.failed,
             "Incidents": sum(len(health.incidents) for health in self.cluster_healths.values()),
             **sums,
@@ -68,13 +68,13 @@ class CheckSummary:
 
     def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
         """Return the metrics of clusters whose records ask for them, as far as they were read."""
-        runs = {run.cluster: run.metrics() for run in self.looked if run.plan is not None}
+        runs = {run.cluster: run.metrics() for run in self.full_checks if run.plan is not None}
         measured = {}
         for cluster in sorted(self.measured):
             incidents = self.cluster_healths.get(cluster, ClusterHealth()).incidents
             counts = {"Incidents": len(incidents), "NodesMissing": sum(incident.missing for incident in incidents)}
-            if settled := self.steady_clusters.get(cluster):
-                counts |= {"Headroom": settled.headroom, "Imbalance": settled.imbalance}
+            if steady := self.steady_clusters.get(cluster):
+                counts |= {"Headroom": steady.headroom, "Imbalance": steady.imbalance}
             elif run := runs.get(cluster):
                 counts |= {name: run[name] for name in ("GroupsFenced", "Headroom", "Imbalance")}
             measured[cluster] = counts
@@ -87,7 +87,7 @@ class _Change:
 
     reason: str
     result: CheckResult | None = None
-    settled: SteadyState | None = None
+    steady: SteadyState | None = None
 
 
 _NEEDS_FULL_CHECK = _Change("not as it was")
@@ -134,10 +134,10 @@ class CheckClusters:
 
     def _save_checked_at(self, summary: CheckSummary) -> None:
         """Write that these clusters were read: a quiet cluster is otherwise like one that no check reads."""
-        seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.looked if run.seen)])
+        seen = sorted([*summary.steady_clusters, *(run.cluster for run in summary.full_checks if run.seen)])
         try:
             if seen:
-                self.store.save_looked_at(seen, self.clock.now())
+                self.store.save_checked_at(seen, self.clock.now())
         except EvenkeelError as error:  # the next check writes it
             _log.warning("not stored that %s clusters were checked: %s", len(seen), error)
 
@@ -153,7 +153,7 @@ class CheckClusters:
                     return
                 change = self._contained(run, partial(self._full_check, stored, run, remaining, alone=summary.alone))
             if cluster not in summary.steady_clusters:
-                summary.looked.append(run)
+                summary.full_checks.append(run)
             elif steady is not None and steady.record.metrics:
                 summary.measured.add(cluster)
             if change is not None:
@@ -164,8 +164,8 @@ class CheckClusters:
 
     def _request_run(self, cluster: str, change: _Change) -> None:
         stretch = int(self.clock.now().timestamp()) // _ASKED_APART
-        kind = change.result or ("settled" if change.settled else "news")
-        self.queue.request(cluster, change.reason, f"look-{cluster}-{stretch}-{kind}", change.result, change.settled)
+        kind = change.result or ("steady" if change.steady else "news")
+        self.queue.request(cluster, change.reason, f"check-{cluster}-{stretch}-{kind}", change.result, change.steady)
 
     def _contained(self, run: RunSummary, check: Callable[[], _Change | None]) -> _Change | None:
         """Return the result of a check. A cluster that gives no usable answer is a change too.
@@ -173,7 +173,7 @@ class CheckClusters:
         Raises EvenkeelError if the fault is the stack's.
         """
         try:
-            return contained(run.cluster, "it was looked at", check)
+            return contained(run.cluster, "it was checked", check)
         except (AccessUnavailableError, QueueUnavailableError):
             raise
         except EvenkeelError as error:
@@ -186,10 +186,10 @@ class CheckClusters:
         record = steady.record
         if is_full_check(record.id, record.scan_interval, self.clock.now()):
             return False
-        return not is_affected(record, summary.offerings, steady.settled.zones)
+        return not is_affected(record, summary.offerings, steady.steady.zones)
 
     def _quick_check(self, steady: SteadyCluster, remaining: Remaining, summary: CheckSummary) -> _Change | None:
-        record, seen, left = steady.record, steady.settled.seen, within_check(remaining)
+        record, seen, left = steady.record, steady.steady.seen, within_check(remaining)
         open_it = partial(self.clusters.open, record, left, consistent=False, alone=summary.alone)
         try:
             if not contained(record.id, "it was glanced at", lambda: open_it().shows(seen)):
@@ -198,7 +198,7 @@ class CheckClusters:
             raise
         except (TooLargeError, AccessRefusedError, AccessError):
             return _NEEDS_FULL_CHECK  # which knows what to do
-        summary.steady_clusters[record.id] = steady.settled
+        summary.steady_clusters[record.id] = steady.steady
         return None
 
     # Full checks
@@ -210,20 +210,24 @@ class CheckClusters:
         except UnknownClusterError:
             return None
         except ConfigError as error:
-            summary.looked.append(RunSummary(cluster=cluster, unreachable=True))
+            summary.full_checks.append(RunSummary(cluster=cluster, unreachable=True))
             _log.error("%s: not checked: %s", cluster, error, extra={"cluster": cluster})
             invalid = Incident(kind=IncidentKind.INVALID_RECORD, since=self.clock.now())
             summary.cluster_healths[cluster] = ClusterHealth(incidents=(invalid,))
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
             return None
-        now, silence = self.clock.now(), stored.silence
+        now, unreachable = self.clock.now(), stored.unreachable
         if stored.is_left_alone(now):
             return None
         if stored.record.metrics:
             summary.measured.add(cluster)
         if stored.cluster_health.incidents:  # also of an unreachable cluster that is left alone now
             summary.cluster_healths[cluster] = stored.cluster_health
-        if silence is not None and silence.is_left_alone(now) and not (summary.alone and silence.is_due(now)):
+        if (
+            unreachable is not None
+            and unreachable.is_left_alone(now)
+            and not (summary.alone and unreachable.is_due(now))
+        ):
             return None
         return stored
 
@@ -238,7 +242,7 @@ class CheckClusters:
             run.seen = True
         except TooLargeError:
             if alone:  # a run may receive as much of each list as a chunk's checks together
-                return _Change("too large for a look", to_a_run)
+                return _Change("too large for a check", to_a_run)
             self._check_alone(run.cluster)
             return None
         except AccessUnavailableError:
@@ -246,7 +250,7 @@ class CheckClusters:
         except (AccessRefusedError, AccessError) as error:
             # A run has rights and tokens of its own. On EKS, and by roles, those of checks may be missing.
             _log.warning("%s: left to a run: %s", run.cluster, error, extra={"cluster": run.cluster})
-            return _Change("looks are refused", to_a_run)
+            return _Change("checks are refused", to_a_run)
         if stored.is_unreachable:
             return _Change("it answers again", CheckResult.ANSWERS)
         if self.clusters.needs_run(stored.record):
@@ -258,11 +262,11 @@ class CheckClusters:
             return None
         run.plan = planned.plan
         if stored.control.fixes or is_missed(stored.timer, planned.plan.now, planned.plan.check_at):
-            return _Change("a look is due")
+            return _Change("a check is due")
         if self._would_write(stored, planned, run):
             return _Change("scan")
-        settled = self._steady_state_to_store(stored, planned)
-        return None if settled is None else _Change("nothing to be done", settled=settled)
+        steady = self._steady_state_to_store(stored, planned)
+        return None if steady is None else _Change("nothing to be done", steady=steady)
 
     def _check_alone(self, cluster: str) -> None:
         self.queue.request_checks([Chunk(clusters=(cluster,))])
@@ -290,12 +294,12 @@ class CheckClusters:
 
         After a run has ended one, it is stored at once; else at the cluster's turn, so that requests spread over time.
         """
-        record, before = stored.record, stored.settled
+        record, before = stored.record, stored.steady
         has_ended = before is not None and not before.seen
         if not has_ended and not is_full_check(record.id, record.scan_interval, self.clock.now()):
             return None
-        settled = planned.settled(stored)
-        return settled if settled and (before is None or before.is_followed_by(settled)) else None
+        steady = planned.steady(stored)
+        return steady if steady and (before is None or before.is_followed_by(steady)) else None
 
 
 class _WouldWriteError(Exception):

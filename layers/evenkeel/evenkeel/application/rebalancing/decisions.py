@@ -29,8 +29,8 @@ from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.texts.english import outcome_words, problem_words, sentence, sentences
-from evenkeel.texts.pool_numbers import MOST_NAMED, origin_words
+from evenkeel.texts.english import outcome_text, problem_text, sentence, sentences
+from evenkeel.texts.pool_numbers import MOST_NAMED, origin_text
 
 # An item of the table has 400 KB, with its keys.
 LARGEST_DECISION = 350_000
@@ -62,7 +62,7 @@ def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
     is_min = field == POOL_MIN
     return OriginDocument(
         source=origin.source.value,
-        says=origin_words(origin),
+        says=origin_text(origin),
         groups=tuple(str(group.key) for group in origin.groups[:MOST_NAMED]),
         owners=tuple(
             OwnerDocument(
@@ -72,7 +72,7 @@ def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
                 part=share.owner.ref.part,
                 field=share.owner.min_field if is_min else share.owner.max_field,
                 value=share.owner.bounds.min if is_min else share.owner.bounds.max,
-                wanted=share.wish,
+                wanted=share.desired,
                 set_by=share.owner.set_by,
             )
             for share in origin.owners[:MOST_NAMED]
@@ -88,7 +88,7 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
         min=pool.min,
         max=pool.max,
         valid=pool.mode.valid,
-        problems=tuple(problem_words(problem) for problem in pool.report.problems),
+        problems=tuple(problem_text(problem) for problem in pool.report.problems),
         problem_rules=tuple(problem_json(problem) for problem in pool.report.problems),
         starved=pool.report.starved,
         overcommitted=pool.report.overcommitted,
@@ -128,7 +128,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             for skipped in plan.skipped
         ),
         look_at=plan.check_at,
-        refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
+        refused=tuple(problem_text(refusal.problem) for refusal in plan.refusals),
         demand=cluster_demand(plan.demand),
     )
     return document_json(document)
@@ -155,7 +155,7 @@ def decision_json(  # noqa: PLR0913  the facts of a decision besides its plan, e
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)
-        group.outcome, group.result = outcome_words(outcome), outcome.result.value
+        group.outcome, group.result = outcome_text(outcome), outcome.result.value
     return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=reason, dry_run=dry_run, pool=document))
 
 

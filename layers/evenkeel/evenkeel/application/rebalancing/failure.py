@@ -166,7 +166,7 @@ class RecordFailure:
             if at <= now:
                 self.queue.request(cluster, reason, f"failure-{cluster}-{at.timestamp()}")
             else:
-                self.queue.look_again(cluster, reason, ceil((at - now).total_seconds()))
+                self.queue.check_again(cluster, reason, ceil((at - now).total_seconds()))
         except QueueUnavailableError:
             taken_back = EventCheckRecord(at=at - 2 * RUNS_APART, by=failure.id)
             with suppress(StateConflictError):
@@ -185,14 +185,14 @@ def _recorded_or_looked(
 ) -> EventOutcome:
     """Return the result. ``recorded``: the failure's class, empty if nothing was stored."""
     if recorded:
-        return EventOutcome(EventResult.RECORDED, f"{failure.id}: {recorded} failure recorded, {cluster} is looked at")
+        return EventOutcome(EventResult.RECORDED, f"{failure.id}: {recorded} failure recorded, {cluster} is checked")
     if known_groups or not is_new:
-        reason = "known already, or over" if known_groups else "scans have looked since"
+        reason = "known already, or over" if known_groups else "scans have checked since"
         return EventOutcome(EventResult.KNOWN, f"{failure.id}: {reason}: it changes nothing")
     if failure.of_pods:
-        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a pod waits: a look at {cluster}")
+        return EventOutcome(EventResult.LOOKED, f"{failure.id}: a pod is pending: a check of {cluster}")
     about = f" of machine {quote(failure.machine)}" if failure.machine else ""
-    message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
+    message = f"{failure.id}: {failure.code[:128]}{about} belongs to no known node group: a check of {cluster}"
     return EventOutcome(EventResult.LOOKED, message)
 
 

@@ -23,7 +23,7 @@ from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan as make_plan
 from evenkeel.record import ControlRecord
-from evenkeel.texts.english import clock_words
+from evenkeel.texts.english import clock_text
 
 _log = logging.getLogger("evenkeel.check")
 
@@ -45,14 +45,14 @@ class PlannedObservation:
     plan: Plan
     refused: dict[GroupKey, str]
 
-    def settled(self, stored: StoredCluster) -> SteadyState | None:
+    def steady(self, stored: StoredCluster) -> SteadyState | None:
         """Return the steady state to store; None if time alone changes the plan.
 
         A plan follows from the observation, the stored state and the time. If nothing stored has an end, no machine is
         pending and nothing is wrong, then the same observation gives the same plan.
         """
         seen, plan = self.api.seen(), self.plan
-        if not seen or not is_settled(stored, self.observation, plan):
+        if not seen or not is_steady(stored, self.observation, plan):
             return None
         return SteadyState(
             at=plan.now,
@@ -119,7 +119,7 @@ class ClusterObserver:
         if abs(skew - self._skews.get(cluster, timedelta(0))) <= CLOCKS_AGREE:
             return
         self._skews[cluster] = skew
-        words = clock_words(skew) or "agrees with ours again"
+        words = clock_text(skew) or "agrees with ours again"
         _log.warning("%s: its API server's clock %s", cluster, words, extra={"cluster": cluster})
 
 
@@ -177,10 +177,10 @@ def plan_for(stored: StoredCluster, policy: Policy, observation: Observation, no
     return make_plan(replace(observation, workload=None, workload_unread=problem), state, policy, now)
 
 
-def is_settled(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
+def is_steady(stored: StoredCluster, observation: Observation, plan: Plan) -> bool:
     """Return whether time alone changes nothing about this plan, and it has nothing to report."""
     state = stored.state
-    relief = any(pool.remembered.relief for pool in plan.pools)
+    relief = any(pool.next_state.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or stored.expired or stored.is_unreachable
     wrong = any(not pool.mode.valid or pool.report.starved or pool.report.overcommitted for pool in plan.pools)

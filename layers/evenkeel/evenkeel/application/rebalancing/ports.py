@@ -35,7 +35,7 @@ from evenkeel.state_records import EventCheckRecord, ZoneRecord
 class CheckStamps(Protocol):
     """When each cluster was last read."""
 
-    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+    def save_checked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """Write for all these clusters that they were read: one write."""
 
 
@@ -48,10 +48,10 @@ class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Write when the next check is due besides the scans."""
 
-    def save_silence(self, cluster: str, silence: Unreachable, versions: Versions | None) -> None:
+    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Write that the cluster does not answer, or answers again."""
 
-    def save_settled(self, cluster: str, settled: SteadyState, versions: Versions) -> None:
+    def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:
         """Write the steady state into the record's item. Every other write of the record deletes it."""
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
@@ -63,7 +63,7 @@ class SteadyCluster:
     """A cluster that has had no event since a check found nothing to do."""
 
     record: ClusterRecord
-    settled: SteadyState
+    steady: SteadyState
 
 
 class CheckStore(OfferingStore, CheckStamps, Protocol):

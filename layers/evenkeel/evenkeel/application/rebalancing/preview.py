@@ -69,7 +69,7 @@ class Preview:
         if plan.state is State.FENCED:
             if zone is not None and self.now < zone.impaired_until:
                 until.append(zone.impaired_until)
-                since += [said_at] if (said_at := zone.since(self.now)) else []
+                since += [stated_at] if (stated_at := zone.since(self.now)) else []
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
                 since.append(state.backoff_until - self.pool(pool.id).settings.backoff.length(state.failures))

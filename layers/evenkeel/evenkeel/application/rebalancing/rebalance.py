@@ -27,7 +27,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.incidents.notify import PAUSED, UNREGISTERED, kind_of, store_cluster_health
 from evenkeel.application.offerings.sharing import read_offerings, with_reports
 from evenkeel.application.ports import CheckResult, Queue, Remaining, StoredCluster, Versions
-from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation, is_settled
+from evenkeel.application.rebalancing.plan import ClusterObserver, PlannedObservation, is_steady
 from evenkeel.application.rebalancing.ports import Clusters, RunPorts
 from evenkeel.application.rebalancing.run import Run
 from evenkeel.application.rebalancing.run_state import RunSummary
@@ -67,18 +67,16 @@ class Rebalance(RunPorts):
         reason: str,
         remaining: Remaining,
         result: CheckResult | None = None,
-        settled: SteadyState | None = None,
+        steady: SteadyState | None = None,
     ) -> RunSummary:
-        """Run once. ``result``: of the check that requests it; ``settled``: what that check saw, if steady.
+        """Run once. ``result``: of the check that requests it; ``steady``: what that check saw, if steady.
 
         Raises:
             UnknownClusterError: the message can never succeed.
             StateUnavailableError, LeaseHeldError: try the message again later.
         """
         summary = RunSummary(cluster=cluster)
-        rounds = _Rounds(
-            ports=self, summary=summary, reason=reason, remaining=remaining, result=result, settled=settled
-        )
+        rounds = _Rounds(ports=self, summary=summary, reason=reason, remaining=remaining, result=result, steady=steady)
         try:
             rounds.run()
         finally:
@@ -99,8 +97,8 @@ class Rebalance(RunPorts):
             wanted=summary.plan.check_at if summary.plan else None,
         )
         if seconds is not None:
-            reason = "second look after a write" if summary.written or summary.doubtful else "a look is due"
-            self.queue.look_again(summary.cluster, reason, seconds)
+            reason = "second check after a write" if summary.written or summary.doubtful else "a check is due"
+            self.queue.check_again(summary.cluster, reason, seconds)
         if stored is not None and timer is not None and timer != before:
             try:
                 self.store.save_timer(summary.cluster, timer, stored.versions)
@@ -117,7 +115,7 @@ class _Rounds:
     reason: str
     remaining: Remaining
     result: CheckResult | None = None
-    settled: SteadyState | None = None
+    steady: SteadyState | None = None
     stored: StoredCluster | None = None  # as last loaded
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as of ``Run``
 
@@ -132,9 +130,9 @@ class _Rounds:
             planned = None if stored is None else self._observe_and_plan(stored)
             if stored is None or planned is None:
                 return
-            is_quiet = is_settled(stored, planned.observation, planned.plan)
+            is_quiet = is_steady(stored, planned.observation, planned.plan)
             if not is_quiet:
-                self._forget_settled(stored)
+                self._forget_steady(stored)
             run = Run(
                 ports=self.ports,
                 summary=self.summary,
@@ -155,9 +153,9 @@ class _Rounds:
                 self._notify_later(run.cluster_health, PAUSED)
             if not conflict and len(self.refused) == refused_before:
                 if is_quiet and stored.versions != before:
-                    self._forget_settled(stored)  # it has written something
-                elif is_quiet and self.settled is not None:
-                    self._save_settled(stored, self.settled)
+                    self._forget_steady(stored)  # it has written something
+                elif is_quiet and self.steady is not None:
+                    self._save_steady(stored, self.steady)
                 return
             self.summary.conflicts += int(conflict and rounds_left > 0)
         _log.warning(
@@ -194,9 +192,9 @@ class _Rounds:
                 self._notify_unread(stored, kind_of(error), str(error))
             return None
         if self.result in (CheckResult.UNSEEN, CheckResult.ANSWERS):
-            self.ports.store.save_looked_at([self._cluster], self.ports.clock.now())
-        if stored.silence is not None and stored.is_unreachable:
-            self._save_silence(stored, replace(stored.silence, looks=0))
+            self.ports.store.save_checked_at([self._cluster], self.ports.clock.now())
+        if stored.unreachable is not None and stored.is_unreachable:
+            self._save_silence(stored, replace(stored.unreachable, failed_checks=0))
         self.summary.plan, self.refused = planned.plan, planned.refused
         return planned
 
@@ -223,19 +221,19 @@ class _Rounds:
     def _unreadable(self, error: Exception | str) -> None:
         """Report that the cluster is not read. The next check tries again, as well as a retried message would."""
         self.summary.unreachable = True
-        self.summary.message = f"{self._cluster}: not looked at: {error}"
+        self.summary.message = f"{self._cluster}: not checked: {error}"
         _log.error(self.summary.message, extra={"cluster": self._cluster})
 
     # Steady clusters
 
-    def _forget_settled(self, stored: StoredCluster) -> None:
+    def _forget_steady(self, stored: StoredCluster) -> None:
         """Delete the steady state before anything is written: if this run breaks off, the next checks are full ones."""
-        if stored.settled is not None and stored.settled.seen:
-            self._save_settled(stored, SteadyState(at=self.ports.clock.now(), seen={}))
+        if stored.steady is not None and stored.steady.seen:
+            self._save_steady(stored, SteadyState(at=self.ports.clock.now(), seen={}))
 
-    def _save_settled(self, stored: StoredCluster, settled: SteadyState) -> None:
+    def _save_steady(self, stored: StoredCluster, steady: SteadyState) -> None:
         try:
-            self.ports.store.save_settled(self._cluster, settled, stored.versions)
+            self.ports.store.save_steady(self._cluster, steady, stored.versions)
         except StateConflictError as error:  # another writer of the record has deleted the steady state
             _log.info("steady state not stored: %s", error, extra={"cluster": self._cluster})
 
@@ -253,7 +251,7 @@ class _Rounds:
         if published is not None:
             self._notify_later(published, PAUSED)
         if stored.is_left_alone(now):
-            self.summary.message = f"{self._cluster}: paused, nothing looked at"
+            self.summary.message = f"{self._cluster}: paused, not checked"
             return True
         return False
 
@@ -261,40 +259,40 @@ class _Rounds:
 
     def _is_unreachable(self, stored: StoredCluster) -> bool:
         """Return True if the cluster does not answer and is left alone; store the check that reports it."""
-        silence, now = stored.silence, self.ports.clock.now()
+        unreachable, now = stored.unreachable, self.ports.clock.now()
         if self.result is CheckResult.SILENT:
             self._unreadable(self.reason)
             self._notify_unread(stored, IncidentKind.UNREACHABLE, self.reason)
             return True
-        if silence is None or self.result is CheckResult.ANSWERS or not silence.keeps_away(now):
+        if unreachable is None or self.result is CheckResult.ANSWERS or not unreachable.keeps_away(now):
             return False
-        if (sooner := silence.asked_soon(now)) is not None and self._save_silence(stored, sooner):
+        if (sooner := unreachable.asked_soon(now)) is not None and self._save_silence(stored, sooner):
             self._check_alone(sooner)
-        self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")
+        self._unreadable(f"it has not answered since {rfc3339(unreachable.since)}: {unreachable.why}")
         return True
 
     def _notify_unread(self, stored: StoredCluster, kind: IncidentKind, reason: str) -> None:
         """Count a check without an answer, request the next one, and open the incident when it is due."""
         now, health = self.ports.clock.now(), stored.cluster_health
-        silence = after_no_answer(stored.silence, now, reason)
-        if silence is not None and self._save_silence(stored, silence):
-            self._check_alone(silence)
-        known = silence or stored.silence
+        unreachable = after_no_answer(stored.unreachable, now, reason)
+        if unreachable is not None and self._save_silence(stored, unreachable):
+            self._check_alone(unreachable)
+        known = unreachable or stored.unreachable
         since, after = now if known is None else known.since, stored.record.opens_trouble_after
         after_this = evaluate_unread(health, kind, reason, since, self.ports.clock.now(), after)
         self._store_health(health, after_this, stored.versions)
 
-    def _save_silence(self, stored: StoredCluster, silence: Unreachable) -> bool:
+    def _save_silence(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
         """Return False if another run has just stored it."""
-        self._forget_settled(stored)
+        self._forget_steady(stored)
         try:
-            self.ports.store.save_silence(self._cluster, silence, stored.versions)
+            self.ports.store.save_silence(self._cluster, unreachable, stored.versions)
         except StateConflictError:
             return False
         return True
 
-    def _check_alone(self, silence: Unreachable) -> None:
-        seconds = ceil((silence.next_check - self.ports.clock.now()).total_seconds())
+    def _check_alone(self, unreachable: Unreachable) -> None:
+        seconds = ceil((unreachable.next_check - self.ports.clock.now()).total_seconds())
         self.ports.queue.request_checks([Chunk(clusters=(self._cluster,), delay=max(0, seconds))])
 
     # Health without a plan
@@ -326,14 +324,14 @@ class _Rounds:
         waited = now - max((change.at for change in health.outbox if change.at is not None), default=now)
         if waited >= _RETRIED_FOR:
             _log.error(
-                "%s: that its trouble has ended is not told: the bus has not taken it for a day: %s it again",
+                "%s: the end of its incident is not published: the bus has not accepted it for a day: %s it again",
                 self._cluster,
                 "unregister" if reason == UNREGISTERED else "pause",
                 extra={"cluster": self._cluster},
             )
             return
         wait = min(max(waited, _SOONEST_RETRY), _LATEST_RETRY)
-        self.ports.queue.look_again(self._cluster, reason, ceil(wait.total_seconds()))
+        self.ports.queue.check_again(self._cluster, reason, ceil(wait.total_seconds()))
 
     def _store_health(self, before: ClusterHealth, health: ClusterHealth, versions: Versions) -> ClusterHealth | None:
         """Store and notify the health; return it as stored. None: another run has evaluated it meanwhile."""

@@ -46,7 +46,7 @@ class RequestScale:
         if record.at > now + CLOCK_SKEW:
             raise BadRequestError(f"it says it was made at {rfc3339(record.at)}, in the future")
         if record.scale_request().is_over(now):
-            raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
+            raise BadRequestError("it is older than an hour: request the nodes again if they are still needed")
         stored = self.store.load(cluster)
         if event.sender is not None and not event.sender.may_speak_of(stored.record):
             return foreign_account(f"request {quote(record.id)}", cluster, event.sender)
@@ -64,7 +64,7 @@ class RequestScale:
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = stored.control
         obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None
-        next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "looked at now"
+        next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "checked now"
         return EventOutcome(EventResult.RECORDED, f"request {record.id}: {_text(record)}: {cluster} is {next_step}")
 
 

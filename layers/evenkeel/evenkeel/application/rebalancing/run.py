@@ -198,14 +198,14 @@ class Run:
 
     def _save_desired_bounds(self, pool: PoolPlan, fixes: FixOutcomes) -> None:
         """Store a fix of an owner's number as that owner's intent, not as a number of ours."""
-        desired_bounds = dict(pool.remembered.desired_bounds)
+        desired_bounds = dict(pool.next_state.desired_bounds)
         for entry, outcome in fixes:
             group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
-            desired = desired_bounds_of(group, pool.remembered) if group is not None and entry.owner else None
+            desired = desired_bounds_of(group, pool.next_state) if group is not None and entry.owner else None
             if desired is not None and outcome.result is Result.WRITTEN:
                 desired_bounds[entry.owner] = DesiredBounds(bounds=Bounds(desired.min, entry.after))
-        if desired_bounds != pool.remembered.desired_bounds:
-            self.run_state.save_pool(pool.id, replace(pool.remembered, desired_bounds=desired_bounds))
+        if desired_bounds != pool.next_state.desired_bounds:
+            self.run_state.save_pool(pool.id, replace(pool.next_state, desired_bounds=desired_bounds))
 
     # Journal and writes
 
@@ -214,7 +214,7 @@ class Run:
         writes = self.lease is not None and not self._is_dry(pool)
         # A restore needs no journal; a move that ends before it does.
         journalled = writes and (pool.moves or not self.stored.control.restores(pool.id))
-        journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.remembered
+        journal = opened(pool, self.ports.new_id(self.cluster_clock)) if journalled else pool.next_state
         if journalled and pool.moves:
             self._requests.keep_in_time(pool)
         self.run_state.save_pool(pool.id, journal)

@@ -7,7 +7,7 @@ from datetime import datetime
 from evenkeel.application.rebalancing.run_state import RunState
 from evenkeel.domain.model.plans import PoolPlan, Refusal, TakenOff
 from evenkeel.state_records import ScaleRequestRecord
-from evenkeel.texts.english import counted, problem_words, taken_off_words
+from evenkeel.texts.english import counted, problem_text, taken_off_text
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -33,7 +33,7 @@ class ScaleRequests:
             rest = requests[id]
             less = {**rest.less, id_of_it: nodes + taken.before.get(id, 0)}
             self.run_state.save_scale_request(rest.model_copy(update={"left": (rest.left or 0) - nodes, "less": less}))
-        answer = taken_off_words(taken)
+        answer = taken_off_text(taken)
         self.run_state.end_scale_request(requests[id_of_it], answer)
         _log.warning("request %s: %s", id_of_it, answer, extra={"cluster": self._cluster})
 
@@ -75,7 +75,7 @@ class ScaleRequests:
         if unfound_since != request.unfound_since:
             self.run_state.save_scale_request(request.model_copy(update={"unfound_since": unfound_since}))
         if not refusal.waits:
-            reason = problem_words(refusal.problem)
+            reason = problem_text(refusal.problem)
             added = "" if request.left is None else f"{counted(request.added)} added, the rest is "
             self.run_state.end_scale_request(request, f"{added}refused: {reason}")
             _log.error("refused: %s", reason, extra={"cluster": self._cluster})

@@ -14,7 +14,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId, State
 from evenkeel.domain.model.incidents import ClusterHealth, Incident, PublishedStatus
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
-from evenkeel.texts.english import problem_words, rfc3339
+from evenkeel.texts.english import problem_text, rfc3339
 
 _MOST_BYTES = 256 * 1024  # a ConfigMap holds 1 MiB
 _MOST_GROUPS = (200, 20, 0)  # of all pools; the first number with which it fits
@@ -94,7 +94,7 @@ def _pool(pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], left: list[int],
         "name": _cut(str(pool.id)),
         "dryRun": dry_run,
         "valid": pool.mode.valid,
-        "problems": [_cut(problem_words(problem)) for problem in problems],
+        "problems": [_cut(problem_text(problem)) for problem in problems],
         "groups": groups,
     }
 

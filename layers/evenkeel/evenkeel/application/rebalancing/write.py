@@ -57,7 +57,7 @@ class Writer:
         Raises ConflictError, ClusterUnavailableError, AccessError: then every fix is tried again.
         """
         groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
-        states = {str(group.group.key): pool.remembered for pool in plan.pools for group in pool.groups}
+        states = {str(group.group.key): pool.next_state for pool in plan.pools for group in pool.groups}
         outcomes: list[tuple[FixEntry, Outcome]] = []
         for entry in fixes:
             group = groups.get(entry.group)

@@ -77,7 +77,7 @@ class RecordZoneShift:
             zone = stored.record.zone_ids.get(zone, zone)
             record = stored.zones.get(zone)
             latest = record.words.get(shift.by) if record else None
-            statement = _newer_statement(latest, ZoneStatement(until=until, said_at=shift.at), shift.by)
+            statement = _newer_statement(latest, ZoneStatement(until=until, stated_at=shift.at), shift.by)
             if statement is None:
                 return False
             is_new = statement != latest
@@ -106,12 +106,14 @@ def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, sou
 
     ARC and CloudTrail report one shift twice, in any order, and only CloudTrail's event has its end.
     """
-    if latest is None or latest.said_at is None or statement.said_at is None:
+    if latest is None or latest.stated_at is None or statement.stated_at is None:
         return statement
-    begins = latest.until > latest.said_at and statement.until > statement.said_at
-    if begins and source != OPERATOR and abs(latest.said_at - statement.said_at) < _ONE_SHIFT:
-        return ZoneStatement(until=min(latest.until, statement.until), said_at=max(latest.said_at, statement.said_at))
-    if latest.said_at >= statement.said_at:
+    begins = latest.until > latest.stated_at and statement.until > statement.stated_at
+    if begins and source != OPERATOR and abs(latest.stated_at - statement.stated_at) < _ONE_SHIFT:
+        return ZoneStatement(
+            until=min(latest.until, statement.until), stated_at=max(latest.stated_at, statement.stated_at)
+        )
+    if latest.stated_at >= statement.stated_at:
         return latest if latest == statement else None
     return statement
 

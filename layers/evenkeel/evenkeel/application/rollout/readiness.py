@@ -40,14 +40,14 @@ class Asked:
 class Known:
     """The stored data of a cluster."""
 
-    remembered: StoredCluster
+    stored: StoredCluster
     decisions: Sequence[Mapping[str, Any]] | None  # None: too many to read at once
 
     @classmethod
     def of(cls, store: RolloutStore, cluster: str, now: datetime) -> Self:
         """Return the stored data. Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        remembered, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
-        return cls(remembered=remembered, decisions=decisions)
+        stored, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
+        return cls(stored=stored, decisions=decisions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +76,18 @@ def readiness_of(
 
     Raises StateUnavailableError.
     """
-    remembered, begin = known.remembered, now - needed
+    stored, begin = known.stored, now - needed
     recorded = _read(store, known, begin, now)
-    states = {str(key): state for key, state in remembered.state.groups.items()}
+    states = {str(key): state for key, state in stored.state.groups.items()}
     dry_run = dry_run_of(recorded.decisions, recorded.begun, states, begin, now)
     asked = None if ask is None else ask()
-    control = remembered.control
+    control = stored.control
     held = {
-        Hindrance.IN_TROUBLE: bool(remembered.cluster_health.incidents),
+        Hindrance.IN_TROUBLE: bool(stored.cluster_health.incidents),
         Hindrance.UNREAD: asked is not None and bool(asked.unread),
         Hindrance.PAUSED: control.is_paused(now),
         Hindrance.RESTORING: control.restoring or bool(control.restoring_pools),
-        Hindrance.NO_POOLS: not remembered.state.pools,
+        Hindrance.NO_POOLS: not stored.state.pools,
         Hindrance.RIGHTS: asked is not None and bool(asked.refused),
     }
     hindrances = [hindrance for hindrance, applies in held.items() if applies]
@@ -106,7 +106,7 @@ class _Recorded:
 
 
 def _read(store: RolloutStore, known: Known, begin: datetime, now: datetime) -> _Recorded:
-    recorded, cluster = _Recorded(), known.remembered.record.id
+    recorded, cluster = _Recorded(), known.stored.record.id
     if known.decisions is None:
         oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     else:

@@ -25,7 +25,7 @@ from evenkeel.application.ports import (
     sequentially,
 )
 from evenkeel.application.rollout.ports import RolloutStore
-from evenkeel.application.rollout.summary import halt_words, rollout_words
+from evenkeel.application.rollout.summary import halt_text, rollout_text
 from evenkeel.domain.fleet.check_times import chunks_of
 from evenkeel.domain.model.incidents import ClusterHealth
 from evenkeel.domain.model.ulids import ulid
@@ -71,7 +71,7 @@ class AdvanceRollouts:
                 pass
         except StateConflictError as error:  # an operator has halted it, or another worker advances it
             _log.info("rollout changed meanwhile: %s", error)
-        return rollout_words(steps.rollout)
+        return rollout_text(steps.rollout)
 
 
 @dataclass(kw_only=True)
@@ -103,7 +103,7 @@ class _Steps:
     def _save(self, rollout: Rollout) -> None:
         self.version = self.ports.store.save_rollout(rollout, self.version)
         self.rollout = rollout
-        _log.info("rollout: %s", rollout_words(rollout))
+        _log.info("rollout: %s", rollout_text(rollout))
 
     def _halt_on_incident(self) -> bool:
         halts = self.rollout.incidents(self.ports.store.cluster_healths())
@@ -120,24 +120,24 @@ class _Steps:
         return False
 
     def _next_wave(self) -> bool:
-        now, looked_at = self._now, self.ports.store.looked_at()
+        now, checked_at = self._now, self.ports.store.checked_at()
         known, unreadable = self._trouble_after()
-        unread = [*self.rollout.unread(looked_at, known, now, READ_WITHIN), *unreadable]
+        unread = [*self.rollout.unread(checked_at, known, now, READ_WITHIN), *unreadable]
         watched = self.rollout.watched(unread, _longest(known), now) if self.rollout.wave else self.rollout
         if watched != self.rollout:
             self._save(watched)
         rollout = self.rollout
-        has_stood = rollout.has_stood(now)
-        unseen = [*rollout.unseen(looked_at, known), *unreadable] if has_stood else unread
+        has_soaked = rollout.has_soaked(now)
+        unseen = [*rollout.unseen(checked_at, known), *unreadable] if has_soaked else unread
         if unseen and rollout.waited_too_long(now):
             self._save(rollout.halting(unread_halts(unseen), now))
             return True
-        if unseen or not has_stood:
+        if unseen or not has_soaked:
             # A cluster with a long scan_interval is not due yet, or the request was lost.
-            unread = sorted({*rollout.unread(looked_at, known, now, _ASKED_AFTER), *unseen})
+            unread = sorted({*rollout.unread(checked_at, known, now, _ASKED_AFTER), *unseen})
             self.ports.queue.request_checks(chunks_of(unread, delay=1))
             return False
-        rollout = rollout.with_wave(*self._choose(looked_at), now)
+        rollout = rollout.with_wave(*self._choose(checked_at), now)
         if rollout.phase is Phase.DONE and not self._publish(DetailType.ROLLOUT_DONE, rollout):
             return False
         self._save(rollout)
@@ -162,7 +162,7 @@ class _Steps:
         self.ports.together([partial(read, cluster) for cluster in self.rollout.wave])
         return known, sorted(unreadable)
 
-    def _choose(self, looked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
+    def _choose(self, checked_at: Mapping[str, datetime]) -> tuple[tuple[str, ...], dict[str, LeftOut]]:
         """Return the next wave, and the clusters that are left out."""
         wave: list[str] = []
         left_out: dict[str, LeftOut] = {}
@@ -172,7 +172,7 @@ class _Steps:
                 break
             registered = self.ports.store.registered(cluster)
             health = cluster_healths.get(cluster, ClusterHealth())
-            reason = why_left_out(registered, health, looked_at.get(cluster), now, self.ports.dry_run)
+            reason = why_left_out(registered, health, checked_at.get(cluster), now, self.ports.dry_run)
             if reason is None:
                 wave.append(cluster)
             else:
@@ -183,7 +183,7 @@ class _Steps:
         if self._change_wave(self._dry):
             halted = self.rollout.in_phase(Phase.HALTED, self._now)
             if self._publish(DetailType.ROLLOUT_HALTED, halted):
-                _log.error("rollout halted: %s", halt_words(self.rollout))
+                _log.error("rollout halted: %s", halt_text(self.rollout))
                 self._save(halted)
         return False
 
@@ -220,7 +220,7 @@ class _Steps:
             return
         if registered.control.live is not True:
             return
-        what = f"is back in dry run: the rollout was halted, {halt_words(self.rollout)}"
+        what = f"is back in dry run: the rollout was halted, {halt_text(self.rollout)}"
         self._switch(cluster, registered, live=False, what=what)
 
     def _keep_dry(self, registered: Registered) -> None:
@@ -269,7 +269,7 @@ def _longest(trouble_after: Mapping[str, timedelta]) -> timedelta | None:
 def why_left_out(
     registered: Registered | None,
     cluster_health: ClusterHealth,
-    looked_at: datetime | None,
+    checked_at: datetime | None,
     now: datetime,
     stack_dry_run: bool,
 ) -> LeftOut | None:
@@ -283,7 +283,7 @@ def why_left_out(
         LeftOut.LIVE: not registered.control.is_dry(registered.record, stack_dry_run),
         LeftOut.PAUSED: registered.control.is_paused(now) or registered.control.restoring,
         LeftOut.IN_TROUBLE: bool(cluster_health.incidents),
-        LeftOut.UNSEEN: looked_at is None or now - looked_at > _LATELY,
+        LeftOut.UNSEEN: checked_at is None or now - checked_at > _LATELY,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -315,5 +315,5 @@ def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
         ],
         "haltedBy": rollout.halted_by or None,
         "haltReason": rollout.halt_reason or None,
-        "message": f"rollout of {rfc3339(rollout.at)}: {rollout_words(rollout)}",
+        "message": f"rollout of {rfc3339(rollout.at)}: {rollout_text(rollout)}",
     }

@@ -9,7 +9,7 @@ from evenkeel.application.rollout.readiness import Readiness
 from evenkeel.domain.rollout.readiness import OFTEN, Hindrance
 from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
 from evenkeel.texts.english import counted, rfc3339
-from evenkeel.texts.incidents import incident_words
+from evenkeel.texts.incidents import incident_text
 from evenkeel.texts.pool_numbers import MOST_NAMED, some_names
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
@@ -23,29 +23,29 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 }
 
 
-def readiness_words(readiness: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime) -> str:
+def readiness_text(readiness: Readiness, stored: StoredCluster, needed: timedelta, now: datetime) -> str:
     """Return in one line whether the cluster is ready, or why not."""
     dry_run = readiness.dry_run
     if not readiness.is_ready:
-        why = "; ".join(hindrance_words(each, readiness, remembered, needed, now) for each in readiness.hindrances)
-        return f"{remembered.record.id} is not ready: {why}"
+        why = "; ".join(hindrance_text(each, readiness, stored, needed, now) for each in readiness.hindrances)
+        return f"{stored.record.id} is not ready: {why}"
     times = f"{'' if readiness.whole else 'at least '}{dry_run.patches_per_day:.1f} patches a day"
     facts = f"in {_days(dry_run.days)} of dry run {counted(dry_run.decisions, 'decision')}, {times}"
     if readiness.asked and readiness.asked.plan and readiness.asked.plan.skipped:
         facts += f", {counted(len(readiness.asked.plan.skipped), 'object')} skipped"
-    return f"{remembered.record.id} is ready: {facts}"
+    return f"{stored.record.id} is ready: {facts}"
 
 
-def hindrance_words(
-    hindrance: Hindrance, readiness: Readiness, remembered: StoredCluster, needed: timedelta, now: datetime
+def hindrance_text(
+    hindrance: Hindrance, readiness: Readiness, stored: StoredCluster, needed: timedelta, now: datetime
 ) -> str:
     """Return, for people, one reason why the cluster is not ready."""
     dry_run = readiness.dry_run
     match hindrance:
         case Hindrance.IN_TROUBLE:
-            incidents = remembered.cluster_health.incidents
+            incidents = stored.cluster_health.incidents
             more = f" (+{len(incidents) - 1})" if len(incidents) > 1 else ""
-            return f"it has an incident: {incident_words(incidents[0], now)}{more}"
+            return f"it has an incident: {incident_text(incidents[0], now)}{more}"
         case Hindrance.UNREAD:
             return f"it cannot be read: {readiness.asked.unread if readiness.asked else ''}"
         case Hindrance.PAUSED:
@@ -75,7 +75,7 @@ def _days(days: float) -> str:
     return f"{days:.1f} days"
 
 
-def rollout_words(rollout: Rollout) -> str:
+def rollout_text(rollout: Rollout) -> str:
     """Return the state of a rollout in one line."""
     left = f"; left out: {', '.join(f'{id} ({_LEFT_OUT[why]})' for id, why in _some(rollout.left_out))}"
     rest = f"{len(rollout.waiting)} to come" + (left if rollout.left_out else "")
@@ -83,7 +83,7 @@ def rollout_words(rollout: Rollout) -> str:
     on = len(rollout.proven)
     if not rollout.number and not rollout.phase.is_over:
         is_halting = rollout.phase is Phase.HALTING
-        return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
+        return f"halting, {halt_text(rollout)}" if is_halting else f"begins within a minute; {rest}{_longer(rollout)}"
     match rollout.phase:
         case Phase.SWITCHING:
             return f"{wave} goes live; {on} live before it, {rest}"
@@ -91,9 +91,9 @@ def rollout_words(rollout: Rollout) -> str:
             until = rfc3339((rollout.read_since or rollout.since) + rollout.soak_time)
             return f"{wave} is watched until {until}; {on} live before it, {rest}{_longer(rollout)}"
         case Phase.HALTING:
-            return f"halting, {halt_words(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"
+            return f"halting, {halt_text(rollout)}: {wave} goes back to dry run; {on} stay live, {rest}"
         case Phase.HALTED:
-            return f"halted, {halt_words(rollout)}: {wave} is back in dry run; {on} stay live, {rest}"
+            return f"halted, {halt_text(rollout)}: {wave} is back in dry run; {on} stay live, {rest}"
         case Phase.DONE:
             return f"done at {rfc3339(rollout.since)}: {on} live{left if rollout.left_out else ''}"
 
@@ -112,7 +112,7 @@ def _some(left_out: Mapping[str, LeftOut]) -> list[tuple[str, LeftOut]]:
     return list(left_out.items())[:MOST_NAMED]
 
 
-def halt_words(rollout: Rollout) -> str:
+def halt_text(rollout: Rollout) -> str:
     """Return the cause of a halt."""
     return (
         some_names([*map(_halt, rollout.halts)])

@@ -92,7 +92,7 @@ def _moving(simulation: Simulation, budgets: Budgets, node: Node) -> list[Pod] |
     if not budgets.allow_all(moving):
         held = next((pod for pod in moving if budgets.of(pod)), moving[0])
         return Reason.of(Rule.BUDGET_EXHAUSTED, pod=str(held), budget=str(budgets.of(held)[0]))
-    return _resettled(simulation, simulation.snapshot.node_infos[node.name], moving) or moving
+    return _rescheduled(simulation, simulation.snapshot.node_infos[node.name], moving) or moving
 
 
 def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
@@ -106,7 +106,7 @@ def _held(simulation: Simulation, budgets: Budgets, pod: Pod) -> Reason | None:
     return needs.obstacle
 
 
-def _resettled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
+def _rescheduled(simulation: Simulation, node_info: NodeInfo, moving: list[Pod]) -> Reason | None:
     """Return the first pod that has no place elsewhere, or None if all have. The snapshot is reverted."""
     fork = simulation.snapshot.fork()
     node_infos = [

@@ -74,12 +74,12 @@ def advise(
         unmet=result.unmet,
         not_counted=result.not_counted,
         fit_already=len(result.fits_already),
-        look_again=result.look_again,
+        check_again=result.check_again,
         beside_another=beside_another,
     )
     waits = now + WHILE_PODS_WAIT if result.fits_already and _has_upcoming(offers) else None
     removal = idle.check_at + timedelta(seconds=1) if idle and idle.check_at and stage.removes else None
-    times = [time for time in (result.look_again or waits, result.retry_at, removal) if time is not None]
+    times = [time for time in (result.check_again or waits, result.retry_at, removal) if time is not None]
     # While all pending pods are too young, the result has no pools.
     asked = result.pools if stage.orders else [replace(pool, blocked=()) for pool in result.pools]
     return Advised(

@@ -94,7 +94,7 @@ def nodes_for_released(
     """
     offers = [_released_only(plan, offer) for plan, offer in pools]
     advised = advise(observation, offers, DemandStage.OFF, ScaleDownState(), now)
-    if advised.cluster.unread is not None or advised.cluster.look_again is not None:
+    if advised.cluster.unread is not None or advised.cluster.check_again is not None:
         return {}
     asked = {plan.id: advised.pools[plan.id].asked for plan, _ in pools if plan.release.asks_waiting}
     is_decided = not any(pod.reason.rule in _UNDECIDED for pod in advised.cluster.not_counted)
@@ -111,7 +111,7 @@ def _has_unknown_nodes(pool: PoolDemand) -> bool:
 
 
 def _released_only(plan: PoolPlan, offer: PoolOffer) -> PoolOffer:
-    release = plan.remembered.release
+    release = plan.next_state.release
     # Once Evenkeel has ordered the whole release again, the autoscaler orders what pods need beyond it.
     ordered = release if release is not None and release.ordered and not plan.release.untaken else None
     able = {

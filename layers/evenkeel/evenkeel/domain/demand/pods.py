@@ -158,7 +158,7 @@ def not_rescheduled_because(pod: Pod, policy: DemandPolicy) -> Reason | None:
     return unplaceable(pod)
 
 
-def settled_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
+def old_enough_at(pods: Iterable[Pod], policy: DemandPolicy, now: datetime) -> datetime | None:
     """Return when the oldest pending pod is old enough to act on; None: no pod is pending.
 
     Until then the scheduler may still be placing all of them. A pod with a creation time in the future counts as old

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from evenkeel.domain.demand.drainability import Budgets, DrainDecision, drain_decision, ends_with_node
 from evenkeel.domain.demand.node_info import NodeInfo, utilization
-from evenkeel.domain.demand.pods import settled_at
+from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import is_gpu
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.demand.taints import TO_BE_DELETED, is_being_deleted
@@ -120,10 +120,10 @@ class _ScaleDown:
     def run(self) -> Unneeded:
         clocks = {name: since for name, since in self._state.clocks.items() if self._is_of_node(name, since)}
         hanging = self._hanging()
-        settled = settled_at(self._simulation.pending, self._policy, self._now)
-        if settled is not None and self._now < settled:  # principle 4
+        old_enough = old_enough_at(self._simulation.pending, self._policy, self._now)
+        if old_enough is not None and self._now < old_enough:  # principle 4
             clocks = {name: since for name, since in clocks.items() if name in self._nodes}
-            waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=settled))
+            waits = dict.fromkeys(clocks, Reason.of(Rule.PODS_TOO_NEW, until=old_enough))
             return Unneeded(clocks=clocks, waits=waits, hanging=hanging)
         self._simulation.schedule_pending()
         fork = self._snapshot.fork()

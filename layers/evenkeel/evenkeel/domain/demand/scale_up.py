@@ -20,7 +20,7 @@ from evenkeel.domain.demand.blocked import Blocked
 from evenkeel.domain.demand.node_info import NodeInfo
 from evenkeel.domain.demand.order_memory import CHANGING, OrderMemory
 from evenkeel.domain.demand.pod_groups import PodGroup
-from evenkeel.domain.demand.pods import settled_at
+from evenkeel.domain.demand.pods import old_enough_at
 from evenkeel.domain.demand.requests import CPU, MEMORY, counts
 from evenkeel.domain.demand.simulation import Simulation
 from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PendingPods, PoolDemand, PoolOffer, Unfit
@@ -38,9 +38,9 @@ def scale_up(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolic
     """
     offers = tuple(pools)
     simulation = Simulation(workload, offers, policy, now)
-    settled = settled_at(simulation.pending, policy, now)
-    if settled is not None and now < settled:
-        return Demand(not_counted=tuple(simulation.not_counted), look_again=settled)
+    old_enough = old_enough_at(simulation.pending, policy, now)
+    if old_enough is not None and now < old_enough:
+        return Demand(not_counted=tuple(simulation.not_counted), check_again=old_enough)
     memory = OrderMemory(workload, simulation, offers)
     result = _demand(simulation, offers, memory)
     upcoming = _upcoming(simulation, offers) if result.nodes else Counter[GroupKey]()

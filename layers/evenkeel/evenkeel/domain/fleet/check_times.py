@@ -80,10 +80,10 @@ def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bo
 
 @dataclass(frozen=True, kw_only=True)
 class Unreachable:
-    """A cluster that does not answer. ``looks`` 0: it answers again."""
+    """A cluster that does not answer. ``failed_checks`` 0: it answers again."""
 
     since: datetime
-    looks: int  # consecutive checks without an answer
+    failed_checks: int  # consecutive checks without an answer
     last_check: datetime
     next_check: datetime  # of this cluster alone
     why: str = ""  # the last error, for people
@@ -91,7 +91,7 @@ class Unreachable:
     @property
     def is_over(self) -> bool:
         """Return True if the cluster answers again."""
-        return self.looks == 0
+        return self.failed_checks == 0
 
     def is_due(self, now: datetime) -> bool:
         """Return True if a check of this cluster alone may read it."""
@@ -103,7 +103,7 @@ class Unreachable:
 
     def keeps_away(self, now: datetime) -> bool:
         """Return True if runs, too, wait for that check. After a single failure they do not."""
-        return self.looks > 1 and self.is_left_alone(now)
+        return self.failed_checks > 1 and self.is_left_alone(now)
 
     def asked_soon(self, now: datetime) -> Self | None:
         """Return it with the next check a minute after the last, or None if that is due anyway."""
@@ -111,14 +111,16 @@ class Unreachable:
         return replace(self, next_check=soon) if soon < self.next_check else None
 
 
-def after_no_answer(silence: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
+def after_no_answer(unreachable: Unreachable | None, now: datetime, why: str) -> Unreachable | None:
     """Return the state after one more check without an answer, or None if that check was not the due one."""
-    if silence is None or silence.is_over:
-        return Unreachable(since=now, looks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
-    if not silence.is_due(now):
+    if unreachable is None or unreachable.is_over:
+        return Unreachable(since=now, failed_checks=1, last_check=now, next_check=now + RETRY_DELAYS[0], why=why)
+    if not unreachable.is_due(now):
         return None
-    wait = RETRY_DELAYS[min(silence.looks, len(RETRY_DELAYS) - 1)]
-    return replace(silence, looks=silence.looks + 1, last_check=now, next_check=now + wait, why=why)
+    wait = RETRY_DELAYS[min(unreachable.failed_checks, len(RETRY_DELAYS) - 1)]
+    return replace(
+        unreachable, failed_checks=unreachable.failed_checks + 1, last_check=now, next_check=now + wait, why=why
+    )
 
 
 # Steady clusters

@@ -98,25 +98,27 @@ def evaluate_unread(
     unread = before.unread
     opens = kind is not IncidentKind.UNREACHABLE or now - since >= after - _SLACK
     if opens and (unread is None or unread.kind is not kind):
-        unread = Incident(kind=kind, since=since if unread is None else unread.since, said=_excerpt(message))
+        unread = Incident(kind=kind, since=since if unread is None else unread.since, message=_excerpt(message))
     return before if unread is None else _of_cluster(before, unread)
 
 
 def unreadable(before: ClusterHealth, message: str, now: datetime) -> ClusterHealth:
     """Return the health of a cluster whose record is invalid, for a caller that cannot store it."""
     since = now if before.unread is None else before.unread.since
-    return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, said=message))
+    return _of_cluster(before, Incident(kind=IncidentKind.INVALID_RECORD, since=since, message=message))
 
 
-def with_stopped(before: ClusterHealth, scan_interval: int, looked_at: datetime | None, now: datetime) -> ClusterHealth:
+def with_stopped(
+    before: ClusterHealth, scan_interval: int, checked_at: datetime | None, now: datetime
+) -> ClusterHealth:
     """Return the health with the incident that checks have stopped, unless the cluster could not be read anyway.
 
-    ``scan_interval`` is in seconds; ``looked_at`` None: the last check is not known.
+    ``scan_interval`` is in seconds; ``checked_at`` None: the last check is not known.
     """
     longest = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
-    if looked_at is None or before.unread is not None or now - looked_at < longest:
+    if checked_at is None or before.unread is not None or now - checked_at < longest:
         return before
-    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=looked_at))
+    return _of_cluster(before, Incident(kind=IncidentKind.STOPPED, since=checked_at))
 
 
 def _of_cluster(before: ClusterHealth, incident: Incident) -> ClusterHealth:
@@ -156,7 +158,7 @@ class _PoolCheck:
             since=since,
             zones=tuple(sorted({zone for zone in groups.values() if zone})[:_MOST_NAMES]),
             groups=tuple(sorted(groups)[:_MOST_NAMES]),
-            said=_excerpt(message),
+            message=_excerpt(message),
         )
 
     def states(self) -> Iterator[tuple[GroupPlan, GroupState]]:
@@ -193,7 +195,7 @@ class _PoolCheck:
     @property
     def missing_since(self) -> datetime | None:
         """When the first of the missing nodes was seen to be missing; None: not known."""
-        released = self.pool.remembered.release
+        released = self.pool.next_state.release
         states = [state for plan, state in self.states() if self.missing[plan.group.key]]
         times = [since for state in states if (since := state.waiting_since or state.stalled_since) is not None]
         times += [released.at] if self.untaken and released is not None else []
@@ -251,8 +253,13 @@ class _PoolCheck:
         failing = self._worst(concerned, before)
         groups = {str(plan.group.key) for plan in concerned}
         message = "" if failing is None else failing.message
-        if before is not None and failing is not None and before.failure_class is failing.failure_class and before.said:
-            message = before.said  # a cloud's message names the request: it differs each time
+        if (
+            before is not None
+            and failing is not None
+            and before.failure_class is failing.failure_class
+            and before.message
+        ):
+            message = before.message  # a cloud's message names the request: it differs each time
         return replace(
             self.incident(IncidentKind.MISSING, self.missing_since or self.now, groups, message),
             missing=missing,
@@ -354,7 +361,7 @@ class _PoolCheck:
         """Return the incident that more than PoolMaximum stays requested. Evenkeel itself cancels stuck replicas."""
         if not self.pool.report.overcommitted:
             return None
-        snapshot = self.pool.remembered.seen
+        snapshot = self.pool.next_state.seen
         problems = tuple(problem for problem in self.pool.report.problems if problem.kind is ProblemKind.OVER_COMMITTED)
         since = self.now if snapshot is None else snapshot.since
         return replace(self.incident(IncidentKind.OVER_COMMITTED, since), problems=problems)

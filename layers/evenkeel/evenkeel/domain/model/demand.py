@@ -154,7 +154,7 @@ class Demand:
     unmet: tuple[Unfit, ...] = ()  # no pool serves them; one reason about all pools
     not_counted: tuple[NotCounted, ...] = ()
     fits_already: tuple[str, ...] = ()  # pods that existing or upcoming nodes hold
-    look_again: datetime | None = None  # until then all pending pods are too young
+    check_again: datetime | None = None  # until then all pending pods are too young
     retry_at: datetime | None = None  # the next order for pods whose last one did not help
 
     @property
@@ -240,4 +240,4 @@ class Advice:
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
     fit_already: int = 0  # pending pods that existing or upcoming nodes hold
-    look_again: datetime | None = None  # until then all pending pods are too young
+    check_again: datetime | None = None  # until then all pending pods are too young

@@ -70,7 +70,7 @@ class Draft(GroupPlan):
 
     @property
     def _caps(self) -> tuple[int | None, ...]:
-        share = self.group.owner.worker_range
+        share = self.group.owner.allowed_replicas
         owner_max = None if share is None else share.max
         return (
             self.growth.throttled,
@@ -140,7 +140,8 @@ class Draft(GroupPlan):
         if not self.replicas_are_ours:
             return self.requested
         return max(
-            self.group.owner.worker_range.min if self.group.owner.worker_range else 0, self.group.owner.least_min
+            self.group.owner.allowed_replicas.min if self.group.owner.allowed_replicas else 0,
+            self.group.owner.least_min,
         )
 
     def is_far_below(self, other: "Draft") -> bool:
@@ -304,8 +305,8 @@ class PoolDraft:
     def added_lately(self) -> int:
         """Return how many nodes the runs of the last seconds have added under max_step."""
         state = self.pool.state
-        is_late = state.added_at is not None and timedelta(0) <= self.now - state.added_at < STEPS_APART
-        return state.added if is_late else 0
+        is_recent = state.added_at is not None and timedelta(0) <= self.now - state.added_at < STEPS_APART
+        return state.added if is_recent else 0
 
     @property
     def may_add(self) -> int:

@@ -18,7 +18,7 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
-SOMEBODY = "somebody"  # an unnamed writer
+UNNAMED = "somebody"  # an unnamed writer
 # Two clocks that differ by no more count as one: an API server gives whole seconds, and answers take time.
 CLOCKS_AGREE = timedelta(seconds=30)
 # How long a machine may take to become a node, as in Cluster Autoscaler (config/flags/flags.go:129).
@@ -307,8 +307,8 @@ class FieldManagers:
     # Managers that apply max and spec.replicas, and would revert them. Empty: none. None: not read, as in a check.
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
-    bounds_by: str = SOMEBODY  # last writer of the bounds except Evenkeel
-    replicas_by: str = SOMEBODY  # last writer of spec.replicas except Evenkeel
+    bounds_by: str = UNNAMED  # last writer of the bounds except Evenkeel
+    replicas_by: str = UNNAMED  # last writer of spec.replicas except Evenkeel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,7 @@ class Ownership:
     lowers_replicas: bool = False  # its controller lowers replicas to max as well
     pinning: Pinning | None = None  # None: it cannot hold replicas
     may_be_pinned: bool = False  # planned: it is to hold them while the group is fenced
-    worker_range: Bounds | None = None  # replicas that it accepts, or held bounds
+    allowed_replicas: Bounds | None = None  # replicas that it accepts, or held bounds
     bounds_held: bool = False  # the record does not let Evenkeel write it: the bounds stay
     node_cap: NodeCap | None = None  # of the whole cluster
     max_only: bool = False  # its min has no effect, and Karpenter writes its replicas

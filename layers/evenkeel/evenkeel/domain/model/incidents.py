@@ -77,7 +77,7 @@ class Incident(IncidentNodes):
     is_rollout: bool = False  # a rollout keeps Evenkeel from releasing missing replicas
     calm_since: datetime | None = None  # since when no node is missing, although no zone has delivered yet
     failure_class: FailureClass | None = None  # None: not known
-    said: str = ""  # the message of the cloud or API server, or the name of a contesting controller
+    message: str = ""  # the message of the cloud or API server, or the name of a contesting controller
     problems: tuple[Problem, ...] = ()  # of an invalid or over-committed pool
 
     @property
@@ -97,7 +97,7 @@ class Incident(IncidentNodes):
             rules = {why.rule.value for each in self.problems if isinstance(why := each.facts.get("why"), Reason)}
             return self.zones, tuple(sorted(rules))
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
-        names = self.said if self.kind in (IncidentKind.CONTESTED, IncidentKind.DRAIN_HANGS) else ""
+        names = self.message if self.kind in (IncidentKind.CONTESTED, IncidentKind.DRAIN_HANGS) else ""
         matter = (self.zones, self.failure_class, names, problems)
         return (*matter, "untaken") if self.untaken else matter
 

@@ -41,7 +41,7 @@ SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 # The ids of the requests that a plan makes itself, for waiting pods and for unneeded nodes. Other ids have no space.
 FOR_PODS = "pods that wait"
-UNNEEDED_NODES = "nodes that nobody needs"
+UNNEEDED_NODES = "unneeded nodes"
 
 
 @dataclass(frozen=True, kw_only=True)

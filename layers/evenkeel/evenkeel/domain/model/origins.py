@@ -23,7 +23,7 @@ class OwnerShare:
     """The share of one owner in a pool's number."""
 
     owner: OwnerNumbers
-    wish: int  # the number that its owner wants; the object may have Evenkeel's number instead
+    desired: int  # the number that its owner wants; the object may have Evenkeel's number instead
 
 
 @dataclass(frozen=True, kw_only=True)

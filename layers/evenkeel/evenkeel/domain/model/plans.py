@@ -167,7 +167,7 @@ class PoolPlan:
     min: int | None = None
     max: int | None = None
     groups: tuple[GroupPlan, ...] = ()
-    remembered: PoolState  # to store
+    next_state: PoolState  # to store
     mode: PoolMode = PoolMode()
     report: PoolReport = PoolReport()
     request: RequestPlan = RequestPlan()
@@ -188,14 +188,14 @@ class PoolPlan:
 
         A patch of the run that was interrupted may still arrive: the journal says then that it was done.
         """
-        move, request = self.remembered.move, self.request.current
+        move, request = self.next_state.move, self.request.current
         is_begun = move is not None and request is not None and move.request == request.id
         return is_begun and not self.moves and request is not None and self.request.later > request.later
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
         """Return the bounds that each member had before Evenkeel, as far as known."""
-        return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
+        return {str(plan.group.key): adopted_bounds(plan.group, self.next_state) for plan in self.groups}
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
@@ -210,7 +210,7 @@ class PoolPlan:
     @property
     def new_intents(self) -> tuple[Problem, ...]:
         """Return the new desired bounds at owners of bounds: the check that finds them reports them, once."""
-        return tuple(problem for problem in self.report.problems if problem.kind is ProblemKind.NEW_WISH)
+        return tuple(problem for problem in self.report.problems if problem.kind is ProblemKind.NEW_INTENT)
 
     @property
     def headroom(self) -> int:
@@ -260,7 +260,7 @@ class PoolPlan:
     @property
     def _relief_report(self) -> dict[str, object]:
         """Return the new maximum of a Shoot, and the one that the garden has refused; empty for most pools."""
-        refused = self.remembered.relief.refused if self.remembered.relief is not None else None
+        refused = self.next_state.relief.refused if self.next_state.relief is not None else None
         return {
             name: value
             for name, value in (

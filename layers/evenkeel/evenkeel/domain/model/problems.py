@@ -22,7 +22,7 @@ class ProblemKind(StrEnum):
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
     BOUNDS_HELD = "bounds-held"  # at an owner that the record does not let Evenkeel write
-    NEW_WISH = "new-wish"  # new desired bounds at an owner, which are followed
+    NEW_INTENT = "new-wish"  # new desired bounds at an owner, which are followed
     # of a plan
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"

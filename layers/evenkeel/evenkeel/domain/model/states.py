@@ -129,7 +129,7 @@ class Publication:
         return (self.basis, self.targets) == (other.basis, other.targets)
 
     @property
-    def stands_until(self) -> datetime:
+    def ends_at(self) -> datetime:
         """Return when it is over, if the pool does not change before."""
         return self.at + min(_LONGEST_TURN, STANDS * (1 << min(self.turn, 12)))
 

@@ -17,7 +17,7 @@ from evenkeel.domain.rebalancing.writes import bounds_of
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
     """Return the state to store before the first patch: adopted bounds, and the move that begins, under this ULID."""
-    state = pool.remembered
+    state = pool.next_state
     if not pool.changes:
         return state
     release = pool.release.planned or state.release
@@ -52,12 +52,12 @@ def _desired_bounds(pool: PoolPlan) -> dict[str, DesiredBounds]:
 
     Values from earlier writes cannot come back, because the present value was read after them.
     """
-    desired_bounds = dict(pool.remembered.desired_bounds)
+    desired_bounds = dict(pool.next_state.desired_bounds)
     owners = {plan.group.owner.numbers.ref.id for plan in pool.groups if plan.group.owner.numbers is not None}
     if all(plan.group.owner.numbers is not None for plan in pool.groups):  # a recreated object is another one
         desired_bounds = {id: desired for id, desired in desired_bounds.items() if id in owners}
     for plan in pool.changes:
-        owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.remembered)
+        owner, desired = plan.group.owner.numbers, desired_bounds_of(plan.group, pool.next_state)
         if owner is None or not owner.takes_ours or desired is None:
             continue
         # Pinned bounds are Evenkeel's, whatever is desired: they count until the patch has arrived.

@@ -62,7 +62,7 @@ def run_pipeline(check: Check, capabilities: Sequence[Capability]) -> Plan:
         refusals=tuple(refusals),
         taken_off=tuple(taken_off),
         pool_states={
-            plan.id: plan.remembered for plan in pool_plans if plan.remembered != stored.pools.get(plan.id, PoolState())
+            plan.id: plan.next_state for plan in pool_plans if plan.next_state != stored.pools.get(plan.id, PoolState())
         },
         check_at=min(moments, default=None),
         clock_skew=observation.clock_skew,

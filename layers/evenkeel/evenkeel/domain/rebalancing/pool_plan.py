@@ -126,7 +126,7 @@ def to_plan(draft: PoolDraft) -> PoolPlan:
         min=pool.min,
         max=pool.max,
         groups=tuple(draft.groups),
-        remembered=replace(
+        next_state=replace(
             pool.state,
             seen=draft.snapshot,
             published=draft.bounds.publication,
@@ -203,7 +203,7 @@ def _left_alone(pool: AnyPool, drafts: list[Draft], rule: Rule) -> PoolPlan:
         min=pool.min,
         max=pool.max,
         groups=tuple(drafts),
-        remembered=pool.state,
+        next_state=pool.state,
         known_as=pool.known_as,
         mode=PoolMode(valid=isinstance(pool, Pool), dry_run=pool.dry_run, judged=False),
         report=PoolReport(
@@ -218,7 +218,7 @@ def plan_absent(id: PoolId, snapshot: MemberSnapshot, check: Check) -> PoolPlan:
     return PoolPlan(
         id=id,
         strategy=check.policy.settings.strategy,
-        remembered=replace(check.state.pools[id], seen=snapshot),
+        next_state=replace(check.state.pools[id], seen=snapshot),
         mode=PoolMode(dry_run=None if rule is None else rule.dry_run, judged=False),
         report=PoolReport(notes=(Reason.of(Rule.FEW_MEMBERS),)),
     )

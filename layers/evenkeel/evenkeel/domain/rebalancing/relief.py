@@ -79,7 +79,7 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     that loses no node.
     """
     policy, now = check.policy, check.now
-    before, restored = planned.remembered.relief, is_restored(planned.id, policy)
+    before, restored = planned.next_state.relief, is_restored(planned.id, policy)
     on = policy.shoot_relief and not restored
     if (before is None and not on) or not (
         planned.mode.judged or restored
@@ -105,9 +105,9 @@ def relieve(check: Check, planned: PoolPlan) -> tuple[PoolPlan, datetime | None]
     return _Case(planned, shoot, worker, now, on).decide(relief)
 
 
-def refused(step: ReliefStep, said: str, now: datetime) -> Relief:
+def refused(step: ReliefStep, message: str, now: datetime) -> Relief:
     """Return the relief to store after the garden has refused the number, with its message."""
-    refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, said=said[:300])
+    refusal = RefusedMaximum(number=step.maximum, generation=step.shoot.generation, at=now, message=message[:300])
     return replace(step.before, refused=refusal)
 
 
@@ -122,10 +122,10 @@ def _id_of(shoot: Shoot, worker: ShootWorker) -> str:
 
 def _storing(planned: PoolPlan, relief: Relief | None, *notes: Reason | None) -> PoolPlan:
     added = tuple(note for note in notes if note is not None)
-    remembered = planned.remembered
-    if relief != remembered.relief:
-        remembered = replace(remembered, relief=relief)
-    return replace(planned, remembered=remembered, report=replace(planned.report, notes=planned.report.notes + added))
+    next_state = planned.next_state
+    if relief != next_state.relief:
+        next_state = replace(next_state, relief=relief)
+    return replace(planned, next_state=next_state, report=replace(planned.report, notes=planned.report.notes + added))
 
 
 def _watched(
@@ -163,7 +163,7 @@ def _only_owner(planned: PoolPlan) -> OwnerRef | None:
     """Return the worker of all groups of the pool; None: there is none, or more than one."""
     owners = {
         plan.group.owner.numbers.ref
-        if plan.group.owner.numbers is not None and plan.group.owner.worker_range is not None
+        if plan.group.owner.numbers is not None and plan.group.owner.allowed_replicas is not None
         else None
         for plan in planned.groups
     }
@@ -189,7 +189,7 @@ def _unknown(relief: Relief, shoot: Shoot | Reason | None, owner: OwnerRef | Non
     if isinstance(shoot, Reason):
         return Reason.of(Rule.RELIEF_NOT, why=shoot)
     if relief.is_left:
-        return Reason.of(Rule.RELIEF_LEFT, number=relief.stands or max(relief.ours), wish=relief.wish)
+        return Reason.of(Rule.RELIEF_LEFT, number=relief.last_known or max(relief.ours), wish=relief.user_max)
     return None
 
 
@@ -237,25 +237,27 @@ class _Case:
     def _with_found(self, relief: Relief) -> tuple[Relief, list[Problem]]:
         """Return the relief after reading the Shoot, with the report of a new wish."""
         found = self.worker.maximum
-        if not relief.begun or found == relief.stands:
+        if not relief.begun or found == relief.last_known:
             return relief, []
-        if found == relief.wish:
+        if found == relief.user_max:
             # Evenkeel's number was never seen there: a run ended before its write. Else the number was reverted.
-            put_back = relief.put_back or relief.stands is not None
-            return replace(relief, stands=found, put_back=put_back, taken_back=False), []
+            reverted_by_user = relief.reverted_by_user or relief.last_known is not None
+            return replace(relief, last_known=found, reverted_by_user=reverted_by_user, restored=False), []
         if found in relief.ours:
-            return replace(relief, stands=found, taken_back=False), []
-        # A new wish is followed. The patience with dead zones starts anew, because a person takes care of the Shoot.
+            return replace(relief, last_known=found, restored=False), []
+        # A new maximum is followed. The patience with dead zones starts anew, because a person takes care of the Shoot.
         dead = dict.fromkeys(relief.dead, self.now)
-        renewed = replace(relief, wish=found, stands=found, dead=dead, taken_back=False, put_back=False, refused=None)
-        report = Problem.of(ProblemKind.NEW_WISH, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
+        renewed = replace(
+            relief, user_max=found, last_known=found, dead=dead, restored=False, reverted_by_user=False, refused=None
+        )
+        report = Problem.of(ProblemKind.NEW_INTENT, owner=str(self.shoot.ref), min=self.worker.minimum, max=found)
         return renewed, [report]
 
     def _is_over(self, relief: Relief) -> bool:
         """Return True if no number of Evenkeel's is left, at the Shoot or in the Worker, which follows it."""
-        if not relief.begun or self.worker.maximum != relief.wish or self._copied in relief.ours:
+        if not relief.begun or self.worker.maximum != relief.user_max or self._copied in relief.ours:
             return False
-        return not (relief.dead and (relief.put_back or relief.refused))  # that counts until every zone is well
+        return not (relief.dead and (relief.reverted_by_user or relief.refused))  # that counts until every zone is well
 
     @property
     def _copied(self) -> int:
@@ -269,31 +271,33 @@ class _Case:
         found, keeps = self.worker.maximum, least_that_keeps(replicas)
         if self._is_urgent(relief) and keeps > found:
             return max(self._copied, keeps), Reason.of(
-                Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish
+                Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.user_max
             )
         ripe = _ripe(relief, self.now)
         if self.on and ripe:
             return self._raised(relief, replicas, ripe)
-        if not relief.begun or found == relief.wish:
+        if not relief.begun or found == relief.user_max:
             return None, None
         if self.on and any(plan.state is not State.HEALTHY for plan in self.planned.groups):
-            return None, Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=relief.wish)
-        if keeps > relief.wish:
-            return None, Reason.of(Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.wish)
-        return relief.wish, Reason.of(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.wish)
+            return None, Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=relief.user_max)
+        if keeps > relief.user_max:
+            return None, Reason.of(Rule.RELIEF_KEEPS, place=self.place, least=keeps, wish=relief.user_max)
+        return relief.user_max, Reason.of(Rule.RELIEF_ENDS, place=self.place, number=found, wish=relief.user_max)
 
     def _raised(self, relief: Relief, replicas: Sequence[int], ripe: Collection[str]) -> tuple[int | None, Reason]:
         """Return the maximum that lets the healthy zones carry the pool, and why; None: the maximum stays."""
         found, zones = self.worker.maximum, len(replicas)
-        wish = relief.wish if relief.begun else found
-        pool_max = wish if self.planned.max is None else min(wish, self.planned.max)
+        user_max = relief.user_max if relief.begun else found
+        pool_max = user_max if self.planned.max is None else min(user_max, self.planned.max)
         left = {
             self.worker.zones.index(str(plan.group.identity.zone)): plan.group.running
             for plan in self.planned.groups
             if plan.group.identity.zone in ripe
         }
-        standing = Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=wish) if found != wish else None
-        useless = self._no_use(relief, wish, pool_max, replicas, left)
+        standing = (
+            Reason.of(Rule.RELIEF_STANDS, place=self.place, number=found, wish=user_max) if found != user_max else None
+        )
+        useless = self._no_use(relief, user_max, pool_max, replicas, left)
         if useless is not None:
             return None, standing or Reason.of(Rule.RELIEF_NOT, why=useless)
         # The number does not fall while a zone is dead, because it may be needed again.
@@ -310,12 +314,12 @@ class _Case:
         return number, raised
 
     def _no_use(
-        self, relief: Relief, wish: int, pool_max: int, replicas: Sequence[int], left: Mapping[int, int]
+        self, relief: Relief, user_max: int, pool_max: int, replicas: Sequence[int], left: Mapping[int, int]
     ) -> Reason | None:
         """Return why a higher maximum would not help, or is not wanted; None: it would."""
-        if relief.put_back:
+        if relief.reverted_by_user:
             return Reason.of(Rule.RELIEF_PUT_BACK)
-        if self.worker.minimum >= wish:
+        if self.worker.minimum >= user_max:
             # Cluster-autoscaler does not scale its groups. If all workers are like that, there is no autoscaler.
             return Reason.of(Rule.RELIEF_FIXED)
         healthy = [plan for plan in self.planned.groups if plan.state is State.HEALTHY]
@@ -353,14 +357,14 @@ class _Case:
 
         Until it does, and cluster-autoscaler after it, nodes may come that the lower number would delete.
         """
-        return relief.taken_back and self.worker.maximum == relief.wish and self._copied in relief.ours
+        return relief.restored and self.worker.maximum == relief.user_max and self._copied in relief.ours
 
     def _obstacle(self, relief: Relief, number: int) -> Reason | None:
         """Return why the number cannot be written now; None: it can."""
         if self.shoot.obstacle is not None:
             return self.shoot.obstacle
         # A raise that an interrupted run never wrote is no reason to wait.
-        happened = relief.taken_back or self.worker.maximum != relief.wish
+        happened = relief.restored or self.worker.maximum != relief.user_max
         recently = happened and relief.written_at is not None and self.now - relief.written_at < PATIENCE
         if (recently or not self.shoot.observed) and not self._is_urgent(relief):
             return Reason.of(Rule.RELIEF_UNDER_WAY)
@@ -370,21 +374,21 @@ class _Case:
             and (known.number, known.generation) == (number, self.shoot.generation)
             and self.now - known.at < _REFUSED_FOR
         ):
-            return Reason.of(Rule.RELIEF_REFUSED, number=number, said=known.said)
+            return Reason.of(Rule.RELIEF_REFUSED, number=number, said=known.message)
         return None
 
     def _step(self, relief: Relief, number: int) -> ReliefStep:
         """Return the write: the relief stores the number as Evenkeel's before it, and as written after it."""
         found = self.worker.maximum
-        begun = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), wish=found)
-        is_ours = number != begun.wish
+        begun = relief if relief.begun else replace(relief, owner=_id_of(self.shoot, self.worker), user_max=found)
+        is_ours = number != begun.user_max
         before = replace(
             begun,
             ours=tuple(dict.fromkeys((*begun.ours, number))) if is_ours else begun.ours,
             # Until the write arrives, the users' maximum is still there: that is no revert.
-            stands=begun.stands if is_ours and found != begun.wish else None if is_ours else number,
+            last_known=begun.last_known if is_ours and found != begun.user_max else None if is_ours else number,
             written_at=self.now,
-            taken_back=not is_ours,
+            restored=not is_ours,
         )
-        after = replace(before, stands=number, refused=None)
+        after = replace(before, last_known=number, refused=None)
         return ReliefStep(shoot=self.shoot, worker=self.worker.name, maximum=number, before=before, after=after)

@@ -40,7 +40,7 @@ def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> Pool
     Not ``whole``: only those whose bounds the record does not let Evenkeel write any more. An interrupted move is ended
     first, as planned, because a restore removes the ids that show its progress.
     """
-    move, begun = planned.remembered.move, planned.request.current is not None
+    move, begun = planned.next_state.move, planned.request.current is not None
     unplaced = move.still_unplaced(observation.groups) if move else 0
     if not whole:
         waits = move is not None or bool(planned.moves)
@@ -51,7 +51,7 @@ def restore(planned: PoolPlan, observation: Observation, *, whole: bool) -> Pool
     if waits:
         return planned
     groups = tuple(
-        [_restored(plan, planned.remembered) if whole or _is_held(plan.group) else plan for plan in planned.groups]
+        [_restored(plan, planned.next_state) if whole or _is_held(plan.group) else plan for plan in planned.groups]
     )
     if not whole:
         return replace(planned, groups=groups)
@@ -85,7 +85,7 @@ def with_left_groups(
         if pool.mode.opens:  # Evenkeel stops acting on it
             continue
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
-        plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.remembered)))
+        plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.next_state)))
     return tuple(plans.values())
 
 
@@ -98,7 +98,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
     return PoolPlan(
         id=id,
         strategy=policy.settings.strategy,
-        remembered=pool,
+        next_state=pool,
         mode=PoolMode(
             dry_run=group.annotations.dry_run if group.annotations.dry_run is not None or rule is None else rule.dry_run
         ),

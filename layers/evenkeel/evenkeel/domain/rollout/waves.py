@@ -138,13 +138,13 @@ class Rollout(RolloutCallers):
         return replace(self, read_since=None if unread else self.read_since or now, trouble_after=trouble_after)
 
     def unread(
-        self, looked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
+        self, checked_at: Mapping[str, datetime], counted: Collection[str], now: datetime, within: timedelta
     ) -> tuple[str, ...]:
         """Return the counted clusters of the wave that were not read since they went live, or not within this time."""
         oldest = max(self.since, now - within)
-        return tuple(id for id in self.wave if id in counted and (id not in looked_at or looked_at[id] <= oldest))
+        return tuple(id for id in self.wave if id in counted and (id not in checked_at or checked_at[id] <= oldest))
 
-    def unseen(self, looked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
+    def unseen(self, checked_at: Mapping[str, datetime], trouble_after: Mapping[str, timedelta]) -> tuple[str, ...]:
         """Return the clusters of the wave that were not read late enough to show an incident.
 
         Args:
@@ -153,9 +153,9 @@ class Rollout(RolloutCallers):
         """
         begun = self.read_since or self.since
         late = {id: begun + after + _FIRST_LOOK for id, after in trouble_after.items()}
-        return tuple(id for id in self.wave if id in late and (id not in looked_at or looked_at[id] < late[id]))
+        return tuple(id for id in self.wave if id in late and (id not in checked_at or checked_at[id] < late[id]))
 
-    def has_stood(self, now: datetime) -> bool:
+    def has_soaked(self, now: datetime) -> bool:
         """Return True if the soak of the wave is over. It starts once each cluster was read live."""
         return not self.wave or (self.read_since is not None and now >= self.read_since + self.soak_time)
 

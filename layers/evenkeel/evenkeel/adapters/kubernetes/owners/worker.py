@@ -83,13 +83,13 @@ class Worker(ReplicasOwner):
         """
         pools: dict[tuple[str, str | None], list[NodeGroup]] = {}
         for group in groups:
-            if group.owner.worker_range is not None:
+            if group.owner.allowed_replicas is not None:
                 pools.setdefault((group.key.namespace, group.identity.pool_label), []).append(group)
         return {
             member.key: Reason.of(Rule.HIBERNATED)
             for members in pools.values()
             if not any(member.requested for member in members)
-            and any(member.owner.worker_range and member.owner.worker_range.min for member in members)
+            and any(member.owner.allowed_replicas and member.owner.allowed_replicas.min for member in members)
             for member in members
         }
 

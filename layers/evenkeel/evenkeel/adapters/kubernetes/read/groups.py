@@ -33,7 +33,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import (
-    SOMEBODY,
+    UNNAMED,
     Annotations,
     AutoscalerOptions,
     Bounds,
@@ -247,7 +247,7 @@ class _GroupReader:
             least_min=claim.min_min,
             lowers_replicas=owner.lowers_replicas,
             pinning=claim.pinning,
-            worker_range=replicas_owner.range(*pool, zone or "") if replicas_owner else None,
+            allowed_replicas=replicas_owner.range(*pool, zone or "") if replicas_owner else None,
             node_cap=self._node_cap,
             max_only=owner.max_only,
             bounds_are_read=flavour.autoscaler.discovers_groups,
@@ -283,8 +283,8 @@ def _field_managers(scalable: Scalable, claim: Claim) -> FieldManagers:
         # A forced apply takes the fields from any other applier.
         bounds_applied_by="" if isinstance(claim.owner, AppliedBounds) else controller_of_field(holder, claim.path),
         replicas_applied_by=controller_of_field(scalable.item, _REPLICAS),
-        bounds_by=last_writer(holder, claim.path) or SOMEBODY,
-        replicas_by=last_writer(scalable.item, _REPLICAS) or SOMEBODY,
+        bounds_by=last_writer(holder, claim.path) or UNNAMED,
+        replicas_by=last_writer(scalable.item, _REPLICAS) or UNNAMED,
     )
 
 

@@ -113,9 +113,9 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     # No further source exists: there is no other object, or it was read, or its kind's complete list does not have it.
     stated = get_path(member.scalable, flavour.nodes.template.path) if flavour.nodes.template else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in sources.kinds
-    settled = stated is None or source is not None or listed
-    unseen = closed and flavour.autoscaler.discovers_groups and (blind or settled)
-    reason = _closed_because(template, reading.faults, unseen, None if settled else reference) if closed else None
+    is_certain = stated is None or source is not None or listed
+    unseen = closed and flavour.autoscaler.discovers_groups and (blind or is_certain)
+    reason = _closed_because(template, reading.faults, unseen, None if is_certain else reference) if closed else None
     described = replace(
         group.template,
         node=merged(template, _USUAL) if is_known else None,

@@ -14,7 +14,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.domain.model.groups import Machine, NodeGroup
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rebalancing.replicas.deletion import deletion_candidates, no_surplus
 from evenkeel.domain.rebalancing.writes import Patch
 from evenkeel.texts.english import sentence
 
@@ -94,7 +94,7 @@ class Marker:
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Remove Evenkeel's marks from these machines; return False while one of the group's machines must still go."""
         mark, staying = FLAVOURS[group.key.flavour].machines.mark, self._staying(group)
-        if not nobody_goes((machine for machine, _ in staying), group.requested):
+        if not no_surplus((machine for machine, _ in staying), group.requested):
             return False
         for machine, item in staying:
             if machine.name in names and mark.is_set_on(item):

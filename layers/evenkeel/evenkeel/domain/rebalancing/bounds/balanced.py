@@ -39,14 +39,14 @@ def _balanced(pool: PoolDraft) -> list[Size]:
         deal = _Deal(pool.pool.max, pool.groups)
         deal.serve(pool.awaited)
         deal.level_out(grower, 0)
-        stands = last is not None and last.is_for(fresh) and deal.is_as(last)
-        publication, ends = last if stands and last else replace(fresh, lent=True), None
+        lasts = last is not None and last.is_for(fresh) and deal.is_as(last)
+        publication, ends = last if lasts and last else replace(fresh, lent=True), None
     sizes = deal.sizes(pool.pool.min)
     if publication is not last and ends is None:
         maxima = {draft.key: size.max for draft, size in zip(pool.groups, sizes, strict=True)}
         publication = replace(publication, maxima=maxima)
-    if ends is None and (publication.lent or deal.is_scarce) and pool.now < publication.stands_until:
-        ends = publication.stands_until
+    if ends is None and (publication.lent or deal.is_scarce) and pool.now < publication.ends_at:
+        ends = publication.ends_at
     pool.bounds.publication, pool.bounds.deal_ends = publication, ends
     return sizes
 
@@ -73,7 +73,7 @@ def _after_change(
 
 def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publication) -> tuple["_Deal", Publication]:
     """Keep the deal of an unchanged pool until it has been read. An unused loan then ends, or the last nodes rotate."""
-    if pool.now < last.stands_until:
+    if pool.now < last.ends_at:
         deal.level_out(last.grower, last.turn)
         if not deal.is_as(last):
             deal = _Deal(pool.pool.max, pool.groups)

@@ -25,7 +25,7 @@ def _held(group: NodeGroup) -> NodeGroup:
         return group
     # While a value of Evenkeel's is there, the desired bounds are those from before it; after that, those that are set.
     numbers = replace(numbers, takes_ours=group.has_ours_with_bounds)
-    return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, worker_range=group.bounds))
+    return replace(group, owner=replace(group.owner, numbers=numbers, bounds_held=True, allowed_replicas=group.bounds))
 
 
 def without_foreign(pools: Iterable[AnyPool], without: Collection[PoolId]) -> list[AnyPool]:

@@ -65,7 +65,7 @@ class _Health:
         group = self.group
         caps = (
             group.annotations.zone_max,
-            None if group.owner.worker_range is None else group.owner.worker_range.max,
+            None if group.owner.allowed_replicas is None else group.owner.allowed_replicas.max,
         )
         has_room = all(cap is None or cap > group.requested for cap in caps)
         return self.own is State.HEALTHY and self.throttled_requested is None and has_room

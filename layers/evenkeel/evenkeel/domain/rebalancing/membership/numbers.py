@@ -64,13 +64,13 @@ def _summed(field: str, sources: NumberSources) -> Origin | None:
             desired = desired_bounds_of(group, sources.state)
             if desired is not None:
                 shares.setdefault(
-                    group.owner.numbers.ref.id, OwnerShare(owner=group.owner.numbers, wish=number(desired))
+                    group.owner.numbers.ref.id, OwnerShare(owner=group.owner.numbers, desired=number(desired))
                 )
         elif (bounds := adopted_bounds(group, sources.state)) is not None:
             adopted.append((group, number(bounds)))
     if not shares and not adopted and field == POOL_MAX:
         return None
-    total = sum(share.wish for share in shares.values()) + sum(bound for _, bound in adopted)
+    total = sum(share.desired for share in shares.values()) + sum(bound for _, bound in adopted)
     return Origin(
         field=field,
         value=min(LARGEST_COUNT, total),  # more could be published, but never read back
@@ -127,9 +127,9 @@ def fix_for(pool: AnyPool) -> Fix:
     if source.cut_by is not None:
         return Fix(unfixable=Unfixable.CUT)
     if source.owners:
-        least = min(source.owners, key=lambda share: (share.wish, share.owner.ref))
-        after = least.wish + pool.zones - source.value
-        return Fix(changes=(Change(owner=least.owner, before=least.wish, after=after),))
+        least = min(source.owners, key=lambda share: (share.desired, share.owner.ref))
+        after = least.desired + pool.zones - source.value
+        return Fix(changes=(Change(owner=least.owner, before=least.desired, after=after),))
     if source.rule is not None:
         return Fix(changes=(Change(rule=source.rule, before=source.rule.max, after=pool.zones),))
     return _annotation_fix(pool, source.groups if source.source is Source.ANNOTATION else ())

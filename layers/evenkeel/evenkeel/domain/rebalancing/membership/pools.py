@@ -269,7 +269,7 @@ def _with_new_intents(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
         if owner is not None and is_new_intent(group, pool.state):
             bounds = owner.bounds
             desired_bounds[owner.ref.id] = DesiredBounds(bounds=bounds)
-            reports.append(Problem.of(ProblemKind.NEW_WISH, owner=str(owner.ref), min=bounds.min, max=bounds.max))
+            reports.append(Problem.of(ProblemKind.NEW_INTENT, owner=str(owner.ref), min=bounds.min, max=bounds.max))
         if owner is not None and owner.takes_ours and published is not None:
             is_revert = published.bounds == group.bounds or is_put_back(group, pool.state)
             group = (

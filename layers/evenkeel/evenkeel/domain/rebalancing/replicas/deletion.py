@@ -61,7 +61,7 @@ def deletion_candidates(
     return tuple(machine.name for machine in order[: max(0, len(staying) - requested)])
 
 
-def nobody_goes(machines: Iterable[Machine], requested: int) -> bool:
+def no_surplus(machines: Iterable[Machine], requested: int) -> bool:
     """Return True if there are no more machines than replicas: a mark has done its work then."""
     return sum(not machine.deleting for machine in machines) <= requested
 

@@ -89,7 +89,7 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
             if draft.group.owner.bounds_held:
                 rule = Rule.STUCK_BY_BOUNDS
             else:
-                rule = Rule.STUCK_BY_WORKER if draft.group.owner.worker_range else Rule.STUCK_BY_OWNER
+                rule = Rule.STUCK_BY_WORKER if draft.group.owner.allowed_replicas else Rule.STUCK_BY_OWNER
             draft.add_reason(rule, count=count, minimum=lowest)
         else:
             draft.add_reason(Rule.STUCK_PUT_BACK, count=count)

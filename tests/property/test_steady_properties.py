@@ -1,4 +1,4 @@
-"""A cluster that is settled is glanced at, and that misses nothing, whatever happens between looks."""
+"""A cluster that is steady is glanced at, and that misses nothing, whatever happens between looks."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,7 +7,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.application.rebalancing.plan import is_settled, plan_for
+from evenkeel.application.rebalancing.plan import is_steady, plan_for
 from evenkeel.application.rebalancing.ports import SteadyCluster
 from evenkeel.domain.incidents.health import evaluate
 from evenkeel.domain.model.incidents import ClusterHealth
@@ -40,17 +40,15 @@ def test_time_changes_no_steady_plan(
     running: Triple, numbers: tuple[int, int], strategy: str, later: list[timedelta]
 ) -> None:
     house = settled_house(running, numbers, strategy)
-    remembered, observation = house.store.load("demo"), house.cluster.observe()
-    remembered = replace(remembered, state=replace(remembered.state, offerings={}))
-    plan = plan_for(remembered, remembered.policy, observation, house.clock.at)
-    if not is_settled(remembered, observation, plan):
+    stored, observation = house.store.load("demo"), house.cluster.observe()
+    stored = replace(stored, state=replace(stored.state, offerings={}))
+    plan = plan_for(stored, stored.policy, observation, house.clock.at)
+    if not is_steady(stored, observation, plan):
         return
     for time in later:
-        again = plan_for(remembered, remembered.policy, observation, house.clock.at + time)
+        again = plan_for(stored, stored.policy, observation, house.clock.at + time)
         assert replace(again, now=plan.now) == plan
-        assert (
-            evaluate(remembered.cluster_health, again, remembered.state.groups, timedelta(minutes=5)) == ClusterHealth()
-        )
+        assert evaluate(stored.cluster_health, again, stored.state.groups, timedelta(minutes=5)) == ClusterHealth()
 
 
 happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume", "nothing", "nothing", "nothing"])
@@ -88,7 +86,7 @@ def nothing_known(_: object) -> dict[str, SteadyCluster]:
 
 
 def quiet(house: House) -> None:
-    """A quarter of an hour of looks with the runs that they ask for, and nothing else, or until it is settled."""
+    """A quarter of an hour of looks with the runs that they ask for, and nothing else, or until it is steady."""
     for _ in range(16):
         if house.store.steady_clusters(["demo"]):
             return
