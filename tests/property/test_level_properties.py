@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.convergence.level import HELD, RESTS, level_minima
+from evenkeel.domain.convergence.level import LEVEL_HELD, RESTS, level_minima
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.groups import PoolId, State
@@ -108,10 +108,10 @@ def test_a_hold_ends_half_an_hour_after_the_last_removal(
 def _check(pool: Played, went_at: datetime, after: PoolState, before: PoolState | None) -> None:
     held = sum(found.bounds.min for found in pool.groups if found.bounds is not None)
     if held:
-        assert pool.now < went_at + HELD
-        assert after.held_until == went_at + HELD
+        assert pool.now < went_at + LEVEL_HELD
+        assert after.held_until == went_at + LEVEL_HELD
         soon = pool.next_check()
-        assert timedelta(seconds=soon) <= HELD
+        assert timedelta(seconds=soon) <= LEVEL_HELD
     last = before.held_until if before is not None else None
     if last is not None and last <= pool.now and after.held_until != last and after.held_until is not None:
         assert pool.now >= last + RESTS

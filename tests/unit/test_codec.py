@@ -71,7 +71,7 @@ VALUES: list[Any] = [
     OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
     SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
     Timer(due=NOW, step=2),
-    Unreachable(since=NOW, looks=1, last_check=NOW, next_check=NOW),
+    Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
     LookedAt(at=NOW, clusters=("a",)),
     replace(ROLLOUT, left_out={"e": LeftOut.PAUSED}, halts=(Halt(),)),
     *(PoolState(convergence=ConvergenceState(step=step)) for step in STEPS),

@@ -127,7 +127,9 @@ class House:
         store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_check(cluster, EventCheckRecord(at=NOW, by="event-1"), None)
         store.save_timer(cluster, Timer(due=until), None)
-        store.save_silence(cluster, Unreachable(since=NOW, looks=1, last_check=NOW, next_check=until, why="away"), None)
+        store.save_unreachable(
+            cluster, Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=until, why="away"), None
+        )
         store.save_cluster_health(
             cluster, ClusterHealth(incidents=(Incident(kind=IncidentKind.ACCESS, since=NOW),)), None
         )
