@@ -37,7 +37,7 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.parts import replace
-from tests.unit.test_decisions import large_decision
+from tests.unit.rebalancing.test_decisions import large_decision
 
 #: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
 KINDS = ["memory", "table", "bench"]
