@@ -68,7 +68,6 @@ def main(arguments: Sequence[str]) -> None:
     options = [argument for argument in arguments if argument not in BENCHES]
     if options and len(names) != 1:
         raise SystemExit(f"{options[0]}: name one bench before its options; --list prints all names")
-    logging.disable(logging.CRITICAL)  # benches provoke failures, and the product logs each of them
     for name in names:
         chosen = options_of(BENCHES[name], options)
         print(f"\n## {name}")
@@ -76,4 +75,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # benches provoke failures, and the product logs each of them
     main(sys.argv[1:])
