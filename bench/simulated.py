@@ -14,7 +14,7 @@ from evenkeel_cli.simulation.engine import SERVERLESS, STATIC, Run, variants_of
 from evenkeel_cli.simulation.measures import Measures, PodMeasures, Wave, measure
 from evenkeel_cli.simulation.scenario import Scenario, read_scenario
 from sandbox.template import ROOT
-from tests.unit.test_level import ebb
+from tests.unit.convergence.test_level import ebb
 
 _CHECK = 60  # seconds from one scan to the next
 Object = dict[str, Any]

@@ -322,7 +322,7 @@ def _ineffective_columns(seeds: int) -> dict[str, int]:
 
 def ineffective_orders(worlds: int = 100, hours: int = 6) -> Rows:
     """Measure nodes ordered each hour where new nodes do not help, with the memory of orders and without it."""
-    without = patch.object(OrderMemory, "vain", lambda _, __: {})
+    without = patch.object(OrderMemory, "ineffective_groups", lambda _, __: {})
     for name, case in vain_orders.CASES.items():
         columns = {}
         for how, memory in (("with memory", nullcontext()), ("without", without)):

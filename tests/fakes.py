@@ -233,7 +233,7 @@ class InMemoryStore:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._save(cluster, TIMER, timer, versions)
 
-    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
+    def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         self._save(cluster, SILENCE, unreachable, versions)
 
     def save_cluster_health(self, cluster: str, cluster_health: ClusterHealth, versions: Versions | None) -> None:

@@ -1,9 +1,9 @@
 """The filters of kube-scheduler: it binds pods to nodes, or reports in its own words why no node fits.
 
 The module follows the scheduler's rules alone and reads the stored objects, so it can disagree with Evenkeel's model;
-`tests/property/test_scheduler_agrees.py` compares both. The order is that of the default profile (Kubernetes 1.36,
-pkg/scheduler/framework/plugins). The emptiest fitting node gets the pod. There is no preemption, no preferred affinity
-and no device claim. A pod whose containers are resized in place counts by its spec.
+`tests/property/demand/test_scheduler_agrees.py` compares both. The order is that of the default profile (Kubernetes
+1.36, pkg/scheduler/framework/plugins). The emptiest fitting node gets the pod. There is no preemption, no preferred
+affinity and no device claim. A pod whose containers are resized in place counts by its spec.
 """
 
 from __future__ import annotations

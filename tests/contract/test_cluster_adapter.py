@@ -1203,7 +1203,7 @@ class TestBrokenLists:
         broken.api.faults.add(method="GET", path_contains=where, query_contains="continue=", **fault)
         outcome = broken.run()
         assert outcome.unreachable
-        assert outcome.message.startswith("demo: not looked at: ")
+        assert outcome.message.startswith("demo: not checked: ")
         assert "\n" not in outcome.message
         assert broken.api.requests.count(method="PATCH") == 0
         assert broken.run().written

@@ -19,7 +19,7 @@ from sandbox.chromium import Chromium, Page, find_chromium
 from sandbox.template import ROOT
 from tests.builders import NOW
 from tests.pages import told_fleet, told_quota
-from tests.unit.test_page import EVIL, palette, told_plan, told_simulation, told_status
+from tests.unit.page.test_page import EVIL, palette, told_plan, told_simulation, told_status
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from evenkeel import __version__
 from sandbox.template import ROOT
-from tests.unit.test_cli import Files, pool_of
+from tests.unit.cli.test_cli import Files, pool_of
 
 PYTHON = shlex.quote(sys.executable)  # a checkout may lie in a folder with a space in its name
 

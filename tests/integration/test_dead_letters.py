@@ -23,7 +23,7 @@ from sandbox.template import ROOT
 from sandbox.triggers import InProcess
 from tests.integration import staging
 from tests.integration.staging import EVENTS
-from tests.unit.test_docs import block, blocks
+from tests.unit.project.test_docs import block, blocks
 
 PAGE = ROOT / "docs" / "dead-letters.md"
 PROGRAM = block("dead-letters.md", "python", "again")

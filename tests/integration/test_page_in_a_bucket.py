@@ -16,7 +16,7 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.triggers import InProcess, Triggers
 from tests.fakes import FakeClock
 from tests.integration.staging import EVENTS
-from tests.unit.test_page import told_plan
+from tests.unit.page.test_page import told_plan
 
 BUCKET = "pages-of-a-test"
 TICK = EVENTS["page-schedule"]

@@ -37,7 +37,7 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.parts import replace
-from tests.unit.test_decisions import large_decision
+from tests.unit.rebalancing.test_decisions import large_decision
 
 #: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
 KINDS = ["memory", "table", "bench"]
@@ -191,7 +191,7 @@ SOON = NOW + MINUTE
 DONE = REQUEST.model_copy(update={"done": True, "result": "4 nodes"})
 LATER = EventCheckRecord(at=SOON, by="event-2")
 ILL, WELL = ClusterHealth().with_incidents([INCIDENT]), ClusterHealth().with_incidents([INVALID])
-SILENT = Unreachable(since=NOW, looks=2, last_check=NOW, next_check=NOW + 2 * MINUTE, why="no answer")
+SILENT = Unreachable(since=NOW, failed_checks=2, last_check=NOW, next_check=NOW + 2 * MINUTE, why="no answer")
 
 WRITES = {
     "control": Write("META#CONTROL", "save_record", (record(),), lambda it: it.control, PAUSED, ControlRecord()),
@@ -201,7 +201,9 @@ WRITES = {
     "request": Write("GROWTH#r1", "save_scale_request", (), lambda it: it.scale_requests.get("r1"), REQUEST, DONE),
     "timer": Write("LOOK", "save_timer", (), lambda it: it.timer, Timer(due=SOON), Timer(due=NOW)),
     "event check": Write("HEARD", "save_event_check", (), lambda it: it.event_check, LOOK, LATER),
-    "silence": Write("SILENCE", "save_silence", (), lambda it: it.unreachable, SILENT, replace(SILENT, looks=3)),
+    "silence": Write(
+        "SILENCE", "save_unreachable", (), lambda it: it.unreachable, SILENT, replace(SILENT, failed_checks=3)
+    ),
     "health": Write("HEALTH", "save_cluster_health", (), lambda it: it.cluster_health, ILL, WELL),
 }
 
@@ -251,7 +253,7 @@ class TestWrites:
 
 
 def test_silence_is_kept_until_a_day_after_the_next_check(kept: Kept, registered: ActionStore) -> None:
-    registered.save_silence("demo", SILENT, None)
+    registered.save_unreachable("demo", SILENT, None)
     for days, unreachable in ((1, SILENT), (2, None)):
         kept.clock.at = NOW + timedelta(days=days)
         assert registered.load("demo").unreachable == unreachable
@@ -832,7 +834,7 @@ class TestTheTableItself:
             gone.registrations,
             gone.offerings,
             lambda: gone.called("name"),
-            lambda: gone.save_silence("demo", SILENT, None),
+            lambda: gone.save_unreachable("demo", SILENT, None),
             lambda: gone.save_steady("demo", SETTLED, Versions()),
             lambda: gone.steady_clusters(["demo"]),
             lambda: gone.registered("demo"),

@@ -48,9 +48,9 @@ _RECORD_FIELDS = ("share_offerings", "converge", "expander", "expander_order", "
 _POOL_FIELDS = ("name", "min", "max", "on_failure", "level")
 # Methods of ports without effect in a simulation, with their results.
 _NO_EFFECT: Mapping[str, Any] = {
-    **dict.fromkeys(("save_scale_request", "save_silence", "save_looked_at", "save_settled", "forget")),
+    **dict.fromkeys(("save_scale_request", "save_unreachable", "save_checked_at", "save_steady", "forget")),
     **dict.fromkeys(("give_back_lease", "write_pool_maximum", "write_owner_numbers", "write_shoot_maximum")),
-    **dict.fromkeys(("emit_event", "request", "request_looks", "sleep")),
+    **dict.fromkeys(("emit_event", "request", "request_checks", "sleep")),
     "seen": {},
     "shoots": {},
     "shows": False,

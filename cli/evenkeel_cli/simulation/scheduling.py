@@ -1,7 +1,8 @@
 """The simulated scheduler: where a pod fits, and which node it gets.
 
-It shares no code with ``domain.demand``, so that a run shows errors there; tests/property/test_simulated_scheduling.py
-compares both. The autoscaler's model uses it, as the real one uses the real scheduler.
+It shares no code with ``domain.demand``, so that a run shows errors there;
+tests/property/cli/test_simulated_scheduling.py compares both. The autoscaler's model uses it, as the real one uses the
+real scheduler.
 """
 
 from collections import Counter

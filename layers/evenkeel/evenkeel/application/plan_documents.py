@@ -1,6 +1,6 @@
 """Plans and decisions as JSON: one shape for writers and readers.
 
-The names are a contract (docs/dry-run.md, docs/decision.schema.json). Readers ignore fields of newer releases.
+The names are a contract (docs/decision.schema.json, docs/plan.schema.json). Readers ignore fields of newer releases.
 """
 
 from collections.abc import Iterable, Mapping
@@ -182,7 +182,7 @@ class ClusterDemandDocument(Document):
     unmet: tuple[UnfitDocument, ...] = ()  # no pool can serve them
     not_counted: tuple[UnfitDocument, ...] = ()
     fit_already: Count = 0
-    check_again: Annotated[Timestamp | None, ONLY_WHEN_KNOWN] = None
+    check_again: Annotated[Timestamp | None, Field(alias="lookAgain"), ONLY_WHEN_KNOWN] = None
     says: tuple[str, ...] = ()
 
 
@@ -310,11 +310,11 @@ def document_json(document: Document) -> dict[str, Any]:
     return json
 
 
-def decision_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a decision."""
+def schema_of(document: type[PlanDocument] | type[DecisionDocument]) -> dict[str, Any]:
+    """Return the JSON Schema of a plan or of a decision."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_adapter(DecisionDocument).json_schema(by_alias=True, mode="serialization"),
+        **TypeAdapter(document).json_schema(by_alias=True, mode="serialization"),
     }
 
 

@@ -156,7 +156,7 @@ class DynamoStore:
         """Store when the next check is due besides the scans. Raises StateConflictError if it has changed."""
         self._save(cluster, records.TIMER, timer, versions)
 
-    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
+    def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Store that the cluster does not answer, or answers again. Raises StateConflictError if it has changed."""
         self._save(cluster, records.SILENCE, unreachable, versions)
 

@@ -48,7 +48,7 @@ class RunStore(ClusterStore, LeaseStore, HealthStore, OfferingStore, CheckStamps
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Write when the next check is due besides the scans."""
 
-    def save_silence(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
+    def save_unreachable(self, cluster: str, unreachable: Unreachable, versions: Versions | None) -> None:
         """Write that the cluster does not answer, or answers again."""
 
     def save_steady(self, cluster: str, steady: SteadyState, versions: Versions) -> None:

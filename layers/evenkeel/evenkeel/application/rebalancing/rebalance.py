@@ -194,7 +194,7 @@ class _Rounds:
         if self.result in (CheckResult.UNSEEN, CheckResult.ANSWERS):
             self.ports.store.save_checked_at([self._cluster], self.ports.clock.now())
         if stored.unreachable is not None and stored.is_unreachable:
-            self._save_silence(stored, replace(stored.unreachable, failed_checks=0))
+            self._save_unreachable(stored, replace(stored.unreachable, failed_checks=0))
         self.summary.plan, self.refused = planned.plan, planned.refused
         return planned
 
@@ -266,7 +266,7 @@ class _Rounds:
             return True
         if unreachable is None or self.result is CheckResult.ANSWERS or not unreachable.keeps_away(now):
             return False
-        if (sooner := unreachable.asked_soon(now)) is not None and self._save_silence(stored, sooner):
+        if (sooner := unreachable.asked_soon(now)) is not None and self._save_unreachable(stored, sooner):
             self._check_alone(sooner)
         self._unreadable(f"it has not answered since {rfc3339(unreachable.since)}: {unreachable.why}")
         return True
@@ -275,18 +275,18 @@ class _Rounds:
         """Count a check without an answer, request the next one, and open the incident when it is due."""
         now, health = self.ports.clock.now(), stored.cluster_health
         unreachable = after_no_answer(stored.unreachable, now, reason)
-        if unreachable is not None and self._save_silence(stored, unreachable):
+        if unreachable is not None and self._save_unreachable(stored, unreachable):
             self._check_alone(unreachable)
         known = unreachable or stored.unreachable
         since, after = now if known is None else known.since, stored.record.opens_trouble_after
         after_this = evaluate_unread(health, kind, reason, since, self.ports.clock.now(), after)
         self._store_health(health, after_this, stored.versions)
 
-    def _save_silence(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
+    def _save_unreachable(self, stored: StoredCluster, unreachable: Unreachable) -> bool:
         """Return False if another run has just stored it."""
         self._forget_steady(stored)
         try:
-            self.ports.store.save_silence(self._cluster, unreachable, stored.versions)
+            self.ports.store.save_unreachable(self._cluster, unreachable, stored.versions)
         except StateConflictError:
             return False
         return True

@@ -31,10 +31,10 @@ from evenkeel.domain.model.convergence import (
     AFTER_FAILURE,
     BUDGET,
     COMES_BACK,
-    HELD,
     IDLE_GOES,
     PASS_LASTS,
     SETTLES,
+    STEP_HELD,
     Cancelling,
     Choice,
     ConvergenceState,
@@ -169,8 +169,8 @@ def _with_bound_demand(convergence: ConvergenceState, drafts: Drafts, now: datet
     if last is not None and now - last.at <= COMES_BACK and _grew(drafts, last.source, last.requested):
         causes.append(last.at)
     if causes and not is_doubtful:
-        is_held = convergence.held_until is not None and max(causes) + HELD <= convergence.held_until
-        return convergence if is_held else convergence.held(now, HELD)
+        is_held = convergence.held_until is not None and max(causes) + STEP_HELD <= convergence.held_until
+        return convergence if is_held else convergence.held(now, STEP_HELD)
     if is_doubtful or any(draft.state is not State.HEALTHY for draft in drafts.values()):
         return _with_excused_growth(convergence, drafts)
     return convergence

@@ -1,9 +1,9 @@
 """Level shrink: while cluster-autoscaler removes nodes, hold the mins of smaller zones, so that fuller ones give.
 
 cluster-autoscaler ignores zones when it scales down. It removes no node of a group at its min. It also restarts the
-unneeded clocks of such a group (measured), so a held node lives up to its unneeded time longer. Therefore a hold lasts
-for ``HELD`` after the last node that went, and the next one starts ``RESTS`` later at the earliest. With a workload
-view it starts with the first unneeded node of a fuller zone, and applies only while there is one.
+unneeded clocks of such a group (measured), so a held node lives up to its unneeded time longer. So a hold lasts for
+``LEVEL_HELD`` after the last removal, and the next hold starts ``RESTS`` later at the earliest. With a workload view it
+starts with the first unneeded node of a fuller zone, and applies only while there is one.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
@@ -20,7 +20,7 @@ from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.reasons import Rule
 
-HELD = timedelta(minutes=30)
+LEVEL_HELD = timedelta(minutes=30)
 RESTS = timedelta(hours=3)
 
 
@@ -66,7 +66,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
                 draft.add_reason(Rule.LEVEL_RESTS, until=until + RESTS)
         return False
     if _a_node_went(pool) or (helps and not holds):
-        pool.bounds.held_until = pool.now + HELD
+        pool.bounds.held_until = pool.now + LEVEL_HELD
         return True
     return holds
 

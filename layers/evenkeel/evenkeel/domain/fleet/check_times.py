@@ -12,16 +12,14 @@ from itertools import accumulate
 from math import ceil
 from typing import Self
 
-from evenkeel.domain.model.incidents import TROUBLE_AFTER
-
 # The first comes 15 s after a write: an autoscaler's /scale patch has no version and can land after Evenkeel's. While
 # nothing changes, the next ones come another 30 s and 60 s later.
 SECOND_CHECKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
 # An unreachable cluster costs a check its whole deadline, so it is retried less and less often.
-# With the default delay the fourth retry comes when the incident opens.
-RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), TROUBLE_AFTER - timedelta(minutes=3), TROUBLE_AFTER)
+# With the default delay of an incident, five minutes, the fourth try comes when it opens.
+RETRY_DELAYS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
 # Messages are seconds late. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
 # The clocks of the functions that request and run a check may differ by so much.

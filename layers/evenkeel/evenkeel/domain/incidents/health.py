@@ -59,7 +59,7 @@ Groups = Mapping[GroupKey, GroupState]
 """The stored state of each group, as a run leaves it."""
 
 
-def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, after: timedelta) -> ClusterHealth:
+def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, delay: timedelta) -> ClusterHealth:
     """Return the health of a cluster that was read and planned for.
 
     Args:
@@ -74,7 +74,7 @@ def evaluate(before: ClusterHealth, plan: Plan, groups: Groups, after: timedelta
         if pool.mode.valid and not pool.mode.judged:  # the list may be partial: known incidents stay
             incidents += [incident for incident in before.incidents if incident.pool == str(pool.id)]
             continue
-        check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, after=after, demand=plan.demand)
+        check = _PoolCheck(pool=pool, groups=groups, known=known, now=plan.now, delay=delay, demand=plan.demand)
         incidents += check.incidents()
     return before.with_incidents([*incidents, *_two_autoscalers(known, plan)])
 
@@ -89,14 +89,14 @@ def _two_autoscalers(known: Mapping[str, Incident], plan: Plan) -> list[Incident
 
 
 def evaluate_unread(
-    before: ClusterHealth, kind: IncidentKind, message: str, since: datetime, now: datetime, after: timedelta
+    before: ClusterHealth, kind: IncidentKind, message: str, since: datetime, now: datetime, delay: timedelta
 ) -> ClusterHealth:
     """Return the health of a cluster that could not be read since then. The incidents of its pools stay as they are.
 
     Only ``unreachable`` waits for the delay: an operator must fix the other kinds.
     """
     unread = before.unread
-    opens = kind is not IncidentKind.UNREACHABLE or now - since >= after - _SLACK
+    opens = kind is not IncidentKind.UNREACHABLE or now - since >= delay - _SLACK
     if opens and (unread is None or unread.kind is not kind):
         unread = Incident(kind=kind, since=since if unread is None else unread.since, message=_excerpt(message))
     return before if unread is None else _of_cluster(before, unread)
@@ -133,7 +133,7 @@ class _PoolCheck:
     groups: Groups
     known: Mapping[str, Incident]
     now: datetime
-    after: timedelta
+    delay: timedelta
     demand: Advice | None  # None: pods and nodes were not read
 
     def incidents(self) -> Iterator[Incident]:
@@ -305,7 +305,7 @@ class _PoolCheck:
         if all_run and (not gave_up or self._no_pod_waits()):
             return True
         can_grow = any(plan.state is State.HEALTHY for plan in self.pool.groups)
-        return can_grow and self.now - calm >= self.after
+        return can_grow and self.now - calm >= self.delay
 
     def _no_pod_waits(self) -> bool:
         demand, pool = self.demand, self.pool.demand.advice
@@ -415,12 +415,12 @@ def _at_once(*_: object) -> bool:
 
 
 def _after_the_delay(check: _PoolCheck, incident: Incident) -> bool:
-    return check.now - incident.since >= check.after
+    return check.now - incident.since >= check.delay
 
 
-def _if_no_group_can_take_over(check: _PoolCheck, *_: object) -> bool:
+def _at_once_if_starved_else_after_delay(check: _PoolCheck, *_: object) -> bool:
     since = check.missing_since
-    return check.pool.report.starved > 0 or (since is not None and check.now - since >= check.after)
+    return check.pool.report.starved > 0 or (since is not None and check.now - since >= check.delay)
 
 
 class _PoolKind(NamedTuple):
@@ -433,7 +433,7 @@ class _PoolKind(NamedTuple):
 
 
 _POOL_KINDS = (
-    _PoolKind(IncidentKind.MISSING, _PoolCheck.find_missing, opens=_if_no_group_can_take_over),
+    _PoolKind(IncidentKind.MISSING, _PoolCheck.find_missing, opens=_at_once_if_starved_else_after_delay),
     _PoolKind(IncidentKind.INVALID, _PoolCheck.find_invalid),
     _PoolKind(IncidentKind.REFUSED, _PoolCheck.find_refused),
     _PoolKind(IncidentKind.CONTESTED, _PoolCheck.find_contested),

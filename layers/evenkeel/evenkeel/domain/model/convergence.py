@@ -18,7 +18,7 @@ SETTLES = timedelta(minutes=10)
 # Replicas that the source requests again within this time are demand that is bound to its zone.
 COMES_BACK = timedelta(minutes=15)
 # Bound demand then holds the pool for this long.
-HELD = timedelta(hours=24)
+STEP_HELD = timedelta(hours=24)
 # A step that failed although its node ran holds the pool: the next step would fail in the same way.
 AFTER_FAILURE = timedelta(hours=1)
 BUDGET = timedelta(hours=1)

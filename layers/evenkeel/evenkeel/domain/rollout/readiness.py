@@ -11,7 +11,7 @@ from evenkeel.domain.model.states import GroupState
 # The default time that a dry run must last.
 NEEDED = timedelta(days=3)
 # As many changes by others make a write contested.
-OFTEN = 3
+REWRITTEN_TOO_OFTEN = 3
 # Patches of one node group in a day: one every five minutes. A pool at rest needs far fewer.
 RESTLESS = 288
 
@@ -65,7 +65,7 @@ class DryRun:
             for hindrance, is_so in {
                 Hindrance.TOO_SHORT: self.days < needed / timedelta(days=1),
                 Hindrance.PUT_BACK: bool(self.put_back),
-                Hindrance.WRITTEN_BY_OTHERS: any(times >= OFTEN for times in self.rewritten.values()),
+                Hindrance.WRITTEN_BY_OTHERS: any(times >= REWRITTEN_TOO_OFTEN for times in self.rewritten.values()),
                 Hindrance.RESTLESS: self.patches_per_day > RESTLESS * max(1, self.groups),
             }.items()
             if is_so

@@ -18,7 +18,7 @@ from evenkeel.domain.model.incidents import ClusterHealth, IncidentKind
 # A wave is rolled back if it is not checked within so long after its soak time.
 LONGEST_WAIT = timedelta(minutes=30)
 # The first check of a wave comes within so long. A node that is missing then is an incident ``trouble_after`` later.
-_FIRST_LOOK = timedelta(minutes=1)
+_FIRST_CHECK = timedelta(minutes=1)
 # A cluster of a wave that was not read for so long is paused or unreachable: the soak starts again.
 READ_WITHIN = timedelta(minutes=5)
 
@@ -131,7 +131,7 @@ class Rollout(RolloutCallers):
     @property
     def soak_time(self) -> timedelta:
         """Return the soak time: the soak, or longer if the clusters need it to open an incident."""
-        return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_LOOK)
+        return self.soak if self.trouble_after is None else max(self.soak, self.trouble_after + _FIRST_CHECK)
 
     def watched(self, unread: Collection[str], trouble_after: timedelta | None, now: datetime) -> "Rollout":
         """Return the rollout with the start of its soak. These clusters of the wave are not read."""
@@ -148,11 +148,11 @@ class Rollout(RolloutCallers):
         """Return the clusters of the wave that were not read late enough to show an incident.
 
         Args:
-            looked_at: When each cluster was last read.
+            checked_at: When each cluster was last read.
             trouble_after: Of each cluster that counts: the delay until a missing node is an incident.
         """
         begun = self.read_since or self.since
-        late = {id: begun + after + _FIRST_LOOK for id, after in trouble_after.items()}
+        late = {id: begun + after + _FIRST_CHECK for id, after in trouble_after.items()}
         return tuple(id for id in self.wave if id in late and (id not in checked_at or checked_at[id] < late[id]))
 
     def has_soaked(self, now: datetime) -> bool:

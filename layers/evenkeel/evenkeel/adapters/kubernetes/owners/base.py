@@ -32,7 +32,7 @@ class Claim(NamedTuple):
     fields: tuple[str, str] = ("", "")  # of min and max, as a person writes them
     labels: Mapping[str, str] = {}  # where pools are also chosen by its labels
     zone: str | None = None
-    min_min: int = 0  # the least min that it accepts
+    least_min: int = 0  # the least min that it accepts
     pinning: Pinning | None = None  # it can hold replicas, out of reach of an autoscaler
     pinned: bool = False  # it does, at Evenkeel's request
 
@@ -49,7 +49,7 @@ class BoundsOwner(ABC):
 
     kind: ClassVar[Kind | None] = None  # of its objects; None: the scalable itself
     rights: ClassVar[str] = ""  # the files that allow writing it; empty: the usual ones
-    min_max: ClassVar[int] = 0  # the least max that it accepts
+    least_max: ClassVar[int] = 0  # the least max that it accepts
     lowers_replicas: ClassVar[bool] = False  # the controller that copies its max lowers replicas to it
     max_only: ClassVar[bool] = False  # it has no min, and its controller writes replicas
 

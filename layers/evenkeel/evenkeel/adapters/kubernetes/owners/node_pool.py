@@ -57,7 +57,7 @@ class NodePool(BoundsInSpec):
         named_by=MADE_FROM,
     )
     rights = "deploy/kubernetes/hypershift/rbac.yaml"
-    min_max = 1  # the CRD refuses spec.autoScaling.max below 1
+    least_max = 1  # the CRD refuses spec.autoScaling.max below 1
     lowers_replicas = True
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -97,7 +97,7 @@ class NodePool(BoundsInSpec):
             fields=(low, high),
             labels=labels_of(item),
             zone=next(zones, None),
-            min_min=0 if get_path(item, ("spec", "platform", "type")) in _TO_ZERO else 1,
+            least_min=0 if get_path(item, ("spec", "platform", "type")) in _TO_ZERO else 1,
             pinning=Pinning(cluster=cluster, scaled=self._scaled.get(cluster, frozenset())),
             pinned=pinned is not None,
         )

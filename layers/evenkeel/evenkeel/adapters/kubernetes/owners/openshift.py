@@ -33,7 +33,7 @@ class MachineAutoscaler(BoundsInSpec):
     """Claims the MachineSet that ``spec.scaleTargetRef`` names, in its own namespace."""
 
     kind = Kind(_AUTOSCALING, ("v1beta1",), "MachineAutoscaler", "machineautoscalers", optional=True)
-    min_max = 1  # a webhook refuses spec.maxReplicas below 1
+    least_max = 1  # a webhook refuses spec.maxReplicas below 1
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)

@@ -243,8 +243,8 @@ class _GroupReader:
         return Ownership(
             numbers=_owner_numbers(claim, bounds) or (replicas_owner.numbers(*pool) if replicas_owner else None),
             bounds_field=place if claim.ref is None else f"{claim.fields[1]} of {claim.ref}",
-            least_max=owner.min_max,
-            least_min=claim.min_min,
+            least_max=owner.least_max,
+            least_min=claim.least_min,
             lowers_replicas=owner.lowers_replicas,
             pinning=claim.pinning,
             allowed_replicas=replicas_owner.range(*pool, zone or "") if replicas_owner else None,

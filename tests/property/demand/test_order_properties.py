@@ -1,0 +1,223 @@
+"""Pods that wait are given nodes: as many as they need, once, within every limit, whatever becomes of the worker."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.demand.scale_up import scale_up
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.workload import ZONE, Pod, TopologySpreadConstraint, Workload
+from tests.builders import NOW, key
+from tests.crashing import How, Life
+from tests.ordering import LOOK, Town
+from tests.property.demand.test_advice_properties import checked_at, planned
+from tests.property.worlds import World
+from tests.workloads import node, pod, pods, pool_offer, selector, template
+
+ORDERS = st.sampled_from([DemandStage.SCALE_UP, DemandStage.FULL])
+
+
+@st.composite
+def waiting(draw: st.DrawFn, most: int = 12, cpu: Sequence[str] = ("500m", "1", "1500m", "2", "3")) -> tuple[Pod, ...]:
+    found: list[Pod] = []
+    for kind in range(draw(st.integers(1, most))):
+        fields: dict[str, Any] = {"cpu": draw(st.sampled_from(cpu))}
+        fields["memory"] = draw(st.sampled_from(["1Gi", "3Gi", "6Gi"]))
+        if draw(st.integers(0, 3)) == 0:
+            fields["node_selector"] = {ZONE: draw(st.sampled_from("abc"))}
+        if draw(st.integers(0, 3)) == 0:
+            fields["priority"] = draw(st.sampled_from([0, 100]))
+        found += [pod(f"p{kind}-{i}", **fields) for i in range(draw(st.integers(1, 4)))]
+    return tuple(found)
+
+
+def ordered(pools: Sequence[PoolOffer], found: Demand) -> tuple[PoolOffer, ...]:
+    """The pools once all that was asked for is on its way."""
+    nodes = {pool.pool: pool.nodes for pool in found.pools}
+    return tuple(
+        replace(
+            pool,
+            room=pool.room - sum(nodes[pool.pool].values()),
+            groups=tuple(
+                replace(
+                    offer,
+                    requested=offer.requested + (more := nodes[pool.pool].get(offer.group, 0)),
+                    coming=offer.coming + more,
+                    room=offer.room - more,
+                )
+                for offer in pool.groups
+            ),
+        )
+        for pool in pools
+    )
+
+
+POOLS = (pool_offer("small", template=template()), pool_offer("big", template=template(cpu="8", memory="20Gi")))
+
+
+@settings(max_examples=150)
+@given(waiting(cpu=("500m", "1", "1500m", "2", "3", "5")), st.integers(1, 2), st.data())
+def test_ordered_nodes_are_enough_for_the_same_pods(pods: tuple[Pod, ...], number: int, data: st.DataObject) -> None:
+    """However they were packed when it was ordered, and while some of it registers and starts."""
+    pools, policy = POOLS[:number], DemandPolicy()
+    found = scale_up(Workload(pods=pods), pools, policy, NOW)
+    asked = ordered(pools, found)
+    assert scale_up(Workload(pods=pods), asked, policy, NOW).nodes == 0 or found.unmet
+    starting, left = [], []
+    for pool in asked:
+        offers = []
+        for offer in pool.groups:
+            there = data.draw(st.integers(0, offer.coming))
+            size = {} if "small" in offer.group.name else {"cpu": "8", "memory": "20Gi"}
+            young = {"group": offer.group, "created_at": NOW - timedelta(seconds=30), "ready": False, "size": size}
+            starting += [node(f"{offer.group.name}-{i}", offer.zone, **young) for i in range(there)]
+            offers.append(replace(offer, coming=offer.coming - there))
+        left.append(replace(pool, groups=tuple(offers)))
+    again = scale_up(Workload(pods=pods, nodes=tuple(starting)), left, policy, NOW)
+    assert again.nodes == 0 or found.unmet
+
+
+@st.composite
+def spreading(draw: st.DrawFn) -> tuple[Pod, ...]:
+    """Pods that spread over zones, one by one, and others of the same size or smaller that may stand anywhere."""
+    sizes = ("1", "2", "3")
+    size = draw(st.integers(0, 2))
+    constraint = TopologySpreadConstraint(key=ZONE, max_skew=draw(st.integers(1, 2)), selector=selector("app in web"))
+    spread = pods(draw(st.integers(2, 12)), "w", cpu=sizes[size], labels={"app": "web"}, spread=(constraint,))
+    return (*spread, *pods(draw(st.integers(0, 12)), "f", cpu=draw(st.sampled_from(sizes[: size + 1]))))
+
+
+@settings(max_examples=300)
+@given(spreading(), st.data())
+def test_pods_that_spread_order_no_more_while_nodes_come(waiting: tuple[Pod, ...], data: st.DataObject) -> None:
+    """Some of what was ordered is Ready, the rest is on its way, and no pod is bound yet."""
+    (pool,), policy = POOLS[:1], DemandPolicy()
+    nodes = [
+        node(f"old-{offer.zone}-{i}", offer.zone, group=offer.group)
+        for offer in pool.groups
+        for i in range(data.draw(st.integers(1, 2)))
+    ]
+    found = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (pool,), policy, NOW)
+    (asked,) = ordered((pool,), found)
+    left = []
+    for offer in asked.groups:
+        come = data.draw(st.integers(0, offer.coming))
+        nodes += [node(f"{offer.group.name}-{i}", offer.zone, group=offer.group) for i in range(come)]
+        left.append(replace(offer, coming=offer.coming - come))
+    again = scale_up(Workload(pods=waiting, nodes=tuple(nodes)), (replace(asked, groups=tuple(left)),), policy, NOW)
+    assert again.nodes == 0
+
+
+@given(checked_at(), ORDERS)
+def test_orders_keep_to_pool_maximum_and_open_zones(seen: tuple[World, Workload], stage: DemandStage) -> None:
+    world, _ = seen
+    with_pods, plain = planned(*seen, stage), planned(world, None, stage)
+    for pool, before in zip(with_pods.pools, plain.pools, strict=True):
+        requested, without = (sum(each.requested for each in one.groups) for one in (pool, before))
+        if requested != without:
+            assert pool.mode.valid
+            assert without < requested <= pool.max
+        for each, bare in zip(pool.groups, before.groups, strict=True):
+            if each.state in (State.FENCED, State.FROZEN):
+                assert each.requested == bare.requested
+            if each.state is State.PROBING:
+                assert each.requested <= max(bare.requested, each.group.running + each.group.preserved + 1)
+            assert each.requested >= bare.requested
+
+
+@settings(max_examples=40)
+@given(waiting(6), st.integers(1, 4))
+def test_demand_is_met_in_a_bounded_number_of_runs(pods: tuple[Pod, ...], takes: int) -> None:
+    town = Town(pods, takes=takes)
+    asked = scale_up(town.workload(), [replace(POOLS[0], room=27)], DemandPolicy(), NOW).nodes
+    # The scheduler takes pods as they come and not the largest first: first fit may need 1.7 times what is best.
+    assert town.live(2 * takes + 4) <= 2 * takes + 4
+    assert town.faults == []
+    assert sum(town.ordered.values()) <= 2 * asked + 1
+
+
+@settings(max_examples=40)
+@given(
+    waiting(5),
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3),
+    st.booleans(),
+)
+def test_runs_that_die_order_no_node_twice(
+    pods: tuple[Pod, ...], deaths: list[tuple[int, How]], instances: bool
+) -> None:
+    """Machines take longer than all of it, so that nothing else than orders changes."""
+    undisturbed, town = (Town(pods, takes=1000, instances=instances) for _ in range(2))
+    undisturbed.run()
+    for at, how in deaths:
+        town.run(Life(at=at, how=how))
+    for _ in range(3):
+        town.run()
+        town.pass_time()
+    assert town.faults == []
+    assert town.ordered == undisturbed.ordered
+    assert not town.has_open_move
+
+
+def test_a_drained_node_keeps_the_order_for_its_successor() -> None:
+    """Its replica is replaced: of three requested two are there, one is on its way, and the fourth is drained."""
+    town = Town((pod("p", cpu="3"),))
+    town.cluster.change(key("a"), running=0)
+    town.nodes["old-a-0"] = replace(town.nodes["old-a-0"], deleting=True)
+    town.standing["old-a-0"] = []
+    for _ in range(3):
+        town.run()
+        town.pass_time(timedelta(seconds=1))
+    assert town.ordered == {}
+
+
+def test_healthy_zones_serve_pods_of_a_dead_one() -> None:
+    town = Town(tuple(pod(f"p{i}", cpu="3") for i in range(6)), provision_timeout=300)
+    town.dead = {"a"}
+    assert town.live(60) <= 60
+    assert town.faults == []
+
+
+@pytest.mark.parametrize("pods", [(pod("huge", cpu="64"),), ()], ids=["fits nowhere", "nobody"])
+def test_a_pod_that_fits_nowhere_causes_no_checks(pods: tuple[Pod, ...]) -> None:
+    town = Town(pods)
+    for _ in range(8):
+        town.run()
+        town.pass_time(timedelta(minutes=2))
+    asked = len(town.queue.second_looks)
+    for _ in range(5):
+        town.run()
+        town.pass_time(timedelta(minutes=2))
+    assert town.ordered == {}
+    assert len(town.queue.second_looks) == asked
+
+
+def test_pods_that_wait_for_a_node_get_checks_every_15_seconds() -> None:
+    town = Town((pod("p", cpu="3"), pod("huge", cpu="64")), takes=8)
+    while town.waiting[0].name == "p":
+        town.run()
+        assert town.queue.second_looks[-1][2] == LOOK.total_seconds()
+        town.pass_time()
+    for _ in range(8):
+        town.run()
+        town.pass_time(timedelta(minutes=2))
+    asked = len(town.queue.second_looks)
+    town.run()
+    assert len(town.queue.second_looks) == asked
+
+
+def test_a_dry_run_reports_orders_once() -> None:
+    town = Town(tuple(pod(f"p{i}", cpu="3") for i in range(4)), dry_run=True)
+    told = []
+    for _ in range(8):
+        summary = town.run()
+        told.append(len(summary.decisions))
+        town.pass_time(timedelta(minutes=2))
+    assert town.ordered == {}
+    assert sum(told[2:]) == 0

@@ -1,0 +1,246 @@
+"""What max_step leaves of a request waits in the queue: nothing else waits for it, and nothing of it is lost."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.operate import Operate
+from evenkeel.domain.model.workload import ZONE
+from evenkeel.state_records import ScaleRequestRecord, ZoneRecord, ZoneStatement
+from tests.crashing import How, Life
+from tests.fakes import FakeClusters, plenty
+from tests.property.rebalancing.test_max_step_properties import Steps
+from tests.workloads import pod
+
+Wishes = list[tuple[str, Any, tuple[str, ...]]]
+CRASHES = st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST]))
+WISHES = st.one_of(
+    st.tuples(st.just("ask"), st.integers(-9, 9).filter(bool), st.sampled_from([(), ("workers-a",), ("workers-b",)])),
+    st.tuples(st.just("pod"), st.sampled_from("abc"), st.just(())),
+    st.tuples(st.just("fail"), st.sampled_from("abc"), st.just(())),
+    st.tuples(st.just("die"), CRASHES, st.just(())),
+    st.tuples(st.just("run"), st.integers(1, 3), st.just(())),
+)
+
+
+class Queue(Steps):
+    """A town whose people ask for nodes, give some back and start pods, while its zones fail and its runs die."""
+
+    def fail(self, zone: str, lasts: timedelta = timedelta(minutes=20)) -> None:
+        self.dead.add(zone)
+        until = self.clock.at + lasts
+        record = ZoneRecord(words={"operator": ZoneStatement(until=until, stated_at=self.clock.at)})
+        self.store.save_zone("demo", "eu-central-1", zone, record, None)
+
+    def act(self, action: str, **fields: Any) -> str:
+        operate = Operate(
+            store=self.store,
+            clusters=FakeClusters({"demo": self.cluster}),
+            queue=self.queue,
+            clock=self.clock,
+            random_bytes=bytes,
+            dry_run=False,
+        )
+        return str(operate({"cluster": "demo", "action": action, "by": "test", **fields}, plenty)["message"])
+
+    def step(self, life: Life | None = None) -> None:
+        self.run(life)
+        self.pass_time()
+
+    def until(self, is_so: Callable[[], bool], most: int) -> int:
+        for number in range(most):
+            if is_so():
+                return number
+            self.step()
+        assert is_so(), f"not after {most} runs"
+        return most
+
+
+def play(town: Queue, desired_bounds: Wishes) -> None:
+    for number, (what, value, only) in enumerate(desired_bounds):
+        if what == "ask":
+            town.request(f"r{number}", value, only)
+        elif what == "pod":
+            town.waiting.append(pod(f"p{number}", cpu="3", node_selector={ZONE: value}))
+        elif what == "fail" and not town.dead:
+            town.fail(value)
+        elif what == "die":
+            town.step(Life(at=value[0], how=value[1]))
+        elif what == "run":
+            for _ in range(value):
+                town.step()
+
+
+def numbers_in(result: str) -> list[int]:
+    return [int(word) for word in result.replace(",", "").split() if word.isdigit()]
+
+
+def placed(request: ScaleRequestRecord) -> int:
+    """Return by how many nodes a request has changed its pool, as its answer says; not placed and taken off: checked"""
+    found = numbers_in(request.result)
+    if "will not be added" in request.result or request.result.startswith("refused"):
+        return 0
+    if request.nodes > 0 and "refused" not in request.result:
+        unplaced = found[1] if "could not be placed" in request.result else 0
+        assert found[0] + unplaced + sum(request.less.values()) == request.nodes, request.result
+    return found[0] if request.nodes > 0 else -found[0]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, 5), st.sampled_from(["hold", "move"]), st.lists(WISHES, max_size=14))
+def test_every_request_ends_and_adds_what_its_answer_says(step: int, on_failure: str, desired_bounds: Wishes) -> None:
+    town = Queue((), max_step=step, takes=1, on_failure=on_failure)
+    play(town, [wish for wish in desired_bounds if wish[0] != "pod"])
+    town.until(lambda: all(request.done for request in town.requests.values()), 90)
+    if on_failure == "hold":
+        assert max(town.runs, default=0) <= step
+    assert town.faults == []
+    town.step()
+    assert town.requested == 3 + sum(placed(request) for request in town.requests.values())
+    assert not town.has_open_move or town.dead
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, 5), st.lists(WISHES, max_size=14))
+def test_pods_do_not_wait_for_the_rest_of_a_request(step: int, desired_bounds: Wishes) -> None:
+    town = Queue((), max_step=step, takes=1, maximum=300)
+    town.request("long", 150, ("workers-a",))
+    play(town, desired_bounds)
+    town.waiting.append(pod("last", cpu="3", node_selector={ZONE: "c"}))
+    asked = 1 + sum(wish[0] == "ask" for wish in desired_bounds)
+    pods = len(town.waiting)
+
+    def served() -> bool:
+        return not [each for each in town.waiting if each.needs.node_selector[ZONE] not in town.dead]
+
+    town.until(served, 2 * (asked + pods) + 6)
+    assert max(town.runs, default=0) <= step
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 3), st.none() | CRASHES, st.booleans())
+def test_a_restore_adds_only_what_was_started(step: int, runs: int, crash: tuple[int, How] | None, whole: bool) -> None:
+    town = Queue((), max_step=step, maximum=300)
+    town.request("long", 100)
+    for _ in range(runs):
+        town.step()
+    before = town.requested
+    if crash is not None:
+        town.step(Life(at=crash[0], how=crash[1]))
+    at = town.requested
+    begun = 0 if crash is None else step - (at - before)
+    assert begun >= 0
+    town.act("restore", **({} if whole else {"pool": "workers"}))
+    town.until(lambda: not town.store.load("demo").control.restoring, 6) if whole else [town.step() for _ in range(6)]
+    assert at <= town.requested <= at + begun
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 60), st.lists(CRASHES, max_size=3))
+def test_nodes_given_back_reduce_a_rest_once(step: int, back: int, crashes: list[tuple[int, How]]) -> None:
+    town = Queue((), max_step=step, takes=1, maximum=300)
+    town.request("long", 40)
+    town.step()
+    town.request("back", -back)
+    for at, how in crashes:
+        town.step(Life(at=at, how=how))
+    town.until(lambda: town.requests["back"].done, 3)
+    assert min(town.runs) >= 0
+    assert town.requests["long"].less == {"back": min(back, 40 - step)}
+    town.until(lambda: town.requests["long"].done, 90)
+    assert town.requested == 3 + max(step, 40 - back)
+    assert placed(town.requests["long"]) == max(step, 40 - back)
+
+
+def test_two_requests_take_turns() -> None:
+    town = Queue((), max_step=2, takes=1, maximum=300)
+    town.request("first", 60)
+    town.step()
+    town.request("second", 60)
+    town.until(lambda: town.requests["second"].added >= 20, 24)
+    assert 18 <= town.requests["first"].added <= 24
+
+
+def test_rests_continue_without_a_scan() -> None:
+    town = Queue((), max_step=2, takes=1)
+    for number, only in enumerate([(), ("workers-a",), ("workers-b",)]):
+        town.request(f"r{number}", 7, only)
+    assert town.follow()
+    assert town.requested == 3 + 21
+    assert all(request.done for request in town.requests.values())
+
+
+def test_a_patch_that_arrives_after_the_next_run_is_counted() -> None:
+    def asked() -> Queue:
+        town = Queue((), max_step=3, takes=1, maximum=300, strategy="Backward-Compatible")
+        town.step()
+        town.step()
+        town.request("long", 30)
+        return town
+
+    undisturbed = Life()
+    asked().run(undisturbed)
+    patch = next(number for number, step in enumerate(undisturbed.steps) if "apply" in step)
+    town = asked()
+    before = dict(town.cluster.groups)
+    town.run(Life(at=patch, how=How.LOST))
+    late = dict(list(town.cluster.groups.items())[:1])
+    town.cluster.groups.update({key: before[key] for key in late})
+    assert town.run() is not None
+    assert all(town.cluster.groups[key] == before[key] for key in late)
+    town.cluster.groups.update(late)
+    town.pass_time()
+    town.until(lambda: town.requests["long"].done, 20)
+    assert town.requested == 33
+
+
+def test_requests_do_not_expire_while_a_pool_is_raised() -> None:
+    lives = Life()
+    for at in (None, 6, 8, 10, 12):
+        town = Queue((), max_step=1, takes=1, maximum=700, pools=[{"name": "workers", "min": 260, "max": 700}])
+        town.request("more", 4)
+        town.until(lambda: town.requested >= 260, 300)  # noqa: B023
+        town.run(lives if at is None else Life(at=at, how=How.AFTER))
+        town.pass_time()
+        town.until(lambda: town.requests["more"].done, 20)  # noqa: B023
+        assert (town.requested, town.requests["more"].result[:13]) == (264, "4 nodes in po"), (at, lives.steps)
+
+
+def test_requests_do_not_expire_while_one_continues() -> None:
+    town = Queue((), max_step=1, takes=1, maximum=700)
+    town.request("long", 300)
+    town.step()
+    town.request("next", 10)
+    town.until(lambda: all(request.done for request in town.requests.values()), 330)
+    assert town.requested == 313
+    assert town.requests["long"].result.startswith("300 nodes in pool")
+
+
+def test_a_rest_expires_an_hour_after_its_last_step() -> None:
+    town = Queue((), max_step=3, takes=1, maximum=300)
+    town.request("long", 30)
+    town.step()
+    town.pass_time(timedelta(minutes=61))
+    town.step()
+    assert town.requests["long"].done
+    assert town.requests["long"].result.startswith("3 nodes added, the rest is refused: request long for 27 nodes")
+    assert town.requested == 6
+
+
+def test_stuck_replicas_of_a_failing_zone_move_while_a_request_has_a_rest() -> None:
+    town = Queue((), nodes=(4, 4, 4), max_step=1, takes=1, maximum=300, on_failure="move")
+    town.request("long", 150)
+    town.step()
+    before = {group.identity.zone: group.requested for group in town.cluster.groups.values()}
+    town.cluster.change(
+        next(group.key for group in town.cluster.groups.values() if group.identity.zone == "c"), running=1
+    )
+    town.fail("c")
+    town.until(lambda: {g.identity.zone: g.requested for g in town.cluster.groups.values()}["c"] <= 1, 4)
+    after = {group.identity.zone: group.requested for group in town.cluster.groups.values()}
+    assert sum(after.values()) >= sum(before.values())
+    added = town.requests["long"].added
+    town.until(lambda: town.requests["long"].added > added, 4)

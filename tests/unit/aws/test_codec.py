@@ -1,0 +1,128 @@
+"""The codec of stored items reads what it writes, and refuses anything else in one line."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.aws.records import LookedAt, StoredPool
+from evenkeel.adapters.codec import dump_stored, keep_unknown, read_as, read_stored
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
+from evenkeel.domain.model.convergence import (
+    Cancelling,
+    ConvergenceState,
+    Deleting,
+    Draining,
+    Order,
+    Ordered,
+    Starting,
+    Step,
+)
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, MachineRef, PoolId
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.offerings import CapacityReport, OfferingState
+from evenkeel.domain.model.past_orders import PastOrder
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.relief import RefusedMaximum, Relief
+from evenkeel.domain.model.states import DesiredBounds, GroupState, MemberSnapshot, PoolState, Publication, Release
+from evenkeel.domain.rollout.waves import Halt, LeftOut, Phase, Rollout
+from evenkeel.validation import ConfigError
+from tests.fakes import NOW
+
+KEY = GroupKey("cluster-api", "demo", "workers-a")
+REASON = Reason.of(Rule.POOL_BUSY, nodes=-3, names=("a", "b"), inner=Reason.of(Rule.DRAIN_HANGS), nothing=None)
+REPLICAS = {"target_replicas": 2, "source_replicas": 1, "excused_replicas": 1}
+ORDER = Order(source=str(KEY), destination=str(KEY), begun_at=NOW, **REPLICAS)
+STEP = Deleting(order=ORDER, draining_group=str(KEY), machine=MachineRef("m", "u"))
+BAD_STEP = {**json.loads(dump_stored(STEP)), "draining_group": "a"}
+POOL = PoolState(
+    adopted={str(KEY): Bounds(1, 2), "b": None},
+    desired_bounds={"o": DesiredBounds(bounds=Bounds(0, 1), ours=(Bounds(0, 2),))},
+    move=Move(id="m", unplaced=-1, steps={str(KEY): -3}, only=frozenset({"b", "a"})),
+    seen=MemberSnapshot(since=NOW, requested={str(KEY): 1}),
+    published=Publication(at=NOW, basis="x", maxima={str(KEY): -1}),
+    convergence=ConvergenceState(step=STEP),
+    relief=Relief(dead={"a": NOW}, refused=RefusedMaximum(number=3, generation=2**40, at=NOW)),
+    release=Release(at=NOW, replicas=3),
+    orders={"a/b": PastOrder(at=NOW, seen=NOW, groups=(str(KEY),), why=REASON)},
+)
+PROBLEM = Problem(ProblemKind.STARVED, {"why": REASON, "nodes": 3})
+MISSING = Incident(kind=IncidentKind.MISSING, since=NOW, failure_class=FailureClass.CAPACITY, problems=(PROBLEM,))
+ANNOUNCED = (MachineFailure(code="c", message="m", at=NOW),)
+ROLLOUT = Rollout(id="r", at=NOW, size=1, soak=timedelta(minutes=5), phase=Phase.DONE, since=NOW)
+PLACE = MachineRef("m", "u")
+STEPS: list[Step] = [
+    Starting(order=ORDER, move_id="m"),
+    Ordered(order=ORDER),
+    Cancelling(order=ORDER, replicas_after_cancel=1),
+    STEP,
+    Draining(order=ORDER, draining_group=str(KEY), machine=PLACE, delete_requested_at=NOW),
+]
+VALUES: list[Any] = [
+    POOL,
+    StoredPool(id=PoolId("cluster-api", "demo", "", "a/b"), state=POOL),
+    GroupState(failures=2, failure_class=FailureClass.QUOTA, announced=ANNOUNCED, unneeded={"n": NOW}),
+    ClusterHealth(incidents=(MISSING,)),
+    OfferingState(reports={"api": CapacityReport(failed_at=NOW, until=NOW)}),
+    SteadyState(at=NOW, seen={"a": "b"}, zones=frozenset("cab")),
+    Timer(due=NOW, step=2),
+    Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=NOW),
+    LookedAt(at=NOW, clusters=("a",)),
+    replace(ROLLOUT, left_out={"e": LeftOut.PAUSED}, halts=(Halt(),)),
+    *(PoolState(convergence=ConvergenceState(step=step)) for step in STEPS),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_stored_value_is_read_unchanged(value: Any) -> None:
+    assert read_stored(type(value), dump_stored(value), "item") == value
+
+
+def test_a_stored_text_omits_defaults_and_sorts_sets() -> None:
+    assert dump_stored(GroupState(failure_class=FailureClass.QUOTA)) == '{"class":"quota"}'
+    assert json.loads(dump_stored(POOL))["move"]["only"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "says"),
+    [
+        (GroupState, {"failures": -1}, "item: failures is '-1'"),
+        (GroupState, {"failures": 2**31}, "item: failures is"),
+        (GroupState, {"failures": "2"}, "item: failures is '2'"),
+        (GroupState, {"class": "bad luck"}, "item: class is 'bad luck'"),
+        (GroupState, {"reports": ["2026-01-15T12:00:00"]}, "item: reports.0 is"),
+        (GroupState, {"last_failure": "9999-12-31T23:59:59Z"}, "item: last_failure is"),
+        (GroupState, [], "item: the whole is '[]': no object"),
+        (PoolState, {"adopted": {"a": {"min": 4, "max": 1}}}, "item: adopted.a is"),
+        (PoolState, {"convergence": {"step": BAD_STEP}}, "it names group 'a'"),
+        (Timer, {}, "item: due is missing"),
+        (Rollout, {**json.loads(dump_stored(ROLLOUT)), "size": 0}, "item: size is '0'"),
+    ],
+)
+def test_a_bad_value_is_one_line(kind: type, data: object, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_stored(kind, json.dumps(data), "item")
+    (line,) = caught.value.faults
+    assert says in line
+
+
+def test_a_field_of_a_newer_release_is_ignored_and_kept() -> None:
+    text = dump_stored(POOL)
+    newer = json.loads(text)
+    newer["mood"] = "good"
+    newer["adopted"][str(KEY)]["floor"] = 1
+    newer["orders"]["a/b"]["why"]["since"] = "yesterday"
+    assert read_stored(PoolState, json.dumps(newer), "item") == POOL
+    assert json.loads(keep_unknown(PoolState, text, json.dumps(newer))) == newer
+    with pytest.raises(ConfigError, match="mood is not a field of this record"):
+        read_as(PoolState, newer, "item", strict=True)
+
+
+@pytest.mark.parametrize("before", ["{", '{"digest": 3, "mood": "good"}', "[]"])
+def test_unknown_fields_of_an_unreadable_item_are_dropped(before: str) -> None:
+    assert keep_unknown(PoolState, "{}", before) == "{}"

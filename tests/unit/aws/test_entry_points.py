@@ -1,0 +1,83 @@
+"""The Lambda functions parse, call one use case and answer."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from evenkeel import bootstrap
+from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.bootstrap import Container
+
+FUNCTIONS = sorted((Path(__file__).resolve().parents[3] / "functions").glob("*/app.py"))
+INNER_LAYERS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel_cli")
+
+
+def modules_of(path: Path) -> list[str]:
+    """The modules that a file imports and that are not Python's own, in order."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+
+
+EVERY_FUNCTION = pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
+
+
+def test_there_are_nine_functions() -> None:
+    names = [path.parent.name for path in FUNCTIONS]
+    outward = ["notify", "status_page", "widget"]
+    assert names == sorted(["admin", "check", "operator", "provisioning_failure", "rebalance", "scan", *outward])
+
+
+@EVERY_FUNCTION
+def test_a_function_is_short_and_imports_bootstrap_first_and_only_outer_layers(path: Path) -> None:
+    names = modules_of(path)
+    assert names[0] == "evenkeel.bootstrap"
+    assert {name.partition(".")[0] for name in names} <= {"evenkeel", "aws_lambda_powertools"}
+    assert not [name for name in names if name.startswith(INNER_LAYERS)]
+    assert len([line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]) <= 40
+
+
+def test_the_garbage_collector_is_on_after_the_imports() -> None:
+    code = "import gc, evenkeel.bootstrap; print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["True", "True"]
+
+
+@EVERY_FUNCTION
+def test_a_function_takes_use_cases_inboxes_and_the_clock_from_the_container(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_container(node.value)}
+    assert parts
+    named = named_for_types()
+    for name in parts - {"clock"}:
+        part = vars(Container)[name]
+        assert isinstance(part, cached_property)
+        answer = get_type_hints(part.func, localns=named)["return"]
+        assert answer is Inbox or answer.__module__.startswith("evenkeel.application."), f"{name} is {answer}"
+
+
+def is_container(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "container"
+
+
+def named_for_types() -> dict[str, Any]:
+    """What bootstrap imports for its annotations alone: use cases that are loaded where they are made."""
+    tree = ast.parse(Path(bootstrap.__file__).read_text(encoding="utf-8"))
+    return {
+        alias.name: getattr(importlib.import_module(str(node.module)), alias.name)
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }

@@ -1,0 +1,327 @@
+"""An unreadable item of the table affects its own cluster, offering or alert only."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from rich.console import Console
+
+from bench.aws import RefusedError, Table
+from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+from evenkeel.adapters.aws.store import SHARDS, DynamoStore
+from evenkeel.adapters.aws.token_store import SealedTokens
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel.application.errors import AccessError, EvenkeelError, StateUnavailableError
+from evenkeel.application.fleet.tokens import SealedToken
+from evenkeel.application.incidents.alerting import LastNotified
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Versions
+from evenkeel.application.rollout.readiness import Known, readiness_of
+from evenkeel.domain.fleet.check_times import SteadyState, Timer, Unreachable
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.offerings import CapacityReport, Offering, OfferingState
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.rebalancing.health.backoff import record_failure
+from evenkeel.domain.rollout.waves import Phase, Rollout
+from evenkeel.record import ControlRecord
+from evenkeel.state_records import EventCheckRecord, ScaleRequestRecord, ZoneRecord, ZoneStatement
+from evenkeel.validation import ConfigError
+from evenkeel_cli.answers import print_answer
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, plenty, record
+
+CLUSTERS = ("bent", "sound")
+OFFERINGS = {name: Offering.read(f"aws/eu-central-1/{name}/m5.large/on-demand") for name in CLUSTERS}
+KEY = GroupKey("cluster-api", "demo", "workers-a")
+POOL = PoolId("cluster-api", "demo", "main", "workers")
+DECISION = ulid(NOW, bytes(10))
+ACTION = ulid(NOW + timedelta(seconds=1), bytes(10))
+MINUTE = timedelta(minutes=1)
+# Every type that DynamoDB has, and an attribute that is not there.
+VALUES: list[dict[str, Any] | None] = [
+    *(
+        {"S": ""},
+        {"S": "[]"},
+        {"S": "{}"},
+        {"N": "-1"},
+        {"N": "1E+30"},
+        {"BOOL": True},
+        {"NULL": True},
+        {"L": []},
+        {"M": {}},
+    ),
+    *({"B": b""}, None),
+]
+ASKED_OF = [{"S": "[]"}, {"M": {}}, None]
+# These bring an item into an index, or are one of its keys: the table's schema holds their type.
+KEYS = {"pk", "sk", "due"}
+#: items by their keys, made once: no test changes one of them in its place
+FILLED: dict[str, dict[str, Any]] = {}
+
+
+class InProcess:
+    """A client of the benches' table, without a socket."""
+
+    def __init__(self) -> None:
+        self.table = Table(Counter())
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(**request: Any) -> Any:
+            try:
+                return json.loads(json.dumps(getattr(self.table, operation)(request), default=lambda value: None))
+            except RefusedError as error:
+                code = error.body["__type"]
+                raise ClientError({"Error": {"Code": code}, **error.body}, operation) from None
+
+        return call
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        for pk, items in self.table._items.items():
+            for sk in items:
+                yield pk, sk
+
+
+class House:
+    """Two clusters that have every kind of item, and all who read."""
+
+    def __init__(self) -> None:
+        self.client, self.clock = InProcess(), FakeClock(NOW)
+        self.store = DynamoStore(self.client, "table", self.clock.now)
+        self.alerts = DynamoAlertMemory(self.client, "table", self.clock.now)
+        self.tokens = SealedTokens(self.client, None, "table", "key")
+        if not FILLED:
+            for cluster in CLUSTERS:
+                self._fill(cluster)
+            rollout = Rollout(id="r", at=NOW, size=1, soak=MINUTE, phase=Phase.DONE, since=NOW, proven=CLUSTERS)
+            self.store.save_rollout(rollout, None)
+            FILLED.update(self.client.table._items)
+        for pk, items in FILLED.items():
+            self.client.table._items[pk] = dict(items)
+        self.operate = Operate(
+            store=self.store,
+            clusters=FakeClusters({}),
+            queue=FakeQueue(),
+            clock=self.clock,
+            random_bytes=bytes,
+            dry_run=False,
+        )
+
+    def _fill(self, cluster: str) -> None:
+        store, until = self.store, NOW + timedelta(hours=1)
+        store.save_record(record(id=cluster), ControlRecord(), None)
+        failed = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        store.save_group(cluster, KEY, failed, None)
+        store.save_pool(cluster, POOL, PoolState(adopted={str(KEY): Bounds(1, 3)}), None)
+        words = {"by": ZoneStatement(until=until)}
+        store.save_zone(cluster, "eu-central-1", "a", ZoneRecord(words=words), None)
+        store.save_scale_request(cluster, ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        store.save_event_check(cluster, EventCheckRecord(at=NOW, by="event-1"), None)
+        store.save_timer(cluster, Timer(due=until), None)
+        store.save_unreachable(
+            cluster, Unreachable(since=NOW, failed_checks=1, last_check=NOW, next_check=until, why="away"), None
+        )
+        store.save_cluster_health(
+            cluster, ClusterHealth(incidents=(Incident(kind=IncidentKind.ACCESS, since=NOW),)), None
+        )
+        store.save_checked_at([cluster], NOW)
+        store.save_steady(cluster, SteadyState(at=NOW, seen={"a": "b"}), Versions({"META": 1}))
+        store.take_lease(cluster, "run", 0, NOW, NOW + MINUTE)
+        words_of = {"api": CapacityReport(failed_at=NOW, until=until, cluster=cluster)}
+        store.save_offering(OFFERINGS[cluster], OfferingState(reports=words_of), None)
+        entry = {"cluster": cluster, "at": NOW.isoformat(), "cause": "pause"}
+        kept = NOW + timedelta(days=30)
+        store.save_decision(cluster, DECISION, {**entry, "id": DECISION, "pool": {"name": "workers"}}, kept)
+        store.save_decision(cluster, ACTION, {**entry, "id": ACTION, "by": "jane", "what": "paused"}, kept)
+        self.alerts.save_notified("slack", cluster, LastNotified(moment=("2026", 1), print="x", claimed_until=NOW))
+        self.tokens.save(cluster, SealedToken(sealed="c2VhbA==", seed="s", issued=NOW, expires=until), writes=True)
+
+    def spoil(self, pk: str, sk: str, name: str, value: dict[str, Any] | None) -> None:
+        item = dict(self.client.table._items[pk][sk])
+        item.pop(name, None)
+        self.client.table._items[pk][sk] = item | ({} if value is None else {name: value})
+
+    def answers(self, *, asks: bool = True) -> dict[str, Any]:
+        """What each reader has of each cluster, by `reader/cluster`; an error that a reader expects is one.
+
+        ``asks``: an operator is such a reader.
+        """
+        store = self.store
+        found: dict[str, Any] = {}
+        for cluster in CLUSTERS:
+            of_cluster: dict[str, Callable[[], Any]] = {
+                "load": lambda id=cluster: store.load(id),
+                "load with decisions": lambda id=cluster: store.load_with_decisions(id, "0"),
+                "registered": lambda id=cluster: store.registered(id),
+                "verdict": lambda id=cluster: store.cluster_health(id),
+                "offering": lambda id=cluster: store.offering(OFFERINGS[id]),
+                "decisions": lambda id=cluster: store.decisions(id, 10),
+                "decisions after": lambda id=cluster: store.decisions_after(id, "0"),
+                "lease": lambda id=cluster: store.take_lease(id, "other", 0, NOW, NOW + MINUTE),
+                "alert": lambda id=cluster: self.alerts.last_notified("slack", id),
+                "token": lambda id=cluster: self.tokens.load(id, writes=True),
+            }
+            found |= {f"{reader}/{cluster}": _or_error(read) for reader, read in of_cluster.items()}
+            for action in () if not asks else ("status", "history", "record", "explain", "readiness", "export"):
+                found[f"{action}/{cluster}"] = _or_error(lambda id=cluster, action=action: self._asked(action, id))
+        found |= _apart("due", [entry for shard in SHARDS for entry in store.due(shard).registrations])
+        found |= _apart("registrations", store.registrations())
+        found |= _apart("at rest", store.steady_clusters(CLUSTERS).items())
+        found |= _apart("verdicts", store.cluster_healths().items())
+        found |= _apart("looked at", store.checked_at().items())
+        offerings = store.offerings()
+        found |= _apart("offerings", ((id, offerings.get(offering)) for id, offering in OFFERINGS.items()))
+        for action in () if not asks else ("status", "history", "readiness", "validate"):
+            answer = self.operate({"action": action, "cluster": "*"}, plenty)
+            told = answer.get("clusters", [])
+            found |= _apart(f"all {action}", ((each["cluster"], each) for each in told))
+        found["rollout"] = _or_error(store.rollout)
+        return found
+
+    def _asked(self, action: str, cluster: str) -> Any:
+        return self.operate({"action": action, "cluster": cluster}, plenty)
+
+
+def _apart(reader: str, entries: Any) -> dict[str, Any]:
+    return {f"{reader}/{cluster}": entry for cluster, entry in entries}
+
+
+def _or_error(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except (EvenkeelError, ConfigError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Any]:
+    return House().answers()
+
+
+def attributes() -> list[tuple[str, str, str]]:
+    """Of the cluster `bent`, and of what is nobody's: each attribute of each item."""
+    house = House()
+    bent = {str(OFFERINGS["bent"]), "bent", "CLUSTER#bent", "ROLLOUT"}
+    looked = next(sk for pk, sk in house.client.items() if pk == "LOOKED" and "bent" in _text(house, pk, sk))
+    of_bent = [(pk, sk) for pk, sk in house.client.items() if {pk, sk} & {*bent, looked}]
+    found = [(pk, sk, name) for pk, sk in of_bent for name in house.client.table._items[pk][sk]]
+    return [(pk, sk, name) for pk, sk, name in found if name not in KEYS]
+
+
+def _text(house: House, pk: str, sk: str) -> str:
+    return str(house.client.table._items[pk][sk]["record"]["S"])
+
+
+ATTRIBUTES = attributes()
+
+
+def test_every_kind_of_item_is_spoilt() -> None:
+    kinds = {sk.partition("#")[0] if pk.startswith("CLUSTER#") else pk.partition("#")[0] for pk, sk, _ in ATTRIBUTES}
+    assert kinds == {
+        *("ACCESS", "ALERTED", "DECISION", "DUE", "GROUP", "GROWTH", "HEARD", "LEASE", "LOOK", "LOOKED", "META"),
+        *("OFFERING", "POOL", "ROLLOUT", "SILENCE", "HEALTH", "VERDICTS", "ZONE"),
+    }
+
+
+@pytest.mark.parametrize(("pk", "sk", "name"), ATTRIBUTES)
+def test_a_spoilt_attribute_affects_only_its_own_cluster(
+    undisturbed: Mapping[str, Any], pk: str, sk: str, name: str
+) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        for value in VALUES:
+            house = House()
+            house.spoil(pk, sk, name, value)
+            answers = house.answers(asks=value in ASKED_OF)
+            others = {reader: answer for reader, answer in answers.items() if not reader.endswith("/bent")}
+            expected = {reader: undisturbed[reader] for reader in others}
+            assert {"load/sound", "due/sound", "registrations/sound", "verdicts/sound", "looked at/sound"} <= {*others}
+            if pk == "ROLLOUT":
+                del others["rollout"], expected["rollout"]
+            assert others == expected, value
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class TestByName:
+    def test_an_unreadable_decision_is_in_the_history(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", f"DECISION#{DECISION}", "record", {"S": "{"})
+        unreadable, paused = house._asked("history", "bent")["actions"]
+        assert (unreadable["id"], unreadable["cause"], paused["what"]) == (DECISION, "unreadable", "paused")
+        assert unreadable["what"].startswith(f"CLUSTER#bent DECISION#{DECISION}: not JSON")
+        assert unreadable in house._asked("record", "bent")["decisions"]
+        assert unreadable in house._asked("status", "bent")["actions"]
+        explained = " ".join(house._asked("explain", "bent")["history"])
+        assert f"DECISION#{DECISION}: not JSON" in explained, explained
+
+    def test_a_decision_of_another_shape_is_in_explain_status_and_page(self) -> None:
+        explained = House()._asked("explain", "bent")["history"]
+        assert [line for line in explained if "pause, asked for by jane" in line]
+        assert [line for line in explained if f"decision {DECISION}" in line]
+        status = House()._asked("status", "bent")
+        paused, named = status["actions"]
+        assert (paused["cause"], named["cause"], status["decisions"]) == ("pause", "unreadable", [])
+        assert (named["id"], named["cluster"]) == (DECISION, "bent")
+        assert document(page_of_status(status, "a test", NOW))
+        out = StringIO()
+        print_answer(status, Console(file=out, width=200))
+        assert "pause by jane" in out.getvalue()
+
+    @pytest.mark.parametrize("sk", ["META", "HEALTH"])
+    def test_an_unreadable_cluster_is_in_the_list_of_all(self, sk: str) -> None:
+        house = House()
+        pk, sk = ("CLUSTER#bent", sk) if sk == "META" else ("VERDICTS", "CLUSTER#bent")
+        house.spoil(pk, sk, "record", {"BOOL": True})
+        (told,) = [each for each in house._asked("status", "*")["clusters"] if each["cluster"] == "bent"]
+        assert f"{pk} {sk}: record has type BOOL: write a string (S)" in json.dumps(told["incidents"])
+
+    @pytest.mark.parametrize("sk", ["LEASE", f"POOL#{POOL}", f"GROUP#{KEY}", "META#CONTROL"])
+    def test_a_cluster_with_unreadable_state_is_not_loaded(self, sk: str, caplog: pytest.LogCaptureFixture) -> None:
+        house = House()
+        name = {"LEASE": "fence", f"GROUP#{KEY}": "state"}.get(sk, "record")
+        house.spoil("CLUSTER#bent", sk, name, None)
+        expected = f"CLUSTER#bent {sk}: {name} is missing"
+        with pytest.raises(ConfigError, match=expected.replace("[", ".")):
+            house.store.load("bent")
+        if sk != "LEASE":
+            assert expected in caplog.text
+
+    def test_a_foreign_lease_is_none(self) -> None:
+        house = House()
+        key = {"pk": {"S": "CLUSTER#bent"}, "sk": {"S": "LEASE"}}
+        house.client.table.put({**key, "state": {"S": "{}"}, "revision": {"N": "1"}})
+        assert house.store.load("bent").fencing_token == 0
+        assert house.store.take_lease("bent", "run", 0, NOW, NOW + MINUTE).fencing_token == 1
+
+    def test_an_alert_is_sent_again_where_its_memory_is_unreadable(self) -> None:
+        house = House()
+        house.spoil("ALERTED#slack", "bent", "order", {"L": []})
+        assert house.alerts.last_notified("slack", "bent") == LastNotified(version=1)
+        house.spoil("ALERTED#slack", "bent", "version", {"L": []})
+        with pytest.raises(StateUnavailableError, match="ALERTED#slack bent: version has type L"):
+            house.alerts.last_notified("slack", "bent")
+
+    def test_an_unreadable_token_is_named_and_not_quoted(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", "ACCESS#writes", "record", {"S": '{"sealed": "c2VjcmV0"}'})
+        with pytest.raises(AccessError, match="ACCESS#writes: seed is missing") as refusal:
+            house.tokens.load("bent", writes=True)
+        assert "c2VjcmV0" not in str(refusal.value)
+
+    def test_a_dry_run_starts_again_after_an_unreadable_decision(self) -> None:
+        house = House()
+        house.spoil("CLUSTER#bent", f"DECISION#{ACTION}", "record", {"S": "{"})
+        known = Known.of(house.store, "bent", NOW + MINUTE)
+        assert readiness_of(house.store, known, timedelta(days=1), NOW + MINUTE).dry_run.since == NOW + timedelta(
+            seconds=1
+        )

@@ -1,0 +1,267 @@
+"""The page of many clusters: the worst first, each fact once, and what to do."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.page.reading import page_of_plan, page_of_status
+from evenkeel.adapters.page.render import Theme, document, fragment, summary
+from evenkeel.application.rebalancing.decisions import plan_json
+from evenkeel.domain.model.incidents import ClusterHealth, Incident, IncidentKind
+from evenkeel.domain.model.observations import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
+from evenkeel.validation import ConfigError
+from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
+from tests.fakes import register
+from tests.house import House
+from tests.pages import QUOTA, told_fleet, told_quota
+from tests.unit.page.test_page import Seen, told_status
+
+FLEET = told_fleet(40)
+
+
+def page(answer: Any) -> str:
+    return document(page_of_status(answer, "answer of stack x", NOW))
+
+
+def headline(answer: Any) -> str:
+    return summary(page_of_status(answer, "x", NOW))
+
+
+def rows_of(html: str, title: str) -> list[list[str]]:
+    """The cells of a table, as text."""
+    (table,) = re.findall(rf'<section class="card rows" aria-label="{title}">(.*?)</section>', html, re.S)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table.partition("<tbody")[2], re.S)
+    return [[Seen(cell).text for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.S)] for row in rows]
+
+
+def cards_of(html: str) -> list[str]:
+    return re.findall(r'<section id="cluster-[^"]*" aria-label="([^"]*)"', html)
+
+
+def test_clusters_are_listed_worst_first_with_a_link_to_their_card() -> None:
+    html = page(FLEET)
+    names = [cluster["cluster"] for cluster in FLEET["clusters"]]
+    rows = rows_of(html, "Clusters with incidents")
+    assert [row[0] for row in rows] == names == cards_of(html)
+    assert rows[0][1:] == ["workers: capacity (+1)", "8 of 20 missing", "23 min"]
+    assert rows[4][1:] == ["unreachable", "", "34 min"]
+    assert rows[-1][1:] == ["not checked yet", "", ""]
+    seen = Seen(html)
+    links = [value for tag, name, value in seen.attributes if (tag, name) == ("a", "href")]
+    places = {f"#{value}" for _, name, value in seen.attributes if name == "id"}
+    assert links
+    assert set(links) <= places
+    ahead = page_of_status(FLEET, "x", NOW - timedelta(hours=9))  # the clock of another machine
+    assert "-" not in rows_of(document(ahead), "Clusters with incidents")[0][3]
+    assert html.index("Clusters with incidents") < html.index(">Zones<") < html.index('id="cluster-prod-eu-01"')
+
+
+def test_the_headline_counts_missing_nodes_and_unknown_clusters() -> None:
+    assert headline(FLEET) == (
+        "10 of 40 clusters with incidents, 16 nodes missing; outage: no zone is known to deliver for 1 pool; "
+        "1 not checked yet; 2 paused; 27 well; 3 in dry run"
+    )
+
+
+@given(
+    st.lists(st.sampled_from(["incident", "unseen"]), max_size=4),
+    st.lists(st.sampled_from(["well", "paused"]), max_size=4),
+)
+def test_only_clusters_that_were_read_are_well(bad: list[str], good: list[str]) -> None:
+    answer = {
+        "clusters": [{"cluster": f"b{number}", "state": state} for number, state in enumerate(bad)],
+        "others": {
+            state: [f"g{number}" for number, each in enumerate(good) if each == state] for state in ("well", "paused")
+        },
+        "counts": {"dryRun": 0},
+    }
+    reported = headline(answer)
+    counts = {state: int(number) for number, state in re.findall(r"(\d+) (well|paused|not checked yet)", reported)}
+    found = {state: good.count(state) for state in ("well", "paused")} | {"not checked yet": bad.count("unseen")}
+    assert counts == {state: number for state, number in found.items() if number}
+    assert reported.startswith(f"{bad.count('incident')} of {len(bad) + len(good)} cluster")
+    seen = Seen(page(answer)).text
+    assert ("No incident" in seen) is (not bad and bool(good))
+    assert ("No cluster is registered" in seen) is (not bad and not good)
+
+
+def test_zones_show_their_clusters_and_machine_types_without_capacity() -> None:
+    html = page(FLEET)
+    a, b, c = rows_of(html, "Zones")
+    assert a == [
+        "eu-central-1a",
+        "4 clusters",
+        "prod-eu-01 (capacity), prod-eu-02 (quota), prod-eu-03 (capacity), prod-eu-04 (capacity)",
+    ]
+    assert (b[:2], c[:2]) == (["eu-central-1b", "2 clusters"], ["eu-central-1c", "2 clusters"])
+    (offering,) = rows_of(html, "Machine types without capacity")
+    assert offering[:2] == ["aws/eu-central-1/euc1-az2/m5.xlarge/on-demand", "prod-eu-01, prod-eu-03, prod-eu-04"]
+
+
+def _in_a(*accounts: dict[str, Any]) -> str:
+    """The page of clusters that all miss nodes in what they call eu-central-1a, or in the zone that is named."""
+    house = House()
+    house.store.remove_record("demo", house.store.load("demo").versions)
+    for number, fields in enumerate(accounts, 1):
+        zone = fields.pop("zone", "eu-central-1a")
+        register(house.store, f"c{number}", **fields)
+        incident = Incident(kind=IncidentKind.MISSING, since=NOW, pool="x/y/z", zones=(zone,), missing=1, requested=2)
+        house.store.save_cluster_health(f"c{number}", ClusterHealth().with_incidents([incident]), None)
+    return page(house.ask("status", None))
+
+
+OURS, THEIRS = {}, {"account": "1" * 12}
+OF_A, OF_B = {"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az2": "eu-central-1b"}}
+ONE = "1 cluster"
+
+
+@pytest.mark.parametrize(
+    ("accounts", "rows"),
+    [
+        ([OURS, OURS], {"eu-central-1a": "2 clusters"}),
+        ([OURS, {"account": "111111111111"}], {"eu-central-1a": ONE, "eu-central-1a of 111111111111": ONE}),
+        (
+            [OF_A, {**THEIRS, "zone_ids": {"euc1-az3": "eu-central-1a"}}],
+            {"euc1-az2 (eu-central-1a)": ONE, "euc1-az3 (eu-central-1a)": ONE},
+        ),
+        (
+            [OF_A, {**THEIRS, **OF_B, "zone": "eu-central-1b"}, OURS],  # the third is of the first's account
+            {"euc1-az2 (eu-central-1a, eu-central-1b)": "3 clusters"},
+        ),
+    ],
+)
+def test_zones_of_one_name_are_added_up_only_if_they_are_one_zone(
+    accounts: list[dict[str, Any]], rows: dict[str, str]
+) -> None:
+    html = _in_a(*(dict(fields) for fields in accounts))
+    assert {row[0]: row[1] for row in rows_of(html, "Zones")} == rows
+    assert "added up by its name" not in html
+
+
+@pytest.mark.parametrize(
+    "accounts",
+    [
+        [{"event_accounts": ["1" * 12, "2" * 12]}] * 2,  # either account may buy
+        [{"zone": "1"}, {"zone": "1"}],  # each of Azure's regions has one
+        [{"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az3": "eu-central-1a"}}, {}, {}],
+    ],
+)
+def test_zones_that_may_differ_are_marked_as_added_up_by_name(accounts: list[dict[str, Any]]) -> None:
+    html = _in_a(*(dict(fields) for fields in accounts))
+    assert rows_of(html, "Zones")[0][1] == "2 clusters"
+    assert "added up by its name" in html
+
+
+def test_a_card_shows_counts_the_cloud_message_and_what_to_do() -> None:
+    text = Seen(page(FLEET)).text
+    first = FLEET["clusters"][0]["incidents"][0]
+    for words in ("12 of 20 running, 8 missing", first["headline"], first["todo"], first["command"], first["runbook"]):
+        assert words in text
+
+
+def test_a_quota_of_every_zone_is_shown_once() -> None:
+    text = Seen(page(told_quota() | {"decisions": []})).text
+    assert text.count(QUOTA) == 1
+    assert text.count("backoff after quota failure") == 1
+    assert "6 of 9 running, 3 missing" in text
+
+
+def test_zones_that_are_all_probed_are_an_outage_in_the_headline() -> None:
+    assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
+    assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
+    seven = told_fleet(7)["clusters"]
+    outages = [cluster for cluster in seven if any(incident["outage"] for incident in cluster["incidents"])]
+    assert [incident["missing"] for incident in outages[0]["incidents"]] == [5], "also while nodes are missing there"
+    plans = plan(
+        Observation(groups=tuple(zones([3, 3, 3]))),
+        ClusterState(groups={key(zone): in_backoff() for zone in "abc"}),
+        numbers(3, 12),
+        NOW,
+    )
+    assert "outage" in summary(page_of_plan(json.dumps(plan_json(plans)), "plan.json"))
+    assert "outage" not in headline(told_status()), "one of its zones is fenced, two deliver"
+
+
+def test_in_a_live_check_healthy_clusters_are_folded_and_last() -> None:
+    fine = told_status(cluster="green", zones={}, incident=False)
+    html = page({"clusters": [fine, told_quota(), {"ok": False, "cluster": "grey", "message": "no record"}]})
+    assert cards_of(html) == ["demo", "grey", "green"]
+    assert [("open" in fold) for fold in re.findall(r"<details([^>]*)><summary><h2>", html)] == [True, True, False]
+    assert [row[:2] for row in rows_of(html, "Clusters with incidents")] == [
+        ["demo", "workers: quota"],
+        ["grey", "not readable"],
+    ]
+
+
+def test_at_most_a_hundred_cards_are_open() -> None:
+    html = page(told_fleet(130, 130))
+    assert len(cards_of(html)) == 130 - 2, "two are paused"
+    assert len(re.findall(r'<details open="">', html)) == 100
+
+
+def test_a_widget_has_no_links_ids_or_search() -> None:
+    html = fragment(page_of_status(FLEET, "x", NOW), Theme.DARK)
+    seen = Seen(html)
+    assert not {"a", "input", "select", "script"} & set(seen.tags)
+    assert not [name for _, name, _ in seen.attributes if name in ("id", "href")]
+    assert "prod-eu-01" in seen.text
+
+
+def test_a_pool_shows_its_pending_pods_and_unneeded_nodes() -> None:
+    answer = told_status()
+    says = ["3 pods wait for 4 min, for a node of this pool.", "Of its 9 nodes, nobody needs node-7."]
+    answer["pools"][0]["demand"] = {"says": says}
+    answer["demand"] = {"says": ["2 pods wait, and no node is asked for: no pool has so much memory."]}
+    card = page(answer).partition(">workers<")[2]
+    for words in says:
+        assert words in Seen(card).text
+    assert "no pool has so much memory" in Seen(page(answer)).text
+
+
+def test_empty_parts_say_why_they_are_empty() -> None:
+    assert "No pool: no node group is managed" in Seen(page(told_status(pools=[], zones={}, decisions=[]))).text
+    unread = told_status(pools=[], groups={}, unread="no answer within 10 s")
+    assert "No failure of its node groups is stored" in Seen(page(unread)).text
+    empty = {"now": "2026-01-15T12:00:00Z", "pools": []}
+    assert "No pool: no node group is managed" in Seen(document(page_of_plan(json.dumps(empty), "x"))).text
+
+
+def test_an_unknown_kind_of_incident_is_shown_by_its_name() -> None:
+    newer = json.loads(json.dumps(FLEET))
+    newer["clusters"][0]["incidents"][0] |= {"kind": "eaten-by-mice", "class": None, "more": {"a": 1}}
+    assert "workers: eaten mice" not in Seen(page(newer)).text
+    assert "workers: eaten by mice" in Seen(page(newer)).text
+
+
+@pytest.mark.parametrize("name", ["-", "a b", '"><script>', "ä/ö", "x" * 250, "#", "%41"])
+def test_a_link_finds_its_card_for_any_cluster_name(name: str) -> None:
+    odd = json.loads(json.dumps(FLEET))
+    odd["clusters"][0]["cluster"] = name
+    seen = Seen(page(odd))
+    (first, *_) = [value for tag, attribute, value in seen.attributes if (tag, attribute) == ("a", "href")]
+    assert first.removeprefix("#") in {value for _, attribute, value in seen.attributes if attribute == "id"}
+    assert re.fullmatch(r"#cluster-[A-Za-z0-9_.~%-]+", first)
+
+
+@given(st.data())
+def test_any_answer_of_a_fleet_is_drawn_or_refused(data: st.DataObject) -> None:
+    reported: Any = json.loads(json.dumps(FLEET))
+    place: Any = reported
+    while True:  # down to some value, which becomes another one
+        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
+            place[step] = data.draw(json_values())
+            break
+        place = place[step]
+    try:
+        html = page(reported)
+    except ConfigError:
+        return
+    assert "<script" in html

@@ -1,0 +1,515 @@
+"""Failure events: what is recorded, what only requests a check, and that no order of events does harm."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import QueueUnavailableError, StateConflictError
+from evenkeel.application.ports import StoredCluster
+from evenkeel.application.rebalancing.events import EventOutcome, EventResult, Failure
+from evenkeel.application.rebalancing.failure import RecordFailure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, PoolId
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState, MemberSnapshot, PoolState
+from evenkeel.domain.rebalancing.health.observed import observe_health
+from tests.builders import group, key
+from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, register
+from tests.unit.project.test_docs import rows
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+ADOPTED = PoolId("cluster-api", "default", "", "adopted")  # the pool whose groups every house knows
+
+
+def failure(**fields: Any) -> Failure:
+    """A failure of a group in cluster `demo`."""
+    given = {
+        "cluster": "demo",
+        "namespace": "default",
+        "name": "workers-a",
+        "code": "InsufficientInstanceCapacity",
+        "message": "no room",
+        "occurred_at": NOW - 30 * SECOND,
+        "id": "event-1",
+    }
+    return Failure(**{**given, **fields})
+
+
+def called(*names: str, **fields: Any) -> Failure:
+    return failure(**{"cluster": None, "called": names, **fields})
+
+
+class Delayed(FakeQueue):
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.due: list[tuple[str, datetime]] = []
+
+    def check_again(self, cluster: str, reason: str, seconds: int) -> None:
+        super().check_again(cluster, reason, seconds)
+        self.due.append((cluster, self.clock.at + seconds * SECOND))
+
+
+class House:
+    """Registered clusters with groups in zones a and b, and the use case with its ports in memory."""
+
+    def __init__(self, **records: dict[str, Any]) -> None:
+        self.store = InMemoryStore()
+        self.clock = FakeClock()
+        self.queue = Delayed(self.clock)
+        for cluster, fields in (records or {"demo": {}}).items():
+            register(self.store, cluster, **fields)
+            adopt(self.store, cluster, [key("a"), key("b")])
+        self.record_failure = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
+
+    def checks(self, cluster: str = "demo") -> list[datetime]:
+        """Return when it is checked: at once, as the deduplication id says, or after a delay."""
+        now = [
+            datetime.fromtimestamp(float(id.removeprefix(f"failure-{cluster}-")), UTC)
+            for id, (asked, _) in self.queue.requests.items()
+            if asked == cluster
+        ]
+        return sorted(now + [due for asked, due in self.queue.due if asked == cluster])
+
+    def group(self, zone: str = "a", cluster: str = "demo") -> Any:
+        return self.store.load(cluster).state.groups.get(key(zone))
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+# -- recording
+def test_a_failure_fences_its_group_and_requests_a_check_now(house: House) -> None:
+    assert house.record_failure(failure()).result is EventResult.RECORDED
+    state = house.group()
+    assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
+    assert state.backoff_until == NOW - 30 * SECOND + 5 * MINUTE
+    assert "no room" in state.message
+    assert house.queue.clusters == ["demo"]
+
+
+def test_a_repeat_changes_nothing(house: House) -> None:
+    house.record_failure(failure())
+    before = house.store.load("demo").state
+    assert house.record_failure(failure()).result is EventResult.KNOWN
+    assert house.store.load("demo").state == before
+    assert house.queue.clusters == ["demo"]
+
+
+def test_a_failure_from_before_the_last_success_changes_nothing(house: House) -> None:
+    house.store.save_group("demo", key("a"), GroupState(last_success=NOW - 20 * SECOND), None)
+    assert house.record_failure(failure()).result is EventResult.KNOWN
+    assert house.queue.clusters == []
+
+
+@pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
+def test_a_failure_older_than_any_backoff_changes_nothing(house: House, age: timedelta) -> None:
+    assert house.record_failure(failure(occurred_at=NOW - age)).result is EventResult.KNOWN
+    assert house.group() is None
+
+
+def test_a_concurrent_write_does_not_lose_the_failure(house: House) -> None:
+    earlier = GroupState(failures=1, last_failure=NOW - 20 * MINUTE)
+    house.store.before_write.append(lambda sort_key: house.store.save_group("demo", key("a"), earlier, None))
+    assert house.record_failure(failure()).result is EventResult.RECORDED
+    assert (house.group().failures, house.group().last_failure) == (2, NOW - 30 * SECOND)
+
+
+def test_endless_conflicts_are_an_error_so_that_the_event_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def contended(*_: object) -> None:
+        raise StateConflictError("again")
+
+    house = House()
+    monkeypatch.setattr(house.store, "save_group", contended)
+    with pytest.raises(StateConflictError):
+        house.record_failure(failure())
+
+
+# -- checks without a group
+@pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
+def test_a_failure_without_a_group_requests_a_check_and_records_nothing(house: House, given: Failure) -> None:
+    outcome = house.record_failure(given)
+    assert outcome.result is EventResult.LOOKED
+    assert "demo" in outcome.message
+    assert house.queue.clusters == ["demo"]
+    assert house.store.load("demo").state.groups == {}
+
+
+def test_an_old_failure_without_a_group_requests_no_check(house: House) -> None:
+    assert house.record_failure(failure(name=None, occurred_at=NOW - 61 * MINUTE)).result is EventResult.KNOWN
+    assert house.queue.clusters == []
+
+
+@pytest.mark.parametrize("later", [None, NOW - 10 * SECOND])
+def test_a_check_that_could_not_be_requested_is_requested_by_a_repeat(house: House, later: datetime | None) -> None:
+    house.queue.broken = QueueUnavailableError("away")
+    with pytest.raises(QueueUnavailableError):
+        house.record_failure(failure())
+    if later is not None:  # another failure in between finds no queue either
+        with pytest.raises(QueueUnavailableError):
+            house.record_failure(failure(occurred_at=later, id="event-2"))
+    house.queue.broken = None
+    assert house.record_failure(failure()).result is EventResult.KNOWN
+    assert house.queue.clusters == ["demo"]
+
+
+@pytest.mark.parametrize("machine_only", [False, True])
+def test_two_events_that_cannot_request_a_check_rely_on_no_other(house: House, machine_only: bool) -> None:
+    reported = {"name": None} if machine_only else {}
+    first, second = failure(**reported), failure(**reported, id="event-2", occurred_at=NOW - 10 * SECOND)
+    house.record_failure(failure(**reported, id="event-0"))
+    house.queue.broken = QueueUnavailableError("away")
+    for one in (first, second):
+        with pytest.raises(QueueUnavailableError):
+            house.record_failure(one)
+    house.queue.broken = None
+    house.clock.at += MINUTE
+    before = len(house.checks())
+    house.record_failure(first)
+    assert len(house.checks()) == before + 1
+
+
+# -- storms
+def test_a_storm_is_checked_at_once_and_every_15_seconds_and_delays_no_other_cluster() -> None:
+    house = House(demo={}, other={})
+    for number, second in enumerate((*range(10), 31)):
+        house.clock.at = NOW + second * SECOND
+        house.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
+    assert house.checks() == [NOW, NOW + 15 * SECOND, NOW + 31 * SECOND]
+    house.record_failure(failure(cluster="other"))
+    assert house.checks("other") == [NOW + 31 * SECOND]
+
+
+def test_every_failure_is_followed_by_a_check_within_15_seconds(house: House) -> None:
+    """Whatever is outcome, a look at the cluster is due at that moment or later, and within 15 seconds."""
+    for number in range(400):
+        house.clock.at += SECOND * (number * 7919 % 23) / 3
+        house.record_failure(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
+        assert any(house.clock.at <= due <= house.clock.at + 15 * SECOND for due in house.checks())
+    checks = house.checks()
+    assert all(after - before >= 14 * SECOND for before, after in pairwise(checks))
+
+
+def test_a_clock_that_was_set_back_stops_no_check(house: House) -> None:
+    house.clock.at = NOW + 60 * MINUTE
+    house.record_failure(failure(id="event-1"))
+    house.clock.at = NOW
+    house.record_failure(failure(id="event-2"))
+    assert house.checks() == [NOW, NOW + 60 * MINUTE]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.025, 1])
+def test_400_failures_of_one_group_are_a_few_writes_and_checks(seconds: float) -> None:
+    house = House()
+    house.store.journal.entries.clear()
+    for number in range(400):
+        house.record_failure(failure(id=str(number), occurred_at=house.clock.at))
+        house.clock.at += SECOND * seconds
+    storm = 400 * seconds
+    assert len(house.checks()) <= 2 + storm / 15
+    assert house.store.journal.count("save HEARD") == len(house.checks())
+    assert house.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
+    state = house.group()
+    assert state.failures == (2 if storm > 300 else 1)
+    assert house.clock.at - state.last_failure <= 15 * SECOND + SECOND * seconds, "whoever asks sees that it goes on"
+
+
+@pytest.mark.parametrize("row", list(rows("failure-events.md", "storms")), ids=" ".join)
+def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
+    """Events at even distances, about each cluster in turn, and each cluster's groups in turn."""
+    events, seconds, clusters, groups, *expected = (int(cell.replace(",", "")) for cell in row)
+    names = [f"c{number}" for number in range(clusters)]
+    house = House(**{name: {} for name in names})
+    house.store.journal.entries.clear()
+    for number in range(events):
+        house.clock.at = NOW + number * SECOND * seconds / events
+        given = {"cluster": names[number % clusters], "name": f"workers-{'ab'[number // clusters % groups]}"}
+        assert (
+            house.record_failure(failure(**given, id=str(number), occurred_at=house.clock.at)).result
+            is not EventResult.IGNORED
+        )
+    reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
+    messages = len(house.queue.requests) + len(house.queue.second_looks)
+    checks = sum(len(house.checks(name)) for name in names)
+    assert [reads, writes["save GROUP"] + writes["save HEARD"], messages, checks] == expected
+    assert all(len(house.store.load(name).state.groups) == groups for name in names)
+
+
+class InStep(InMemoryStore):
+    """A table with concurrent readers: every answer waits until all of them have read."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__()
+        self.left, self.waiting, self.round = many, 0, 0
+        self.changed = threading.Condition()
+
+    def load(self, cluster: str, *, consistent: bool = True) -> StoredCluster:
+        with self.changed:
+            found = super().load(cluster)
+            self.waiting += 1
+            now = self.round
+            self._go_on()
+            self.changed.wait_for(lambda: self.round > now)
+            return found
+
+    def _save(self, *entry: Any) -> None:
+        with self.changed:
+            super()._save(*entry)
+
+    def gone(self) -> None:
+        with self.changed:
+            self.left -= 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.waiting >= self.left:
+            self.waiting, self.round = 0, self.round + 1
+            self.changed.notify_all()
+
+
+@pytest.mark.parametrize("apart", [0 * SECOND, SECOND / 10, SECOND, 4 * MINUTE])
+def test_20_concurrent_failures_of_one_group_are_all_recorded(apart: timedelta) -> None:
+    """However often each is overtaken by the others: all read before any of them writes, in every round anew."""
+    house, store = House(), InStep(20)
+    store._items = house.store._items
+    record_failure = RecordFailure(store=store, queue=house.queue, clock=house.clock)
+
+    def one(number: int) -> EventOutcome:
+        try:
+            return record_failure(failure(id=str(number), occurred_at=NOW - number * apart))
+        finally:
+            store.gone()
+
+    with ThreadPoolExecutor(20) as many:
+        outcome = list(many.map(one, range(20)))
+    assert {one.result for one in outcome} <= {EventResult.RECORDED, EventResult.KNOWN}
+    assert house.checks() == [NOW, NOW + 15 * SECOND]
+    alone = House()
+    for number in reversed(range(20)):
+        alone.record_failure(failure(id=str(number), occurred_at=NOW - number * apart))
+    state, expected = house.group(), alone.group()
+    assert state.failures == expected.failures
+    assert NOW - state.last_failure < 15 * SECOND
+    assert state.backoff_until >= expected.backoff_until
+
+
+def test_another_kind_of_failure_is_recorded_during_a_storm(house: House) -> None:
+    for number in range(50):
+        house.record_failure(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
+    house.record_failure(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
+    assert house.group().failure_class is FailureClass.QUOTA
+
+
+# -- unknown groups
+@pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
+def test_an_unknown_group_requests_a_check_and_stores_no_state(house: House, name: str) -> None:
+    assert house.record_failure(failure(name=name)).result is EventResult.LOOKED
+    assert house.checks() == [NOW]
+    house.store.journal.entries.clear()
+    for number in range(3000):
+        house.record_failure(failure(name=f"made-up-{number}", id=str(number)))
+    assert house.checks() == [NOW, NOW + 15 * SECOND]
+    assert house.store.journal.count("save GROUP") == 0
+
+
+def test_a_group_with_a_stored_state_is_known(house: House) -> None:
+    house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
+    assert house.record_failure(failure(name="workers-c")).result is EventResult.RECORDED
+
+
+def test_a_group_that_a_check_has_found_is_known() -> None:
+    """In dry run, say, or in a pool that stands as we would have it."""
+    house = House(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
+    found = PoolState(seen=MemberSnapshot(since=NOW, requested={str(key("c")): 2}))
+    house.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
+    assert house.record_failure(failure(name="workers-c", occurred_at=NOW)).result is EventResult.RECORDED
+    state = house.group("c")
+    assert state.backoff_until == NOW + MINUTE, "the durations of its pool"
+
+
+# -- clocks
+@pytest.mark.parametrize("ahead", [SECOND, 30 * SECOND])
+def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta) -> None:
+    assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
+    assert house.checks() == [NOW]
+    state = house.group()
+    assert (state.failures, state.last_failure, state.backoff_until) == (1, NOW, NOW + 5 * MINUTE)
+    assert max(state.reports) <= NOW
+
+
+@pytest.mark.parametrize("ahead", [31 * SECOND, 10 * MINUTE, 25 * 60 * MINUTE])
+@pytest.mark.parametrize("api_ahead", [0 * SECOND, 10 * MINUTE], ids=["right clock", "slow clock"])
+def test_a_failure_far_ahead_is_dated_by_the_api_servers_clock(
+    house: House, ahead: timedelta, api_ahead: timedelta
+) -> None:
+    """Our clock may be slow. Recorded as of it, the fence would be over at once."""
+    assert house.record_failure(failure(occurred_at=NOW + ahead)).result is EventResult.RECORDED
+    assert house.record_failure(failure(occurred_at=NOW + ahead, id="again")).result is EventResult.KNOWN
+    assert house.checks()[0] == NOW
+    now, happened = NOW + api_ahead, NOW + min(ahead, api_ahead)
+    state = house.group()
+    for _ in range(2):
+        state = observe_health(group("a", 3), state, now, BackoffPolicy(), 15 * MINUTE) or GroupState()
+        assert (state.failures, state.last_failure, state.backoff_until) == (1, happened, happened + 5 * MINUTE)
+        assert state.announced == ()
+    house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
+    house.clock.at += min(ahead, 10 * MINUTE)
+    house.record_failure(failure(occurred_at=NOW + ahead, id="later"))
+    repeated = observe_health(group("a", 3), house.group(), now + 11 * MINUTE, BackoffPolicy(), 15 * MINUTE)
+    assert (repeated or house.group()).failures == 1
+
+
+# -- repeats
+@pytest.mark.parametrize("success", [None, NOW])
+def test_a_repeat_requests_a_check_unless_a_success_followed(house: House, success: datetime | None) -> None:
+    house.record_failure(failure())
+    state = replace(house.group(), last_success=success)
+    house.store.save_group("demo", key("a"), state, house.store.load("demo").versions)
+    house.clock.at += 5 * MINUTE
+    assert house.record_failure(failure(id="again")).result is EventResult.KNOWN
+    assert house.checks() == ([NOW] if success else [NOW, NOW + 5 * MINUTE])
+
+
+# -- clusters
+@pytest.mark.parametrize(
+    ("names", "event", "checked"),
+    [
+        ({"demo": ["demo-mgmt"]}, called("demo-mgmt"), ["demo"]),
+        ({}, called("other"), ["other"]),
+        ({}, called("nobody", "other", "demo"), ["other"]),
+        ({"other": ["demo"]}, called("demo"), ["demo"]),
+        ({"demo": ["shared"], "other": ["shared"]}, called("shared"), ["demo", "other"]),
+    ],
+    ids=["a name", "the id", "the first known name", "an id precedes a name", "two clusters of one name"],
+)
+def test_a_cluster_is_known_by_its_id_or_a_name(names: dict[str, Any], event: Failure, checked: list[str]) -> None:
+    house = House(**{cluster: {"names": names.get(cluster, [])} for cluster in ("demo", "other")})
+    outcome = house.record_failure(event)
+    assert house.queue.clusters == checked
+    recorded = [cluster for cluster in ("demo", "other") if house.group(cluster=cluster) is not None]
+    if len(checked) == 1:
+        assert (outcome.result, recorded) == (EventResult.RECORDED, checked)
+    else:
+        assert (outcome.result, recorded) == (EventResult.LOOKED, [])
+
+
+@pytest.mark.parametrize(
+    "given", [failure(cluster="unknown"), failure(cluster="unknown", name=None), called("unknown"), called()]
+)
+def test_an_unregistered_cluster_is_ignored(house: House, given: Failure) -> None:
+    outcome = house.record_failure(given)
+    assert outcome.result is EventResult.IGNORED
+    assert "no such cluster is registered" in outcome.message
+    assert house.queue.clusters == []
+
+
+def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
+    house = House(demo={"names": ["one"]}, other={})
+    house.store.plant("other", '{"names": 7}')
+    assert house.record_failure(called("one")).result is EventResult.RECORDED
+    assert house.record_failure(called("other", id="event-2")).result is EventResult.IGNORED
+    assert "record of cluster other" in house.record_failure(failure(cluster="other")).message
+    assert (
+        house.record_failure(called("other", name=None)).result is EventResult.IGNORED
+    )  # nor does it say whose events count
+
+
+# -- groups and durations
+def test_a_failure_of_one_machine_api_is_recorded_for_that_one() -> None:
+    house = House(demo={"flavours": ["gardener", "cluster-api"]})
+    house.record_failure(failure(flavour="cluster-api"))
+    assert [one.flavour for one in house.store.load("demo").state.groups] == ["cluster-api"]
+
+
+def test_a_failure_of_another_machine_api_is_ignored() -> None:
+    outcome = House().record_failure(failure(flavour="openshift"))
+    assert outcome.result is EventResult.IGNORED
+    assert "openshift" in outcome.message
+
+
+@pytest.mark.parametrize(("zone", "minutes"), [("a", 1), ("b", 5)])
+def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> None:
+    own = {"initial": 60, "longest": 120, "forget_after": 600}
+    house = House(demo={"pools": [{"name": "workers", "min": 1, "max": 9, "backoff": own}]})
+    adopt(house.store, "demo", [key("a"), key("c")], pool="workers")
+    house.store.save_pool(
+        "demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), house.store.load("demo").versions
+    )
+    house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW))
+    state = house.group(zone)
+    assert state.backoff_until == NOW + minutes * MINUTE
+    late = house.record_failure(failure(name=f"workers-{zone}", occurred_at=NOW - 11 * MINUTE, id="late"))
+    assert (late.result is EventResult.KNOWN) == (zone == "a")
+
+
+def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name() -> None:
+    pools = [{"name": "workers", "namespace": "elsewhere", "min": 1, "max": 9, "backoff": {"initial": 60}}]
+    house = House(demo={"pools": pools})
+    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), house.store.load("demo").versions)
+    adopt(house.store, "demo", [key("a")], pool="workers")
+    house.record_failure(failure(occurred_at=NOW))
+    assert house.group().backoff_until == NOW + 5 * MINUTE
+
+
+# -- streams
+def recorded_in(order: list[tuple[int, int]], zones: str = "a") -> tuple[House, dict[str, list[timedelta]]]:
+    """Record failures (happened, received) in seconds after NOW; return the house and the length of each backoff."""
+    house = House()
+    ends: dict[str, list[timedelta]] = {zone: [] for zone in zones}
+    for number, (happened, at) in enumerate(order):
+        zone = zones[happened % len(zones)]
+        house.clock.at = NOW + at * SECOND
+        house.record_failure(
+            failure(name=f"workers-{zone}", occurred_at=NOW + happened * SECOND, id=f"{happened}-{number}")
+        )
+        state = house.group(zone)
+        if state is not None and state.backoff_until is not None:
+            ends[zone].append(state.backoff_until - NOW)
+    return house, ends
+
+
+@given(
+    stream=st.lists(st.tuples(st.integers(0, 7000), st.lists(st.integers(0, 1500), max_size=3)), max_size=8),
+    zones=st.sampled_from(["a", "ab"]),
+)
+@settings(deadline=None)
+def test_permuted_repeated_and_late_events_give_the_state_of_ordered_ones(
+    stream: list[tuple[int, list[int]]], zones: str
+) -> None:
+    """Each failure is outcome at least once, up to 25 minutes late, in whatever order the delays make of it."""
+    end = 8600  # all is outcome by then, and nothing is forgotten yet
+    ordered = [(happened, happened) for happened in sorted({happened for happened, _ in stream})]
+    arrivals = [(happened, happened + delay) for happened, delays in stream for delay in (delays or [0])]
+    arrivals.sort(key=lambda one: one[1])
+    assert all(at <= end for _, at in arrivals)
+    straight, _ = recorded_in(ordered, zones)
+    mixed, ends = recorded_in(arrivals, zones)
+    for zone in zones:
+        expected, found = straight.group(zone), mixed.group(zone)
+        if expected is None or found is None:
+            assert expected is found
+            continue
+        assert (found.failures, found.last_failure) == (expected.failures, expected.last_failure)
+        assert found.backoff_until >= expected.backoff_until
+        assert ends[zone] == sorted(ends[zone])  # and on the way no event has made a backoff shorter
+
+
+@given(stream=st.lists(st.integers(0, 7000), min_size=1, max_size=8), order=st.randoms())
+@settings(deadline=None)
+def test_every_order_of_one_stream_gives_one_state(stream: list[int], order: Any) -> None:
+    shuffled = [*stream, *stream]
+    order.shuffle(shuffled)
+    states = [recorded_in([(one, 7000) for one in given])[0].group() for given in (sorted(stream), shuffled)]
+    assert states[0].failures == states[1].failures
+    assert states[0].reports == states[1].reports
