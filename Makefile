@@ -67,7 +67,7 @@ build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
 	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
 
-# Where a release will be fetched from; krew asks there. Without it, the plugin's archive is named by hand (docs/upgrading.md).
+# Where a release will be fetched from; krew asks there. Without it, the plugin's archive is named by hand (docs/operate/upgrade.md).
 RELEASE_URL ?= https://releases.example.com/evenkeel
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' layers/evenkeel/evenkeel/__init__.py)
 

@@ -254,7 +254,7 @@ _ROWS = (
 
 
 def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
-    """Calculate the bill from measured figures, for 3, 30 and 300 groups (docs/bill.md)."""
+    """Calculate the bill from measured figures, for 3, 30 and 300 groups (docs/operate/cost.md)."""
     figures = Figures(json.loads(Path(measured).read_text()))
     for groups in GROUPS:
         yield f"{groups} groups, $ per cluster and month"
@@ -270,7 +270,7 @@ def bill(measured: str = str(Path(__file__).with_name("figures.json"))) -> Rows:
     prices[dashboard] = DASHBOARD + (len(names) - 1) * METRIC
     for title, price in prices.items():
         yield title, {"$ per month": f"{price:.3f}"}
-    yield "a check a minute with [demand](demand.md), $ per cluster and month in addition"
+    yield "a check a minute with [demand](../guides/demand.md), $ per cluster and month in addition"
     for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30)):
         none, some = (demand(figures, nodes, pods, groups, pending=pending) for pending in (False, True))
         yield f"{nodes} nodes, {pods:,} pods", {"no pending pods": f"{none:.3f}", "all is read": f"{some:.2f}"}

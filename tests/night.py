@@ -1,6 +1,7 @@
 """A bad night: forty simulated clusters on one stack, and what their operator sees at three in the morning.
 
-`python -m tests.night` walks it and writes docs/night.md and its pictures; test_night.py walks it again and compares.
+`python -m tests.night` walks it and writes docs/operate/night.md and its pictures. test_night.py walks it again and
+compares.
 
 The clusters are the sandbox's: machine controllers, autoscalers, pods and API servers, read and written by the real
 adapter without a wire in between. The functions are the real use cases, the command line is the real one. Time is
@@ -503,15 +504,12 @@ def walk(night: Night) -> Iterator[tuple[Step, str]]:
 
 
 def pages(screens: Sequence[tuple[Step, str]]) -> dict[str, str]:
-    """The pages of docs/, by name: up to the fence, and after it."""
+    """Return the page of docs/, by name."""
     sections = []
     for step, screen in screens:
         lines = [line[start : start + COLUMNS].rstrip() for line in screen.splitlines() for start in _starts(line)]
         sections.append("\n".join([f"## {step.title}", "", *step.says, "", "```console", *lines, "```"]))
-    return {
-        "night.md": "\n\n".join([_HEAD, *sections[:_FENCED]]) + "\n",
-        "night-healing.md": "\n\n".join([_HEALING, *sections[_FENCED:]]) + "\n",
-    }
+    return {"operate/night.md": "\n\n".join([_HEAD, *sections]) + "\n"}
 
 
 def _starts(line: str) -> range:
@@ -519,20 +517,16 @@ def _starts(line: str) -> range:
     return range(0, max(1, len(line.rstrip())), COLUMNS)
 
 
-_FENCED = 3  # steps
 _HEAD = """# A night with forty clusters
 
-Forty simulated clusters on one stack, twenty-one of them in trouble, in all fourteen kinds of it, three dark.
-Every screen is what the commands print in a terminal of 80 columns, which breaks longer lines.
-`python -m tests.night` walks the night and writes this page; a test walks it again and compares.
-What each kind means: [trouble.md](trouble.md). It goes on in [night-healing.md](night-healing.md).
+After this page you know what the commands show when many clusters fail at once, and which one to use next.
+Forty simulated clusters run on one stack. Twenty-one have incidents, of all fourteen kinds, and three do not answer.
+Every screen is real output in a terminal of 80 columns. `python -m tests.night` writes this page; a test compares it.
+[Runbooks](runbooks.md) explain each kind of incident.
 
-![The page of that night](pictures/night.png)
+![The status page of that night](../pictures/night.png)
 
-The [page](report.md) at 03:00, and [the widget](pictures/night-widget.png)."""
-_HEALING = """# How the night ends
-
-The zone of [night.md](night.md) is fenced. What follows is made, and held, by the same walk."""
+The [status page](status.md) at 03:00, and [the widget](../pictures/night-widget.png)."""
 
 
 def draw(answer: Mapping[str, Any], at: datetime) -> None:

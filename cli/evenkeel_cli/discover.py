@@ -24,7 +24,7 @@ from evenkeel_cli.terminal import CANNOT_READ, confirm, fail, say, say_lines
 
 Json = dict[str, Any]
 _READERS = "evenkeel-readers"
-# Roles in template.yaml that need access, and their Kubernetes groups (docs/access-eks.md).
+# Roles in template.yaml that need access, and their Kubernetes groups (docs/guides/eks.md).
 _GROUPS = {"RebalanceRole": "evenkeel", "CheckRole": _READERS, "OperatorRole": _READERS, "WidgetRole": _READERS}
 _AWS_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _NOT_OF_AN_ID = re.compile(r"[^a-z0-9._-]")

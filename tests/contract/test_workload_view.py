@@ -317,7 +317,7 @@ class TestAccess:
         scene.record = record(demand="advise", workload={"access": access})
 
     def may_read_it(self, scene: Scene) -> None:
-        """A Role for that one name, as docs/demand.md has it."""
+        """A Role for that one name, as docs/guides/demand.md has it."""
         if isinstance(scene.api, RealKubernetesAPI):
             where = f"{RBAC}/namespaces/{scene.namespace}"
             rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["blue-kubeconfig"], "verbs": ["get"]}

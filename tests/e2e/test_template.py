@@ -361,7 +361,12 @@ def test_with_a_dashboard_all_metrics_are_sent_and_shown(dashboard: str) -> None
     for function in template.functions().values():
         variables = template.resolve(function.variables, lambda name, _: f"the-{name}")
         assert Settings.from_env(variables).all_metrics is (dashboard == "true")
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Metrics")[2].partition("## ")[0]
+    page = (
+        (ROOT / "docs" / "reference/metrics.md")
+        .read_text(encoding="utf-8")
+        .partition("## Metrics")[2]
+        .partition("## ")[0]
+    )
     rows = re.findall(r"^\| (`[A-Z].*?) \|", page, re.M)
     assert bill.dashboard_metrics() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 

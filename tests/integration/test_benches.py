@@ -17,7 +17,7 @@ from evenkeel.adapters.page.view import Page
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 from sandbox.template import ROOT
 
-DOCS = [ROOT / "README.md", ROOT / "layers" / "dependencies" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "layers" / "dependencies" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def figures(bench: rows.Rows) -> dict[str, dict[str, Any]]:
@@ -122,5 +122,5 @@ def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tupl
 
 def test_the_bill_of_the_docs_is_what_is_calculated(capsys: pytest.CaptureFixture[str]) -> None:
     rows.print_rows(BENCHES["bill"]())
-    page = ROOT / "docs" / "bill.md"
+    page = ROOT / "docs" / "operate/cost.md"
     assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What docs/dead-letters.md says: what lands there, how it is read, and that it can be sent again."""
+"""What docs/operate/runbooks.md says: what lands there, how it is read, and that it can be sent again."""
 
 import io
 import json
@@ -25,8 +25,8 @@ from tests.integration import staging
 from tests.integration.staging import EVENTS
 from tests.unit.project.test_docs import block, blocks
 
-PAGE = ROOT / "docs" / "dead-letters.md"
-PROGRAM = block("dead-letters.md", "python", "again")
+PAGE = ROOT / "docs" / "operate/runbooks.md"
+PROGRAM = block("operate/runbooks.md", "python", "again")
 EVENT = EVENTS["failure-scale-up"]
 
 
@@ -153,7 +153,7 @@ def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage)
         MessageDeduplicationId="1",
     )
     stage.triggers.drain()
-    operation, given = called(block("dead-letters.md", "sh", "read"))
+    operation, given = called(block("operate/runbooks.md", "sh", "read"))
     given["QueueUrl"] = stage.deployment.physical("RebalanceDeadLetters")
     (message,) = getattr(stage.sqs, operation)(**given)["Messages"]
     assert message["Body"] == '{"cluster": "blue"}'

@@ -1,4 +1,4 @@
-"""docs/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
+"""docs/operate/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
 
 from evenkeel.domain.model.incidents import IncidentKind
 from sandbox.template import ROOT

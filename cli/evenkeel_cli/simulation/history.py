@@ -1,7 +1,7 @@
 """A scenario from a recorded history (`evenkeel record`): zones, demand and failures derived from decisions.
 
 A decision has the requested replicas and the fenced zones at times of change. Everything else is a default of the
-scenario; docs/simulate.md lists both.
+scenario; docs/guides/simulate.md lists both.
 """
 
 from collections.abc import Mapping, Sequence

@@ -292,7 +292,7 @@ def _rises(record: Record) -> Iterator[DemandRise]:
 
 
 def run_json(record: Record) -> dict[str, Any]:
-    """Return one run as JSON, with the fields of docs/simulate.md."""
+    """Return one run as JSON, with the fields of docs/guides/simulate.md."""
     pools = record.scenario.pools
     measures = asdict(measure(record))
     return {

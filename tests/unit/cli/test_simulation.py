@@ -217,7 +217,7 @@ def test_a_day_without_an_autoscaler_costs_no_more_nodes_and_time() -> None:
     assert ours.against_budget == 0
 
 
-@pytest.mark.parametrize("row", list(rows("simulate.md", "measured")), ids=" ".join)
+@pytest.mark.parametrize("row", list(rows("guides/simulate.md", "measured")), ids=" ".join)
 def test_the_simulation_agrees_with_what_was_measured(row: list[str]) -> None:
     treatment, pods, there, provision, loop, seconds, simulated = row
     nodes = int(there)
@@ -257,7 +257,7 @@ def test_a_duration_is_read_and_written_alike(text: str) -> None:
     assert write_duration(read_duration(text)) == {"90s": "1m30s"}.get(text, text)
 
 
-@pytest.mark.parametrize("row", list(rows("errors.md", "scenario")), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", list(rows("reference/errors.md", "scenario")), ids=lambda row: row[0])
 def test_an_invalid_scenario_leads_to_the_documented_line(row: list[str]) -> None:
     field, value, line = row
     with pytest.raises(ConfigError) as caught:

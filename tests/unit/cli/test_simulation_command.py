@@ -338,10 +338,9 @@ def test_an_invalid_history_is_one_line() -> None:
 
 
 def test_documented_scenarios_are_valid_and_use_every_field() -> None:
-    pages = {"simulate.md": "scenario.yaml", "simulate-pods.md": "pods.yaml"}
     used: set[str] = set()
-    for page, name in pages.items():
-        text = block(page, "yaml", name)
+    for name in ("scenario.yaml", "pods.yaml"):
+        text = block("guides/simulate.md", "yaml", name)
         simulate("-", stdin=text)
         used |= set(yaml.safe_load(text))
     assert used == set(command.Scenario.model_fields) - {"about", "start"}
@@ -349,7 +348,7 @@ def test_documented_scenarios_are_valid_and_use_every_field() -> None:
     assert of_pods == set(PodsSetup.model_fields)
 
 
-SHOWN = [text for page in ("simulate", "simulate-pods") for _, text in blocks(ROOT / "docs" / f"{page}.md", "console")]
+SHOWN = [text for _, text in blocks(ROOT / "docs" / "guides" / "simulate.md", "console")]
 
 
 @pytest.mark.parametrize("quote", SHOWN)

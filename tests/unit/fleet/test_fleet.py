@@ -1079,5 +1079,5 @@ class TestCommands:
 
 @pytest.mark.parametrize(("name", "schema"), [("record", record_schema), ("fleet", fleet_schema)])
 def test_the_schema_in_the_docs_is_that_of_the_models(name: str, schema: Callable[[], dict[str, Any]]) -> None:
-    found = (ROOT / "docs" / f"{name}.schema.json").read_text(encoding="utf-8")
+    found = (ROOT / "docs" / "reference" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
     assert found == json.dumps(schema(), indent=1) + "\n", "write it again from evenkeel.application.fleet.records"

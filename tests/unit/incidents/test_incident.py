@@ -113,7 +113,7 @@ class TestMissingNodes:
         assert "2 of 8 nodes missing" in detail["headline"]
         assert "no autoscaler has ordered the 2 released" in detail["headline"]
         assert "If the record has workload, Evenkeel orders them" in detail["todo"]
-        assert detail["runbook"] == "docs/trouble.md#missing"
+        assert detail["runbook"] == "docs/operate/runbooks.md#missing"
         stuck(house, (2, 3, 3), (2, 3, 3))
         house.runs(12)
         assert (cluster_health(house), changes(house)[-1]) == ((), ("Closed", MISSING))
@@ -130,7 +130,7 @@ class TestMissingNodes:
         detail = house.bus.published[-1][1]
         assert "no autoscaler has ordered the 1 released" in detail["headline"]
         assert "If the record has workload, Evenkeel orders them" not in detail["todo"]
-        assert detail["runbook"] == "docs/trouble.md#quota"
+        assert detail["runbook"] == "docs/operate/runbooks.md#quota"
 
     @pytest.mark.parametrize(("due_in", "missing"), [(MINUTE, 1), (0 * MINUTE, 3)])
     def test_released_nodes_are_missing_once_an_autoscaler_had_its_time(self, due_in: timedelta, missing: int) -> None:
@@ -481,7 +481,7 @@ class TestRollouts:
         (event,) = [detail for kind, detail in house.bus.published if kind == "Incident Opened"]
         assert event["rollout"]
         assert event["todo"].startswith("A rollout in this zone cannot finish and keeps Evenkeel from releasing")
-        assert event["runbook"] == "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
+        assert event["runbook"] == "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
         house.runs(5)
         assert [what for what, _ in changes(house)] == ["Opened"]
         rolling(house, running=2, machines=tuple(replace(each, failure=None) for each in without))
@@ -788,7 +788,9 @@ class TestOneCluster:
         text = answer["message"]
         assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
         assert "What to do: The cloud is out of these machines" in text
-        assert "or a zone to the pool (docs/trouble.md#capacity)" in text, "and not to type what one has just typed"
+        assert "or a zone to the pool (docs/operate/runbooks.md#capacity)" in text, (
+            "and not to type what one has just typed"
+        )
         assert "Its last failure was at" in text
         assert list(answer["groups"]) == [str(key("a"))]
         assert "other-a" not in text

@@ -22,7 +22,11 @@ OF_STACK = set(RunSummary(cluster="x").metrics()) | set(CheckSummary(alone=True,
 OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
 
 
-DECISION = set(json.loads((ROOT / "docs" / "decision.schema.json").read_text(encoding="utf-8"))["properties"])
+DECISION = set(
+    json.loads((ROOT / "docs" / "reference" / "schemas" / "decision.schema.json").read_text(encoding="utf-8"))[
+        "properties"
+    ]
+)
 
 
 def targets() -> list[dict[str, Any]]:

@@ -455,7 +455,7 @@ def test_any_field_values_give_a_group(flavour: str, values: list[Any]) -> None:
     running_nodes(FLAVOURS[flavour], [one], [machine], [{"spec": {"providerID": values[1]}, "status": values[2]}])
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "similar-groups.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides/cluster-api.md").read_text(encoding="utf-8")
 
 
 class TestThePage:

@@ -256,6 +256,6 @@ def test_fixed_replicas_can_be_undone_with_the_fence() -> None:
 
 
 def test_the_documentation_of_rights_names_every_file() -> None:
-    text = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference/rbac.md").read_text(encoding="utf-8")
     for file in FILE.parent.glob("*/*.yaml"):
         assert f"deploy/kubernetes/{file.parent.name}/{file.name}" in text, file

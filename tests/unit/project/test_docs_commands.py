@@ -30,7 +30,7 @@ from tests.parts import replace
 from tests.unit.project.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-ELSEWHERE = {"simulate.md", "simulate-pods.md", "night.md", "night-healing.md"}
+ELSEWHERE = {"simulate.md", "night.md"}
 # Files that a page takes for granted, and the commands that write them.
 MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate scenarios/two-zones-out.yaml -o json"}
 
@@ -158,7 +158,7 @@ class Week(Stack):
         self.house.queue.requests.clear()
 
 
-STACKS = {"trouble.md": Night, "going-live.md": Week}
+STACKS = {"status.md": Night, "go-live.md": Week}
 
 
 @pytest.fixture
@@ -179,7 +179,8 @@ def files_of(page: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", SHOWN, ids=by_name)
 def test_every_command_shown_prints_what_is_shown(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in files_of(ROOT / "docs" / "dry-run.md").items() | files_of(page).items():
+    start = [ROOT / "docs" / "start" / name for name in ("first-plan.md", "first-cluster.md")]
+    for name, text in {k: v for of in (*start, page) for k, v in files_of(of).items()}.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "state.json").write_text("{}")
     (folder / "record.yaml").write_text((folder / "blue.yaml").read_text())

@@ -1,4 +1,4 @@
-"""The cells of the table in docs/flavours.md, played in the sandbox; test_flavours_table.py names the test of each."""
+"""The cells of the table in docs/guides/machine-apis.md, in the sandbox; test_flavours_table.py names each test."""
 
 import json
 from collections.abc import Callable

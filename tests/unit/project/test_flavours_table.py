@@ -1,4 +1,4 @@
-"""Every cell of the table in docs/flavours.md names a test that exists."""
+"""Every cell of the table in docs/guides/machine-apis.md names a test that exists."""
 
 import ast
 import re
@@ -121,7 +121,7 @@ def cells(line: str) -> list[str]:
 
 @cache
 def table() -> dict[str, list[str]]:
-    lines = (ROOT / "docs" / "flavours.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "guides/machine-apis.md").read_text(encoding="utf-8").splitlines()
     (start,) = (number for number, line in enumerate(lines) if cells(line)[1:] == list(COLUMNS))
     rows: dict[str, list[str]] = {}
     for line in lines[start + 2 :]:

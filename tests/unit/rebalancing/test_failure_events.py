@@ -493,7 +493,7 @@ def test_a_known_event_with_any_value_in_one_field_never_raises(place: tuple[str
     harmless(given)
 
 
-PAGE = (ROOT / "docs" / "failure-events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference/events.md").read_text(encoding="utf-8")
 
 
 def test_the_page_lists_every_kind_of_ignoring_and_every_reason_of_the_exporter() -> None:

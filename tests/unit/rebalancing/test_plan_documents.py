@@ -22,7 +22,7 @@ from tests.parts import replace
 from tests.unit.project.test_docs import ROOT, block
 
 SCHEMAS = {
-    ROOT / "docs" / f"{name}.schema.json": document
+    ROOT / "docs" / "reference" / "schemas" / f"{name}.schema.json": document
     for name, document in {"decision": DecisionDocument, "plan": PlanDocument}.items()
 }
 REMEDY = "run: .venv/bin/python -m tests.unit.rebalancing.test_plan_documents"
@@ -174,8 +174,8 @@ def test_the_schema_in_the_docs_is_that_of_the_documents(path: Path) -> None:
 
 
 def test_the_decision_in_the_docs_has_the_fields_of_the_schema() -> None:
-    quote = json.loads(block("dry-run.md", "json", ""))
-    read_decisions([quote], "docs/dry-run.md")
+    quote = json.loads(block("start/first-cluster.md", "json", ""))
+    read_decisions([quote], "docs/start/first-cluster.md")
     schema = schema_of(DecisionDocument)
     pool, group = schema["$defs"]["PoolDocument"], schema["$defs"]["GroupDocument"]
     assert set(quote) <= set(schema["properties"])

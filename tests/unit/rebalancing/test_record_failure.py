@@ -225,7 +225,7 @@ def test_400_failures_of_one_group_are_a_few_writes_and_checks(seconds: float) -
     assert house.clock.at - state.last_failure <= 15 * SECOND + SECOND * seconds, "whoever asks sees that it goes on"
 
 
-@pytest.mark.parametrize("row", list(rows("failure-events.md", "storms")), ids=" ".join)
+@pytest.mark.parametrize("row", list(rows("reference/events.md", "storms")), ids=" ".join)
 def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
     """Events at even distances, about each cluster in turn, and each cluster's groups in turn."""
     events, seconds, clusters, groups, *expected = (int(cell.replace(",", "")) for cell in row)

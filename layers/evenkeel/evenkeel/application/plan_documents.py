@@ -1,6 +1,6 @@
 """Plans and decisions as JSON: one shape for writers and readers.
 
-The names are a contract (docs/decision.schema.json, docs/plan.schema.json). Readers ignore fields of newer releases.
+The names are a contract (docs/reference/schemas). Readers ignore fields of newer releases.
 """
 
 from collections.abc import Iterable, Mapping

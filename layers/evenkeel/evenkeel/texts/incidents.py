@@ -7,7 +7,7 @@ from datetime import datetime
 from evenkeel.domain.model.incidents import Incident, IncidentKind
 from evenkeel.texts.english import counted, fill, lasting, problem_text, texts
 
-_RUNBOOK = "docs/trouble.md"
+_RUNBOOK = "docs/operate/runbooks.md"
 
 
 def incident_text(incident: Incident, now: datetime) -> str:
@@ -61,7 +61,7 @@ def command_line(incident: Incident, cluster: str, stack: str) -> str:
 def runbook(incident: Incident) -> str:
     """Return the path and anchor of the incident's runbook in the repository."""
     if incident.is_rollout and not _lacks_only_taker(incident):
-        return "docs/frozen.md#a-rollout-in-a-zone-that-is-out"
+        return "docs/operate/runbooks.md#a-rollout-in-a-zone-that-is-out"
     is_missing = incident.kind is IncidentKind.MISSING and not _lacks_only_taker(incident)
     kind = incident.failure_class.value if is_missing and incident.failure_class else ""
     return f"{_RUNBOOK}#{kind or incident.kind.value}"

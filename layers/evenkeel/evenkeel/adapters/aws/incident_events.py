@@ -13,7 +13,7 @@ from evenkeel.validation import Moment
 
 
 class _IncidentEvent(Message):
-    """Detail of the events ``Incident Opened``, ``Changed`` and ``Closed``: docs/trouble.md."""
+    """Detail of the events ``Incident Opened``, ``Changed`` and ``Closed``: docs/operate/runbooks.md."""
 
     key: str = Field(min_length=1, max_length=2000)
     news: Change
@@ -33,7 +33,7 @@ class _IncidentEvent(Message):
 
 
 class _RolloutEvent(Message):
-    """Detail of the events ``Rollout Halted`` and ``Rollout Done``: docs/going-live.md."""
+    """Detail of the events ``Rollout Halted`` and ``Rollout Done``: docs/start/go-live.md."""
 
     key: str = Field(min_length=1, max_length=2000)
     rollout: str = Field(max_length=100)
@@ -73,6 +73,6 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
         message=event.message,
         todo="Fix what has halted it and begin the rest again, or give it up with --abort" if pages else "",
         command=event.command or "",
-        runbook="docs/going-live.md",
+        runbook="docs/start/go-live.md",
         heading=f"Rollout {event.phase}",
     )

@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 Object = Mapping[str, Any]
 _Value = TypeVar("_Value")
 
-# docs/annotations.md describes each of these.
+# docs/reference/annotations.md describes each of these.
 OWN = "evenkeel.dev/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"

@@ -151,7 +151,7 @@ def _history(call: Call, names: Iterable[str], now: datetime) -> list[str]:
     return history(call.ports.store.decisions(call.cluster, _DECISIONS_READ), names, now)
 
 
-# The name before a reason that set a number: the rule's, or its family's, as in docs/explaining.md.
+# The name before a reason that set a number: the rule's, or its family's, as in docs/operate/status.md.
 _NAMES: Mapping[Rule, str] = {
     rule: name
     for name, rules in {

@@ -245,7 +245,8 @@ def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -
     secret = api.get(_SECRET.path("v1", access.namespace, access.name), remaining)
     where = f"{api.name}: {_secret_place(access)}"
     if secret is None:
-        raise AccessError(f"{where}: not there, or not to be read: bind a Role for that one name (docs/demand.md)")
+        problem = "it does not exist or may not be read: bind a Role for this name (docs/guides/demand.md)"
+        raise AccessError(f"{where}: {problem}")
     data = get_path(secret, ("data", access.key))
     if not isinstance(data, str):
         raise AccessError(f"{where}: it has no such key")

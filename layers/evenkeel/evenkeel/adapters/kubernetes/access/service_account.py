@@ -30,7 +30,7 @@ _LIFE = timedelta(days=1)
 # Decrypted tokens stay in memory, so that a check reads neither the table nor KMS.
 _KEPT = timedelta(hours=6)
 _EXPIRES = "expirationTimestamp"
-_REMEDY = "encrypt a new one and register the cluster again (docs/access-service-account.md)"
+_REMEDY = "encrypt a new one and register the cluster again (docs/guides/access.md)"
 
 
 @dataclass(frozen=True, kw_only=True)

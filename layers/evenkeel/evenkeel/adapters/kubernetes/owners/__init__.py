@@ -1,1 +1,1 @@
-"""Who owns the bounds and the replicas of a node group: one file for each kind of owner (docs/flavours.md)."""
+"""The owners of a node group's bounds and replicas, one file for each kind (docs/guides/machine-apis.md)."""

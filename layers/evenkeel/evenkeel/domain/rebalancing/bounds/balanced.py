@@ -5,7 +5,7 @@ to read it. A zone that has used up its offer gets a loan if the other zones are
 zone can serve the demand. The pool stores its last deal for that (``Publication``). With a workload view, headroom goes
 to the zones that pods wait for, and no offer rotates.
 
-The steps are numbered as in docs/strategies.md.
+The steps are numbered as in docs/guides/strategies.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,381 @@
+"""Write docs/reference/cli.md and docs/reference/record.md from the code: ``python docs/generate.py``."""
+
+import ast
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from inspect import Parameter, getsource, signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from typer import Typer
+from typer.models import ArgumentInfo
+
+from evenkeel import record
+from evenkeel.application.actions.table import ACTIONS
+from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.record import Registration
+from evenkeel.validation import Strict
+from evenkeel_cli.main import app
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+_SHARED_BY = 3  # an option that so many commands have alike is in the table of shared options
+
+_CLI = """# Command line
+
+After this page you know each command of `evenkeel`, its arguments, its options and their defaults.
+`docs/generate.py` writes the page from the command line's code.
+
+`evenkeel COMMAND --help` prints the same text. The command is also a plug-in of kubectl: `kubectl evenkeel COMMAND`.
+Exit codes: [errors.md](errors.md#on-the-command-line). Actions behind the commands: [actions.md](actions.md).
+`evenkeel --version` prints the version. `evenkeel --install-completion` installs completion for your shell.
+"""
+
+_RECORD = """# Cluster record
+
+After this page you can write a cluster's record: each field, its values and its default.
+`docs/generate.py` writes the page from the models that read a record.
+
+Register a record with `evenkeel register --stack NAME --cluster ID --record FILE`, or keep many in
+[fleet files](../guides/fleet.md). `evenkeel plan --record FILE` reads the same file. JSON Schema, with the patterns of
+all texts: [record.schema.json](schemas/record.schema.json). Bad values: [errors.md](errors.md).
+
+An [annotation](annotations.md) on a node group overrides the field of the record. A `pools` entry overrides the
+field of the cluster.
+
+The shortest record, with a kubeconfig in Secrets Manager:
+
+```json record
+{"flavours": ["gardener"], "access": {"kind": "kubeconfig", "secret": "evenkeel/seed-1"}}
+```
+
+A record with every field that you can set:
+
+```json record
+{
+  "flavours": ["cluster-api", "gardener"], "namespaces": ["prod"],
+  "access": {"kind": "eks", "name": "management", "region": "eu-central-1"},
+  "discovery": ["clusterapi:namespace=prod,clusterName=blue"],
+  "dry_run": true, "scan_interval": 60, "strategy": "Balanced", "on_failure": "release", "level": "off",
+  "converge": {"per_hour": 4, "windows": ["Mon-Fri 22:00-05:00", "Sat,Sun 00:00-24:00"], "surge": 0, "blind": false},
+  "autoscaler": "cluster-autoscaler", "autoscaler_loop": 10, "autoscaler_status": "kube-system",
+  "demand": "advise", "expander": "order", "expander_order": ["workers", "gpu"], "max_step": 20,
+  "workload": {"access": {"kind": "secret", "namespace": "prod", "name": "blue-kubeconfig"}, "most_nodes": 1000},
+  "backoff": {"initial": 300, "longest": 1800, "forget_after": 10800},
+  "provision_timeout": 900, "suspect_provision_time": 180,
+  "write_topology": false, "fix_owners": false, "node_pool_fence": false,
+  "region": "eu-central-1", "zone_ids": {"euc1-az2": "eu-central-1a", "euc1-az3": "eu-central-1b"},
+  "names": ["blue-management"], "event_accounts": ["123456789012"], "account": "123456789012",
+  "share_offerings": true, "trouble_after": 300, "metrics": "cluster", "labels": {"env": "prod", "team": "data"},
+  "dry_run_events": true, "status_configmap": "evenkeel/evenkeel-status",
+  "shoot_relief": {"garden": {"kind": "kubeconfig", "secret": "evenkeel/garden"}},
+  "pools": [
+    {"name": "workers", "min": 3, "max": 12},
+    {"name": "gpu", "namespace": "prod", "selector": {"role": "gpu"}, "max": 6, "strategy": "Adaptive"}
+  ]
+}
+```
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages: the path below docs/reference, and the text."""
+    return {"cli.md": _cli(), "record.md": _record()}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["--"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("| -- ", "|--") for line in lines)
+
+
+# --- The command line
+
+_OPTION_HEAD = ("option", "value", "default", "description")
+_Row = tuple[str, ...]
+
+
+def _cli() -> str:
+    commands = dict(_commands(app))
+    rows = {
+        name: [_option(name, param) for param in signature(call).parameters.values()] for name, call in commands.items()
+    }
+    uses = Counter(row for options in rows.values() for row in options)
+    shared = [row for row in uses if uses[row] >= _SHARED_BY and row == _most_used(row[0], uses)]
+    parts = [_CLI, "## Options that commands share\n", _table(_OPTION_HEAD, shared), ""]
+    for name, command in commands.items():
+        own = [row for row in rows[name] if row not in shared]
+        others = [row[0].rpartition(", ")[2] for row in rows[name] if row in shared]
+        parts += [f"## {name}\n", _plain((command.__doc__ or "").partition("\n\n")[0]), ""]
+        parts += [_table(_OPTION_HEAD, own), ""] if own else []
+        parts += [f"Shared: {', '.join(others)}.", ""] if others else []
+    return "\n".join(parts)
+
+
+def _commands(group: Typer, before: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the functions of the commands of a group and of its groups, each with its full name."""
+    for command in group.registered_commands:
+        if command.callback is not None:
+            yield before + (command.name or command.callback.__name__.replace("_", "-")), command.callback
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            yield from _commands(inner.typer_instance, f"{before}{inner.name} ")
+
+
+def _most_used(name: str, uses: Mapping[_Row, int]) -> _Row:
+    return max((row for row in uses if row[0] == name), key=uses.__getitem__)
+
+
+def _option(command: str, param: Parameter) -> _Row:
+    """Return the row of an option or argument."""
+    form, info = get_args(param.annotation)[:2]
+    # The first name of an annotated option is where typer has the default of another form.
+    names = tuple(part for part in (info.default, *(info.param_decls or ())) if isinstance(part, str))
+    names = names or (f"--{param.name.replace('_', '-')}",)
+    if isinstance(info, ArgumentInfo):
+        names = (param.name.upper(),)
+    help = info.help or ("Form of the answer." if "--output" in names else "")
+    return ", ".join(f"`{name}`" for name in names), _values(form), _option_default(command, param, names[-1]), help
+
+
+def _values(form: Any) -> str:
+    """Return in plain words the values that an option takes."""
+    forms = [part for part in get_args(form) if part is not NoneType] if isinstance(form, UnionType) else [form]
+    many = get_origin(forms[0]) is list
+    kind = get_args(forms[0])[0] if many else forms[0]
+    words = {bool: "flag", int: "whole number", float: "number"}.get(kind, "text")
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        words = _either([f"`{choice.value}`" for choice in kind])
+    return f"{words}, repeatable" if many else words
+
+
+def _option_default(command: str, param: Parameter, option: str) -> str:
+    """Return the option's default; if it has none, that of the action's field."""
+    default = param.default
+    if default is Parameter.empty:
+        return "required"
+    if default is None and command in ACTIONS:
+        fields = ACTIONS[command].fields
+        name = fields.names().get(option.removeprefix("--").replace("-", "_"))
+        default = None if name is None else fields.model_fields[name].get_default(call_default_factory=True)
+    if default in (None, "", False) or default == ():
+        return ""
+    if default is True:
+        return "on"
+    return f"`{_length(default) if isinstance(default, timedelta) else getattr(default, 'value', default)}`"
+
+
+def _length(length: timedelta) -> str:
+    """Return a duration as commands take it."""
+    units = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+    return next(f"{length // size}{unit}" for unit, size in units.items() if not length % size)
+
+
+# --- The record
+
+_FIELD_HEAD = ("field", "value", "default", "description")
+_ACTIONS_SET = "Operator actions set the fields below; a new record that omits them keeps them."
+_SECTIONS = {
+    "StackFields": "Access, account and schedule",
+    "SizingFields": "Node groups and strategy",
+    "DemandFields": "Autoscaler and demand",
+    "WriteFields": "Pools and writes",
+    "_ControlFields": "Fields that actions set",
+}
+
+
+def _record() -> str:
+    bases = {base.__name__: base for base in Registration.__mro__}
+    parts, nested = [_RECORD], dict[type[BaseModel], str]()
+    for base, title in _SECTIONS.items():
+        names = [name for name in Registration.model_fields if name in bases[base].__annotations__]
+        parts += _section(title, _ACTIONS_SET if base == "_ControlFields" else "", Registration, names, nested)
+    written = set[type[BaseModel]]()
+    while waiting := [model for model in nested if model not in written]:
+        model = waiting[0]
+        written.add(model)
+        parts += _section(nested[model], _plain(model.__doc__ or ""), model, list(model.model_fields), nested)
+    return "\n".join(parts)
+
+
+def _section(
+    title: str, lead: str, model: type[BaseModel], names: Sequence[str], nested: dict[type[BaseModel], str]
+) -> list[str]:
+    """Return a heading, a sentence and the table of these fields. Adds the models of the fields to ``nested``."""
+    schema, comments, defaults = model.model_json_schema(), _comments(model), _defaults(model)
+    defs = schema.get("$defs", {})
+    rows = []
+    for name in names:
+        field = schema["properties"][name]
+        for entry in _models(model.model_fields[name].annotation):
+            nested.setdefault(entry, _title(name, entry, field))
+        comment, unset = _split(comments.get(name, ""))
+        default = _default(model.model_fields[name].is_required(), defaults.get(name), unset)
+        text = _sentence(_description(field) or comment or _enum_description(field, defs)) + _alias(name)
+        rows.append((f"`{name}`", _type(field, defs, nested), default, text.strip()))
+    lead = textwrap.fill(lead, 120)
+    return [f"## {title}\n", *([f"{lead}\n"] if lead else []), _table(_FIELD_HEAD, rows), ""]
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models of an annotation's entries, in their order."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _title(field: str, model: type[BaseModel], schema: Mapping[str, Any]) -> str:
+    """Return the heading of a nested model: its field, and the kind or form if the field has several."""
+    if "kind" in model.model_fields:
+        return f"access: {get_args(model.model_fields['kind'].annotation)[0]}"
+    if f"'items': {{'$ref': '#/$defs/{model.__name__}'}}" in str(schema):
+        return f"{field}: each entry"
+    return f"{field}: one object" if "'array'" in str(schema) else field
+
+
+def _type(schema: Mapping[str, Any], defs: Mapping[str, Any], titles: Mapping[type[BaseModel], str]) -> str:
+    """Return the values of a field in plain words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        title = next((title for model, title in titles.items() if model.__name__ == name), None)
+        return f"[{title.rpartition(': ')[2]}]({_anchor(title)})" if title else _type(defs[name], defs, titles)
+    if forms := schema.get("anyOf") or schema.get("oneOf"):
+        kinds = [_type(form, defs, titles) for form in forms if form.get("type") != "null"]
+        return _either(list(dict.fromkeys(kinds)))
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return _either([f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in values])
+    match schema.get("type"):
+        case "integer":
+            return _numbers(schema.get("minimum"), schema.get("maximum"))
+        case "boolean":
+            return "`true` or `false`"
+        case "array":
+            return f"list: {_type(schema.get('items', {}), defs, titles)}"
+        case "object":
+            inner = schema.get("patternProperties") or {"": schema["additionalProperties"]}
+            return f"by name: {_type(next(iter(inner.values())), defs, titles)}"
+    return "time, RFC 3339" if schema.get("format") == "date-time" else "text"
+
+
+def _numbers(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return "whole number"
+    return f"{least} or more" if most == LARGEST_COUNT else f"{least} to {most}"
+
+
+def _description(schema: Mapping[str, Any]) -> str:
+    """Return the description of a field, or of its value."""
+    forms = (schema, *schema.get("anyOf", ()))
+    return next((str(form["description"]) for form in forms if "description" in form and "enum" not in form), "")
+
+
+def _enum_description(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
+    """Return the docstring of the enum that has the values of a field."""
+    names = [str(form.get("$ref", "")).rpartition("/")[2] for form in (schema, *schema.get("anyOf", ()))]
+    return next((str(defs[name]["description"]) for name in names if "enum" in defs.get(name, {})), "")
+
+
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the defaults of a model as JSON."""
+    return model.model_construct().model_dump(mode="json", warnings=False)
+
+
+def _default(required: bool, value: object, unset: str) -> str:
+    """Return a default in words; ``unset``: the meaning of None, as the model's comment has it."""
+    if required:
+        return "required"
+    if value is None and unset:
+        return re.sub(r"\b[A-Z]+(_[A-Z]+)+\b", _constant, unset.strip(" ."))
+    if isinstance(value, Mapping) and value:
+        return ", ".join(f"`{name}: {part}`" for name, part in value.items())
+    if value in (None, "", [], {}):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _constant(name: re.Match[str]) -> str:
+    """Return the value of a constant that a comment of the model names."""
+    value = getattr(record, name[0])
+    return f"`{int(value.total_seconds())}`" if isinstance(value, timedelta) else f"`{value}`"
+
+
+def _split(comment: str) -> tuple[str, str]:
+    """Return a comment and, if it ends with the meaning of None, that."""
+    text, _, unset = comment.replace("none: ", "None: ").partition("None: ")
+    return text.strip(" ;."), unset
+
+
+def _comments(model: type[BaseModel]) -> dict[str, str]:
+    """Return the comments of a model's fields: at the end of the line, else the lines before. A subclass's counts."""
+    found: dict[str, str] = {}
+    if model is Registration:  # its fields about control have those of the control record
+        control = _comments(record.ControlRecord)
+        found = {name: control.get(other, "") for name, other in record._CONTROL_NAMES.items()}
+    for base in reversed(model.__mro__):
+        if not base.__module__.startswith("evenkeel."):
+            continue
+        source = textwrap.dedent(getsource(base))
+        lines = source.splitlines()
+        for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]  # the class
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                comment = _trailing(lines[(node.end_lineno or 0) - 1], node.end_col_offset or 0)
+                if comment or (comment := _before(lines, node.lineno - 1)):
+                    found[node.target.id] = comment
+    return found
+
+
+def _trailing(line: str, end: int) -> str:
+    text = line.encode()[end:].decode().partition("#")[2].strip()
+    return "" if text.startswith("noqa") else text
+
+
+def _before(lines: Sequence[str], number: int) -> str:
+    start = number
+    while lines[start - 1].strip().startswith("#"):
+        start -= 1
+    return " ".join(line.strip(" #") for line in lines[start:number])
+
+
+def _alias(name: str) -> str:
+    """Return the other names of a field."""
+    others = [f"`{other}`" for other, ours in record.OTHER_NAMES.items() if ours == name]
+    return f" Also written {_either(others)}." if others else ""
+
+
+# --- Words
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _anchor(title: str) -> str:
+    return "#" + re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
+
+
+def _sentence(text: str) -> str:
+    """Return a comment as a sentence. A value or a placeholder in it becomes code."""
+    text = re.sub(r"[\w-]*(?:<\w+>[\w/-]*)+", r"`\g<0>`", _plain(text).rstrip("."))
+    if value := re.match(r"(\w+): ", text):
+        return f"`{value[1].lower()}`: {text[value.end() :]}."
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""The pages of docs/reference that are generated are those of the code: `python docs/generate.py` writes them."""
+
+import importlib.util
+
+import pytest
+
+from tests.unit.project.test_docs import ROOT
+
+SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+GENERATE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(GENERATE)
+
+
+@pytest.mark.parametrize(("name", "text"), GENERATE.pages().items(), ids=GENERATE.pages())
+def test_a_generated_page_is_up_to_date(name: str, text: str) -> None:
+    page = ROOT / "docs" / "reference" / name
+    assert page.read_text(encoding="utf-8") == text, "run: .venv/bin/python docs/generate.py"
