@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test quick check build package build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo test test-deep quick check build package build-host bench chromium test-localstack lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,14 @@ demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while 
 # A worker that ends in a test ends the run: xdist would wait for it for ever.
 SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-test: check chromium ## everything: linters, types, arrows, template, every suite
-	$(BIN)/pytest $(SIDE_BY_SIDE)
+test: check ## linters, types, arrows, template, and every promise once (five minutes)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep"
 
-quick: setup ## the suites without a socket: unit and property (five minutes)
-	$(BIN)/pytest $(SIDE_BY_SIDE) tests/property tests/unit
+test-deep: setup .venv-sam/.ready chromium ## the rest: worlds by chance, chaos, long simulations, Chromium, builds, the real API server
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m deep
+
+quick: setup ## the suites of `make test` without a socket: unit and property (three minutes)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not deep" tests/property tests/unit
 
 check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
 	$(BIN)/ruff check

@@ -1,9 +1,12 @@
 """For every suite: one way to run properties, the same on every machine; what AWS's services are like is read once."""
 
 import os
+import re
 from functools import cache
+from pathlib import Path
 
 import botocore.session
+import pytest
 from hypothesis import HealthCheck, settings
 
 _LOOPBACK = "127.0.0.1,localhost"
@@ -33,3 +36,14 @@ settings.load_profile("stable")
 # Every session of botocore reads the models of its services anew, which is nine tenths of what a client costs. The
 # loader keeps what it has read, and nobody changes that: a session's own clients share it as well.
 botocore.session.create_loader = cache(botocore.session.create_loader)
+
+DEEP = Path(__file__).parent / "deep.txt"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the deep tests."""
+    lines = DEEP.read_text(encoding="utf-8").splitlines()
+    deep = re.compile("|".join(f"(?:{line})" for line in lines if line and not line.startswith("#")))
+    for item in items:
+        if deep.match(item.nodeid.removeprefix("tests/")):
+            item.add_marker("deep")

@@ -12,8 +12,6 @@ import pytest
 from sandbox.lambda_runtime import FunctionError, HostBuild, RuntimeProcess
 from sandbox.template import ROOT, Template
 
-pytestmark = pytest.mark.slow
-
 LARGEST = 40_000_000
 """Bytes of both layers, unpacked: what a cold start has to fetch. (Lambda would allow 250 MB.)"""
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from evenkeel_cli.main import app
@@ -15,8 +14,6 @@ from sandbox.kube.world import World
 from sandbox.lambda_runtime import HostBuild
 from sandbox.stack import CALLER, StackEndpoint
 from tests.integration.staging import UNEVEN, patches, put_kubeconfig
-
-pytestmark = pytest.mark.slow
 
 
 def run(endpoint: StackEndpoint, action: str, *arguments: str, code: int = 0) -> Any:

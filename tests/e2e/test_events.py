@@ -14,8 +14,6 @@ from sandbox.lambda_runtime import HostBuild, RuntimeProcess
 from tests.integration import staging
 from tests.integration.staging import EVENTS, UNEVEN, function_of, patches
 
-pytestmark = pytest.mark.slow
-
 
 class Stage(staging.Stage):
     """A deployment, the cluster that the events speak of, and a process per function that has been called."""

@@ -13,8 +13,6 @@ import trustme
 
 from sandbox.lambda_runtime import HostBuild, RuntimeProcess
 
-pytestmark = pytest.mark.slow
-
 AUTHORITY = trustme.CA()
 # Reads one object as the functions do, and answers with it or with the one line of its error.
 READER = """

@@ -19,8 +19,6 @@ from sandbox.aws import AwsEndpoints
 from sandbox.lambda_runtime import HostBuild
 from sandbox.template import ROOT, Template
 
-pytestmark = pytest.mark.slow
-
 URL = "https://example.com/evenkeel/0"
 
 

@@ -21,8 +21,6 @@ from tests.builders import NOW
 from tests.pages import told_fleet, told_quota
 from tests.unit.page.test_page import EVIL, palette, told_plan, told_simulation, told_status
 
-pytestmark = pytest.mark.slow
-
 AXE = ROOT / "build" / "axe" / "axe.min.js"
 WIDTHS = (320, 390, 1440)
 SCREENS = [(width, theme) for width in WIDTHS for theme in (Theme.LIGHT, Theme.DARK)]
