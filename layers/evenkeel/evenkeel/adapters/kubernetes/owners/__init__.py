@@ -1,1 +1,1 @@
-"""Who owns the bounds and the replicas of a node group: one file for each kind of owner (docs/flavours.md)."""
+"""The owners of the bounds and replicas of node groups: one file for each kind of owner (docs/flavours.md)."""
